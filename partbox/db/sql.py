@@ -1,0 +1,48 @@
+"""Loads the SQL of `sql/`: one file of named queries, numbered migrations, one function a file.
+
+Statements are composed, never formatted: `{schema}` becomes an identifier and `{sequence}` a literal naming the
+id sequence, both through `psycopg.sql`; everything else travels as a bound value.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+
+from psycopg import sql as compose
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+def folder() -> Path:
+    """The folder `sql/`: inside the package when installed from a wheel, beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "sql"
+    return inside if inside.is_dir() else package.parent / "sql"
+
+
+@cache
+def _texts() -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for path in sorted((folder() / "queries").glob("*.sql")):
+        _, *parts = _NAME.split(path.read_text(encoding="utf-8"))
+        for name, text in zip(parts[::2], parts[1::2], strict=True):
+            if name in texts:
+                raise ValueError(f"query {name!r} stands twice in sql/queries")
+            texts[name] = text.strip()
+    return texts
+
+
+def composed(text: str, schema: str) -> compose.Composed:
+    """`text` with the schema and the id sequence put in."""
+    sequence = f'"{schema.replace(chr(34), chr(34) * 2)}".record_id_seq'
+    return compose.SQL(text).format(  # type: ignore[arg-type]  # the text comes from sql/, not from a user
+        schema=compose.Identifier(schema),
+        schema_name=compose.Literal(schema),
+        sequence=compose.SQL("{}::regclass").format(compose.Literal(sequence)),
+    )
+
+
+@cache
+def query(name: str, schema: str) -> bytes:
+    """The named query, composed for `schema`."""
+    return composed(_texts()[name], schema).as_bytes()

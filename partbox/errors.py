@@ -1,0 +1,67 @@
+"""Every error that partbox raises on purpose.
+
+    PartboxError
+    ├── SettingsError         a setting is unknown or invalid
+    ├── RegistrationError     a handler cannot be registered
+    ├── PublishError          an event was refused; nothing was written
+    ├── SchemaError           the database is not as this version needs it
+    ├── RecoverableError      raised by a handler: try again
+    │   ├── RetryAfterError       ... after this delay
+    │   └── DownstreamUnavailable ... when the downstream is back
+    └── UnrecoverableError    raised by a handler: never try again
+        ├── PayloadError          the payload cannot be decoded
+        └── UnroutableError       no handler takes the event
+"""
+
+from datetime import timedelta
+
+
+class PartboxError(Exception):
+    """Root of the tree: `except PartboxError` catches everything partbox raises on purpose."""
+
+
+class SettingsError(PartboxError):
+    """A setting is unknown or invalid."""
+
+
+class RegistrationError(PartboxError):
+    """A handler cannot be registered: duplicate, not callable, or a wrong option."""
+
+
+class PublishError(PartboxError):
+    """An event was refused before anything was written."""
+
+
+class SchemaError(PartboxError):
+    """The database is not as this version needs it; the message names the remedy."""
+
+
+class RecoverableError(PartboxError):
+    """Raised by a handler: the event is worth another attempt."""
+
+
+class RetryAfterError(RecoverableError):
+    """Raised by a handler: try again after `delay` (seconds or timedelta, >= 0); counts as an attempt."""
+
+    def __init__(self, delay: float | timedelta, message: str = "") -> None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+        if not 0 <= seconds < float("inf"):
+            raise ValueError(f"delay must be a finite number of seconds >= 0, not {delay!r}")
+        self.delay = seconds
+        super().__init__(message or f"retry after {seconds:g} s")
+
+
+class DownstreamUnavailable(RecoverableError):
+    """Raised by a handler: what it calls is down, and other events would fail too."""
+
+
+class UnrecoverableError(PartboxError):
+    """Raised by a handler: no further attempt can help; the event is dead at once."""
+
+
+class PayloadError(UnrecoverableError):
+    """The payload cannot be decoded or does not fit the model asked for."""
+
+
+class UnroutableError(UnrecoverableError):
+    """No handler takes the event."""

@@ -1,0 +1,32 @@
+"""What a handler may return: nothing or `Done`, `RetryAfter(delay)`, `Dead(reason)`."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The event is handled. Returning nothing means the same."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class RetryAfter:
+    """Not now: hand the event over again after `delay` (seconds or timedelta, >= 0). Counts no attempt."""
+
+    delay: float
+
+    def __init__(self, delay: float | timedelta) -> None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+        if not 0 <= seconds < float("inf"):
+            raise ValueError(f"delay must be a finite number of seconds >= 0, not {delay!r}")
+        object.__setattr__(self, "delay", seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Never again: the event becomes a dead letter with this reason."""
+
+    reason: str | None = None
+
+
+Outcome = Done | RetryAfter | Dead
