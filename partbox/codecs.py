@@ -1,0 +1,172 @@
+"""Payloads to bytes and back, by content type.
+
+JSON needs no content type and lives in the column `payload`; everything else lives in `payload_bytes` beside its
+content type. Raw bytes published under a type that has no codec carry a mark (a reserved header), so that a handler
+gets them back as they are, while bytes made by a codec that its process does not have are refused, not misread.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+from pydantic import BaseModel
+
+from partbox.errors import PayloadError, PublishError
+
+JSON = "application/json"
+OCTETS = "application/octet-stream"
+
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class Codec(Protocol):
+    """Turns the payloads of one content type into bytes and back; either way it raises what it likes to refuse."""
+
+    def encode(self, value: Any, /) -> bytes: ...
+
+    def decode(self, data: bytes, /) -> Any: ...
+
+
+class Encoded(NamedTuple):
+    """A payload as it is stored: JSON text or other bytes, never both; `raw` = bytes without a codec."""
+
+    text: bytes | None
+    data: bytes | None
+    content_type: str | None
+    raw: bool = False
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.data if self.text is None else self.text)  # type: ignore[arg-type]  # one of them is there
+
+
+class JsonCodec:
+    """orjson, and in addition pydantic models, Decimal as text; refuses what JSON or PostgreSQL cannot hold.
+
+    Bytes under this content type are taken for JSON text that is ready.
+    """
+
+    def encode(self, value: Any, /) -> bytes:
+        if isinstance(value, bytes):
+            orjson.loads(value)
+            return value
+        data = orjson.dumps(value, default=_plain)
+        if b"null" in data:  # what orjson writes for NaN and Infinity; looked at only then
+            json.dumps(value, default=_inside, allow_nan=False)
+        return data
+
+    def decode(self, data: bytes, /) -> Any:
+        return orjson.loads(data)
+
+
+class RawCodec:
+    """Bytes as they are."""
+
+    def encode(self, value: Any, /) -> bytes:
+        if not isinstance(value, bytes):
+            raise TypeError(f"it must be bytes, not {type(value).__name__}")
+        return value
+
+    def decode(self, data: bytes, /) -> bytes:
+        return data
+
+
+class Codecs:
+    """The codecs of one outbox: JSON, raw bytes, and `own` by content type, which win."""
+
+    def __init__(self, own: Mapping[str, Codec] | None = None) -> None:
+        self._by_type: dict[str, Codec] = {JSON: JsonCodec(), OCTETS: RawCodec(), **(own or {})}
+
+    def knows(self, content_type: str | None) -> bool:
+        """Whether a codec stands for this content type (None is JSON)."""
+        return (content_type or JSON) in self._by_type
+
+    def encode(self, value: Any, content_type: str | None = None) -> Encoded:
+        """`value` as it is stored; bytes without a content type are octets. Raises PublishError."""
+        kind = content_type or (OCTETS if isinstance(value, bytes) else JSON)
+        codec = self._by_type.get(kind)
+        if codec is None:
+            return Encoded(None, _raw(value, kind), kind, raw=True)
+        data = _encode(codec, value, kind)
+        if kind != JSON:
+            return Encoded(None, data, kind)
+        _check_text(data, codec)
+        return Encoded(data, None, None)
+
+    def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any:
+        """The payload stored as `data`. Raises PayloadError if it is damaged or nothing knows its content type."""
+        codec = self._by_type.get(content_type or JSON)
+        if data is None or (codec is None and raw):
+            return data
+        if codec is None:
+            raise PayloadError(f"no codec for content type {content_type!r}: give it to Outbox(codecs=…) here too")
+        try:
+            return codec.decode(data)
+        except Exception as error:
+            # Without the text of the error: it may quote the payload.
+            problem = type(error).__name__
+        raise PayloadError(f"the payload cannot be decoded as {content_type or JSON} ({problem})")
+
+
+def _encode(codec: Codec, value: Any, kind: str) -> bytes:
+    try:
+        data = codec.encode(value)
+    except Exception as error:
+        raise PublishError(f"the payload cannot be written as {kind}: {_reason(error, codec)}") from error
+    if not isinstance(data, bytes):
+        raise PublishError(f"the codec of {kind} must return bytes, not {type(data).__name__}")
+    return data
+
+
+def _reason(error: Exception, codec: Codec) -> str:
+    """What went wrong, without the value: only our own codec is known to keep it out of its errors."""
+    error = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    if not isinstance(codec, JsonCodec):
+        return type(error).__name__
+    if "64-bit" in str(error):
+        return "an integer is beyond 64 bits; give it as text"
+    if "Out of range float" in str(error):
+        return "NaN and Infinity have no place in JSON; give None or text"
+    return str(error)
+
+
+def _raw(value: Any, kind: str) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    raise PublishError(f"no codec for content type {kind!r}: give it to Outbox(codecs=…), or the payload as bytes")
+
+
+def _check_text(data: bytes, codec: Codec) -> None:
+    """What the column `payload` would refuse after the statement was sent, or hand on to readers who cannot take it."""
+    if not isinstance(codec, JsonCodec):
+        _encode(JsonCodec(), data, JSON)
+    if b"\\u0000" in data and _NUL.search(data):
+        raise PublishError("the payload holds a NUL character, which PostgreSQL cannot: remove it, or send bytes")
+
+
+def _plain(value: Any) -> Any:
+    """What orjson does not know by itself."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise ValueError("Out of range float: a Decimal that is not finite")
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON; give a dict, dataclass or pydantic model")
+
+
+def _inside(value: Any) -> Any:
+    """The parts of `value` that may hold a float, for the search of NaN."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return None

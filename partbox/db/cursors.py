@@ -1,0 +1,92 @@
+"""The partitions of one instance: look at them, claim them, save them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import orjson
+from psycopg import Connection
+
+from partbox.db.sql import query
+
+
+class Seen(NamedTuple):
+    """A partition as a tick sees it; `due` is seconds until its first parked row is due."""
+
+    partition: int
+    assigned: bool
+    owned: bool
+    epoch: int
+    parked_version: int
+    due: float | None
+
+
+class Owned(NamedTuple):
+    """A partition that is mine, with its saved cursor."""
+
+    partition: int
+    epoch: int
+    snapshot: str
+    last_id: int
+    floor_id: int
+    parked_version: int
+
+
+class Saving(NamedTuple):
+    """What to save of one partition; `snapshot` None leaves the cursor as it is."""
+
+    partition: int
+    epoch: int
+    snapshot: str | None
+    last_id: int | None
+    floor_id: int | None
+    release: bool
+
+
+def tick(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Seen]:
+    """The partitions that are assigned to me or mine."""
+    rows = conn.execute(query("tick", schema), {"subscription": subscription, "me": me}).fetchall()
+    return [Seen(partition, bool(assigned), bool(owned), *rest) for partition, assigned, owned, *rest in rows]
+
+
+def alive(conn: Connection[Any], schema: str, me: UUID) -> bool:
+    """Whether my instance row is still there."""
+    row = conn.execute(query("alive", schema), {"me": me}).fetchone()
+    return bool(row and row[0])
+
+
+def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:
+    """Take every partition that is assigned to me and free; nothing when my instance row is gone."""
+    rows = conn.execute(query("claim", schema), {"subscription": subscription, "me": me}).fetchall()
+    return [Owned(*row) for row in rows]
+
+
+def owned(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:
+    """Every partition that is mine."""
+    rows = conn.execute(query("owned", schema), {"subscription": subscription, "me": me}).fetchall()
+    return [Owned(*row) for row in rows]
+
+
+def save(
+    conn: Connection[Any],
+    schema: str,
+    subscription: str,
+    me: UUID,
+    savings: Sequence[Saving],
+    parks: Sequence[dict[str, Any]] = (),
+    done_ids: Sequence[int] = (),
+    *,
+    durable: bool = False,
+) -> set[int]:
+    """Save all of it if every partition is still mine, else nothing; the partitions that are still mine."""
+    snapshots = list(dict.fromkeys(saving.snapshot for saving in savings if saving.snapshot is not None))
+    numbers = {snapshot: number for number, snapshot in enumerate(snapshots, start=1)}
+    rows = conn.execute(query("save", schema), {
+        "subscription": subscription, "me": me,
+        "partitions": [saving.partition for saving in savings], "epochs": [saving.epoch for saving in savings],
+        "snapshot_no": [numbers.get(saving.snapshot or "") for saving in savings],
+        "last_ids": [saving.last_id for saving in savings], "floors": [saving.floor_id for saving in savings],
+        "release": [saving.release for saving in savings], "snapshots": snapshots,
+        "parks": orjson.dumps(parks).decode() if parks else None, "done_ids": list(done_ids), "durable": durable,
+    }).fetchall()
+    return {row[0] for row in rows}

@@ -1,0 +1,75 @@
+"""The instance table: who is alive, who may hold what."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from psycopg import Connection
+
+from partbox.db.sql import query
+
+
+class Member(NamedTuple):
+    """An instance of the subscription; `left` is what remains of its lease by the database's clock (seconds)."""
+
+    instance_id: UUID
+    node: str
+    heartbeat_at: datetime
+    draining: bool
+    left: float
+    lease: float
+
+
+def register(
+    conn: Connection[Any], schema: str, *, subscription: str, node: str, hostname: str, pids: Sequence[int],
+    version: str, lease: float,
+) -> dict[int, UUID]:
+    """A fresh row for each process; instance ids by pid."""
+    rows = conn.execute(query("register", schema), {
+        "subscription": subscription, "node": node, "hostname": hostname, "pids": list(pids), "version": version,
+        "lease": lease,
+    }).fetchall()
+    return {pid: instance for instance, pid in rows}
+
+
+def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) -> set[UUID]:
+    """Renew these instances, each draining or not; those that are still there."""
+    rows = conn.execute(
+        query("heartbeat", schema), {"instances": list(draining), "draining": list(draining.values())}
+    ).fetchall()
+    return {row[0] for row in rows}
+
+
+def members(conn: Connection[Any], schema: str, subscription: str) -> list[Member]:
+    """Every instance of the subscription."""
+    return [Member(*row) for row in conn.execute(query("members", schema), {"subscription": subscription}).fetchall()]
+
+
+def assignees(conn: Connection[Any], schema: str, subscription: str) -> list[UUID | None]:
+    """The assignee of each partition; empty while the subscription is paused or missing."""
+    return [row[0] for row in conn.execute(query("assignees", schema), {"subscription": subscription}).fetchall()]
+
+
+def bury(conn: Connection[Any], schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
+    """Delete the victims (only expired ones unless `known_dead`), free all orphaned partitions: who went, how many."""
+    row = conn.execute(query("bury", schema), {"victims": list(victims), "known_dead": known_dead}).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def plan(
+    conn: Connection[Any], schema: str, subscription: str, members: Sequence[UUID], seen: Sequence[UUID | None],
+    planned: Sequence[UUID | None],
+) -> bool:
+    """Put the plan into force if members and assignees are still as seen."""
+    row = conn.execute(query("plan", schema), {
+        "subscription": subscription, "members": sorted(members), "seen": list(seen), "planned": list(planned),
+    }).fetchone()
+    return bool(row and row[0])
+
+
+def subscribed(conn: Connection[Any], schema: str, subscription: str) -> bool:
+    """Does the subscription exist?"""
+    row = conn.execute(query("subscribed", schema), {"subscription": subscription}).fetchone()
+    return bool(row and row[0])

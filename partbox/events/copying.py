@@ -1,0 +1,34 @@
+"""Payloads are copied: what their owner does with them later changes no event."""
+
+import copy
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+from partbox.errors import PublishError
+
+_ATOMS: Final = (str, int, float, type(None), bytes, UUID, Decimal, datetime, date, time, timedelta, Enum)
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
+
+
+def copied(value: Any) -> Any:
+    """`value` so that what its owner does with it later changes nothing here."""
+    try:
+        return _copy(value)
+    except Exception as error:
+        problem = type(error).__name__
+        raise PublishError(f"the payload, a {type(value).__name__}, cannot be copied ({problem})") from error
+
+
+def _copy(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return {key: item if type(item) in _PLAIN else _copy(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return kind([item if type(item) in _PLAIN else _copy(item) for item in value])
+    if kind is bytearray or kind is memoryview:
+        return bytes(value)
+    # deepcopy knows nothing of most immutable types and takes them apart.
+    return value if isinstance(value, _ATOMS) else copy.deepcopy(value)

@@ -1,0 +1,150 @@
+"""An event as a handler gets it."""
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar, cast
+from uuid import UUID
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from partbox.errors import PayloadError
+from partbox.events.reserved import IDEMPOTENCY_KEY, PREFIX, RAW
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class Decoder(Protocol):
+    """What a delivered event needs of the codecs."""
+
+    def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any: ...
+
+
+class DeliveredEvent:
+    """The event a handler gets. Decodes what it is asked for, when it is asked.
+
+    `row` is a record as the log is read: partition, id, event_id (16 bytes), event_type, aggregate_type,
+    aggregate_id, tenant_id, payload (JSON bytes), payload_bytes, content_type, headers (JSON bytes), due, occurred_at,
+    created_at; times are 8 bytes, big-endian microseconds since 2000-01-01 UTC.
+    """
+
+    __slots__ = ("_codecs", "_payload", "_row", "attempt", "epoch", "parked", "partition", "subscription")
+    _payload: Any
+
+    def __init__(
+        self, row: Row, epoch: int, subscription: str, attempt: int, codecs: Decoder, parked: Any = None
+    ) -> None:
+        self._row = row
+        self.partition: int = row[0]
+        self.epoch = epoch
+        self.subscription = subscription
+        self.attempt = attempt
+        self.parked = parked
+        self._codecs = codecs
+
+    @property
+    def id(self) -> int:
+        """The record's id: the order of the log."""
+        return int(self._row[1])
+
+    @property
+    def event_id(self) -> UUID:
+        return UUID(bytes=bytes(self._row[2]))
+
+    @property
+    def event_type(self) -> str:
+        return str(self._row[3])
+
+    @property
+    def aggregate_type(self) -> str:
+        return str(self._row[4])
+
+    @property
+    def aggregate_id(self) -> str | None:
+        return self._row[5]  # type: ignore[no-any-return]
+
+    @property
+    def tenant_id(self) -> str | None:
+        return self._row[6]  # type: ignore[no-any-return]
+
+    @property
+    def content_type(self) -> str | None:
+        """None means JSON."""
+        return self._row[9]  # type: ignore[no-any-return]
+
+    @property
+    def payload(self) -> Any:
+        """Decoded once, by the codec of the content type. Raises PayloadError if that cannot be."""
+        try:
+            return self._payload
+        except AttributeError:
+            pass  # not inside: an error of the codec must not come with this one as its context
+        self._payload = self._codecs.decode(self._data(), self.content_type, raw=RAW in self._all_headers())
+        return self._payload
+
+    def payload_as(self, model: type[T]) -> T:
+        """The payload as a `model`: whatever pydantic can validate. Raises PayloadError if it does not fit."""
+        try:
+            return cast(T, _adapter(cast(Any, model)).validate_python(self.payload))
+        except ValidationError as error:
+            problem = _problem(error)
+        raise PayloadError(f"the payload of {self!r} is no {getattr(model, '__name__', model)}: {problem}")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the publisher gave."""
+        return {name: value for name, value in self._all_headers().items() if not name.startswith(PREFIX)}
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key under which the event was published, if any."""
+        return self._all_headers().get(IDEMPOTENCY_KEY)
+
+    @property
+    def occurred_at(self) -> datetime:
+        """UTC; the publisher's, or the database's time at publish."""
+        return _moment(self._row[12])
+
+    @property
+    def created_at(self) -> datetime:
+        """UTC; the database's time at publish."""
+        return _moment(self._row[13])
+
+    def __repr__(self) -> str:
+        """Without the payload, which never goes into logs."""
+        return (
+            f"DeliveredEvent({self.event_type!r}, id={self.id}, aggregate={self.aggregate_type}/{self.aggregate_id}, "
+            f"partition={self.partition}, subscription={self.subscription!r}, attempt={self.attempt})"
+        )
+
+    def _data(self) -> bytes | None:
+        text, data = self._row[7], self._row[8]
+        return cast("bytes | None", data if text is None else text)
+
+    def _all_headers(self) -> dict[str, str]:
+        raw = self._row[10]
+        return orjson.loads(raw) if raw is not None else {}
+
+
+def _moment(raw: bytes) -> datetime:
+    """PostgreSQL's infinity, and whatever is beyond Python's years, becomes the last or first moment there is."""
+    microseconds = int.from_bytes(raw, signed=True)
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return (datetime.max if microseconds > 0 else datetime.min).replace(tzinfo=UTC)
+
+
+@lru_cache(maxsize=256)
+def _adapter(model: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(model)
+
+
+def _problem(error: ValidationError) -> str:
+    """The first thing that does not fit, without the value."""
+    first, *others = error.errors(include_url=False, include_input=False, include_context=False)
+    place = ".".join(map(str, first["loc"])) or "payload"
+    return f"{place}: {first['msg']}" + (f" (and {len(others)} more)" if others else "")

@@ -1,0 +1,81 @@
+"""An event as it is published."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from partbox.errors import PublishError
+from partbox.events import checks
+from partbox.events.copying import copied
+from partbox.events.reserved import GLOBAL
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Event:
+    """What an application publishes; immutable, its inputs are copied. Raises PublishError for what cannot be one.
+
+    `payload` is any JSON value, dataclass or pydantic model, bytes, or what the codec of `content_type` takes.
+    `deliver_after` (timedelta or seconds) counts from the database's clock at publish; `available_at` is a time.
+    Without `aggregate_id` the event asks for no order. `occurred_at` is the database's time unless given.
+    """
+
+    event_type: str
+    payload: Any = field(repr=False)
+    aggregate_type: str
+    aggregate_id: str | None
+    tenant_id: str | None
+    headers: Mapping[str, str] = field(repr=False)
+    event_id: UUID
+    occurred_at: datetime | None
+    available_at: datetime | None
+    deliver_after: timedelta | None
+    content_type: str | None
+
+    def __init__(
+        self,
+        event_type: str | Enum,
+        payload: Any,
+        *,
+        aggregate_type: str | Enum = GLOBAL,
+        aggregate_id: str | None = None,
+        tenant_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        event_id: UUID | None = None,
+        occurred_at: datetime | None = None,
+        available_at: datetime | None = None,
+        deliver_after: timedelta | float | None = None,
+        content_type: str | None = None,
+    ) -> None:
+        put = object.__setattr__
+        put(self, "event_type", checks.kind("event_type", event_type))
+        put(self, "payload", copied(payload))
+        put(self, "aggregate_type", checks.kind("aggregate_type", aggregate_type))
+        put(self, "aggregate_id", checks.optional("aggregate_id", aggregate_id))
+        put(self, "tenant_id", checks.optional("tenant_id", tenant_id))
+        put(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
+        put(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
+        put(self, "occurred_at", checks.moment("occurred_at", occurred_at))
+        put(self, "available_at", checks.moment("available_at", available_at))
+        put(self, "deliver_after", None if deliver_after is None else checks.delay(deliver_after))
+        put(self, "content_type", checks.kind("content_type", content_type) if content_type is not None else None)
+        if available_at is not None:
+            _check_times(self)
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether the event is to wait: it has `available_at` or `deliver_after`."""
+        return self.available_at is not None or self.deliver_after is not None
+
+
+def _check_times(event: Event) -> None:
+    if event.deliver_after is not None:
+        raise PublishError("available_at and deliver_after are both given: keep one of them")
+    if event.occurred_at is not None and event.available_at < event.occurred_at:  # type: ignore[operator]
+        raise PublishError(
+            f"available_at {event.available_at} is before occurred_at {event.occurred_at}: make it the same or later"
+        )

@@ -1,0 +1,42 @@
+"""A length of time as people write it, in seconds."""
+
+import re
+from datetime import timedelta
+from math import isfinite
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+_TEXT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def seconds(value: object) -> float:
+    """Seconds (finite, >= 0) of a number of seconds, a timedelta or a text such as "250ms", "1.5 s", "7d".
+
+    Raises ValueError, saying what is understood, for anything else.
+    """
+    if isinstance(value, timedelta):
+        length = value.total_seconds()
+    elif isinstance(value, str):
+        length = _of_text(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        length = float(value) if abs(value) < 1e300 else float("inf")
+    else:
+        length = float("nan")
+    if not (isfinite(length) and length >= 0):
+        raise ValueError('give seconds, or a text such as "250ms", "6s", "5m", "1h", "7d"')
+    return length
+
+
+def written(length: float) -> str:
+    """The shortest text that `seconds` reads back as this length: "40ms", "6s", "1h", "7d"."""
+    for unit in ("d", "h", "m", "s"):
+        if length and length % UNITS[unit] == 0:
+            return f"{length / UNITS[unit]:.0f}{unit}"
+    milliseconds = round(length * 1_000, 6)
+    return f"{milliseconds:.10g}ms" if 0 < length < 1 else f"{length!r}s" if length else "0s"
+
+
+def _of_text(text: str) -> float:
+    match = _TEXT.fullmatch(text)
+    unit = match[2].lower() or "s" if match else ""
+    return float(match[1]) * UNITS[unit] if match and unit in UNITS else float("nan")

@@ -1,0 +1,144 @@
+"""What becomes of an event that is not done, and which parked row of a key may run next.
+
+A key is blocked while it has blocking rows. Of those only the smallest id may run: `held` and `ready` at once, others
+when due, `dead` never. What is polled for a blocked key is parked `held` behind them.
+"""
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, UnroutableError
+from partbox.outcomes import Dead, Done, RetryAfter
+from partbox.rules.retry import RetryPolicy
+
+State = Literal["retrying", "deferred", "scheduled", "held", "dead", "ready"]
+AT_ONCE = ("held", "ready")
+UNCHARGED = (PayloadError, UnroutableError)
+CHAIN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How an event is parked: its state, attempts so far, seconds until due (None: never by itself), and why."""
+
+    state: State
+    attempts: int
+    delay: float | None
+    blocks: bool
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a handler asks for when it fails."""
+
+    retry: RetryPolicy
+    max_attempts: int | None
+    on_failure: str
+    on_dead: str
+    error_limit: int = 4000
+
+
+def judge(policy: Policy, attempts: int, result: object) -> Verdict | None:
+    """What follows from what a handler returned or raised after `attempts` earlier attempts; None is done."""
+    match result:
+        case None | Done():
+            return None
+        case RetryAfter(delay=delay):
+            return Verdict("deferred", attempts, delay, policy.on_failure == "block", None)
+        case Dead(reason=reason):
+            return dead(policy, attempts + 1, reason)
+        case BaseException():
+            return _failed(policy, attempts, result)
+    wrong = TypeError(f"a handler may return None, Done, RetryAfter or Dead, not {type(result).__name__}")
+    return _failed(policy, attempts, wrong)
+
+
+def dead(policy: Policy, attempts: int, reason: str | None) -> Verdict:
+    """A dead letter; it blocks its key only where the handler says so."""
+    return Verdict("dead", attempts, None, policy.on_dead == "block", reason and reason[: policy.error_limit])
+
+
+def _failed(policy: Policy, attempts: int, error: BaseException) -> Verdict:
+    text = describe(error, policy.error_limit)
+    if isinstance(error, UNCHARGED):
+        return dead(policy, attempts, text)
+    attempts += 1
+    last = policy.max_attempts is not None and attempts >= policy.max_attempts
+    if last or isinstance(error, UnrecoverableError):
+        return dead(policy, attempts, text)
+    if isinstance(error, RetryAfterError):
+        delay = error.delay
+    elif policy.retry.should_retry(error):
+        delay = policy.retry.next_delay(attempts)
+    else:
+        return dead(policy, attempts, text)
+    return Verdict("retrying", attempts, delay, policy.on_failure == "block", text)
+
+
+def describe(error: BaseException, limit: int) -> str:
+    """Type and text of an error, at most `limit` characters; NUL cannot be stored."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{name}: {error}".replace("\0", "\\0").encode(errors="backslashreplace").decode()[:limit]
+
+
+@dataclass(slots=True)
+class ParkedRow:
+    """A parked row in memory. `due` is monotonic seconds, None for at once; uncommitted rows may not run."""
+
+    id: int
+    state: State
+    attempts: int
+    blocks: bool
+    due: float | None = None
+    committed: bool = True
+    loaded: bool = False
+
+    def may_run(self, now: float) -> bool:
+        if not self.committed or self.loaded or self.state == "dead":
+            return False
+        return self.state in AT_ONCE or (self.due is not None and self.due <= now)
+
+
+@dataclass(slots=True)
+class Chain:
+    """The blocking rows of one key, in id order."""
+
+    rows: list[ParkedRow] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[ParkedRow]:
+        return iter(self.rows)
+
+    def add(self, row: ParkedRow) -> None:
+        if not self.rows or row.id > self.rows[-1].id:
+            self.rows.append(row)
+        else:
+            insort(self.rows, row, key=lambda each: each.id)
+
+    def remove(self, row: ParkedRow) -> None:
+        self.rows.remove(row)
+
+    def runnable(self, now: float) -> list[ParkedRow]:
+        """The head and what may follow it without waiting, at most `CHAIN` rows; nothing while some are loaded."""
+        run: list[ParkedRow] = []
+        for row in self.rows:
+            if len(run) == CHAIN or not row.may_run(now):
+                break
+            run.append(row)
+        return run
+
+    def wakes_at(self) -> float | None:
+        """When the head may run: 0.0 at once, monotonic seconds, or None (loaded, uncommitted or dead)."""
+        if not self.rows:
+            return None
+        head = self.rows[0]
+        if not head.committed or head.loaded or head.state == "dead":
+            return None
+        return 0.0 if head.state in AT_ONCE else head.due
+
+    def caught_up(self) -> bool:
+        """Every row is loaded: what comes now may queue behind them in memory."""
+        return all(row.loaded for row in self.rows)

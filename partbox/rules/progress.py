@@ -1,0 +1,157 @@
+"""What of one partition has been read, what is finished, and which cursor may be saved.
+
+Pages P1…Pm were read at snapshots N1…Nm with floors F1…Fm. A page holds new records (above every id read before) and
+late ones (below). The save rule:
+
+    L*  the last id of the finished prefix of all new records, in id order
+    k   the greatest such that in *every* page 1…k each late record with id <= L* is finished
+    save (N_k, L*, F_k): that page's floor, never a later one
+
+Late records above L* may be unfinished: for the saved cursor they are new. New records above L* need not be finished
+either. Finished means: its handler is done, or it is parked in this save or an earlier one.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+MOST_LATE_PAGES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One poll: its snapshot, as text, and its floor."""
+
+    snapshot: str
+    floor: int
+
+
+@dataclass(slots=True)
+class LatePage:
+    """A page that brought late records: the page before it, itself, and what is unfinished of them."""
+
+    before: Page
+    page: Page
+    unfinished: set[int]
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cursor that may be saved; `passed` counts the new records that it passes, for `Progress.saved`."""
+
+    page: Page
+    last_id: int
+    passed: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """The progress of one partition since it was claimed at `page` and `last_id`.
+
+    `finished` maps the ids that are finished but not saved to their event ids, so that after a lost connection a
+    record that is read again can be told from a new one under the same id.
+    """
+
+    page: Page
+    last_id: int
+    finished: dict[int, bytes] = field(default_factory=dict)
+    late: deque[LatePage] = field(default_factory=deque)
+    highest_finished: int = 0
+    read_new: int = 0
+    passed: int = 0
+    saved_passed: int = 0
+    _unread: deque[int] = field(default_factory=deque)
+    _passed_ids: deque[int] = field(default_factory=deque)
+    _raises: deque[int] = field(default_factory=deque)
+
+    def read(self, page: Page, late: Iterable[int], new: list[int], raised: int = 0) -> None:
+        """An uncut page came: late ids, new ids in order, and the id that L is raised to after it (0: not)."""
+        self.read_piece(page, late, last=True)
+        self._unread.extend(new)
+        self.read_new += len(new)
+        if raised:
+            self._raise(raised)
+
+    def read_piece(self, page: Page, late: Iterable[int], last: bool) -> None:
+        """A piece of a cut page came; all pieces belong to the page of the first one."""
+        ids = set(late)
+        if self.late and self.late[-1].cut:
+            self.late[-1].unfinished |= ids
+            self.late[-1].cut = not last
+        elif ids or not last:
+            self.late.append(LatePage(self.page, page, ids, not last))
+            self._merge()
+        if last:
+            self.page = page
+
+    def finish(self, pairs: Iterable[tuple[int, bytes]], highest: int) -> None:
+        """These (id, event id) are finished; `highest` is the greatest of the ids."""
+        self.finished.update(pairs)
+        self.highest_finished = max(self.highest_finished, highest)
+
+    def unfinished(self) -> list[int]:
+        """Every id read and not finished."""
+        late = (id for page in self.late for id in page.unfinished)
+        return [id for id in (*late, *self._unread) if id not in self.finished and id not in self._raises]
+
+    def oldest_unfinished(self) -> int | None:
+        """The id that holds the cursor back."""
+        self._pass()
+        return self._unread[0] if self._unread else None
+
+    def unsaved(self) -> int:
+        """How many new records have been read above the saved last id."""
+        return self.read_new - self.saved_passed
+
+    def target(self) -> Target:
+        """The save rule."""
+        self._pass()
+        return Target(self._page(self.last_id), self.last_id, self.passed)
+
+    def released(self) -> Target:
+        """The cursor of a release: everything up to the highest finished id is finished, or parked with this save."""
+        self._pass()
+        return Target(self.page, max(self.last_id, self.highest_finished), self.read_new)
+
+    def saved(self, target: Target) -> None:
+        """`target` is committed: forget what it has passed."""
+        while self._passed_ids and self._passed_ids[0] <= target.last_id and self.saved_passed < target.passed:
+            self.finished.pop(self._passed_ids.popleft(), None)
+            self.saved_passed += 1
+        for page in self.late:
+            page.unfinished = {id for id in page.unfinished if id not in self.finished}
+
+    def _raise(self, last_id: int) -> None:
+        # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.
+        self._unread.append(last_id)
+        self._raises.append(last_id)
+
+    def _pass(self) -> None:
+        unread, finished, raises = self._unread, self.finished, self._raises
+        while unread:
+            head = unread[0]
+            if head in finished:
+                self._passed_ids.append(head)
+                self.passed += 1
+            elif raises and raises[0] == head:
+                raises.popleft()
+            else:
+                return
+            self.last_id = unread.popleft()
+
+    def _page(self, last_id: int) -> Page:
+        finished = self.finished
+        while self.late and not self.late[0].cut and all(id in finished for id in self.late[0].unfinished):
+            self.late.popleft()
+        for late in self.late:
+            if late.cut or any(id <= last_id and id not in finished for id in late.unfinished):
+                return late.before
+        return self.page
+
+    def _merge(self) -> None:
+        if len(self.late) > MOST_LATE_PAGES:
+            newest, older = self.late.pop(), self.late.pop()
+            self.late.append(
+                LatePage(older.before, newest.page, older.unfinished | newest.unfinished, newest.cut or older.cut)
+            )

@@ -1,0 +1,184 @@
+"""Retry policies: is an error worth another attempt, and how long to wait for it.
+
+A policy is anything with `should_retry(error) -> bool` and `next_delay(attempt) -> float`, where `attempt` is the
+number of the attempt that failed, from 1, and the delay is in seconds. In settings a policy is a text:
+
+    exponential[:base[:cap[:multiplier]]]    fixed:delay        delays in seconds, or "250ms", "5m"
+    ... +jitter                              the delay times a random factor from 0.5 to 1.5
+    ... +jitter:0.8:1.2                      ... from 0.8 to 1.2
+    ... +add:0.5                             the delay and up to 0.5 s more
+"""
+
+import random
+from dataclasses import dataclass
+from math import isfinite
+from typing import Protocol, runtime_checkable
+
+from partbox.rules.duration import seconds
+
+Errors = tuple[type[BaseException], ...]
+
+USUAL_FACTOR = (0.5, 1.5)
+GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) or "fixed:5"'
+
+
+@runtime_checkable
+class RetryPolicy(Protocol):
+    """Pure but for jitter; called on the dispatcher thread, so it must not block."""
+
+    def should_retry(self, error: BaseException) -> bool:
+        """Whether another attempt may help; False makes the event dead at once."""
+
+    def next_delay(self, attempt: int) -> float:
+        """Seconds (>= 0) to wait after the failed attempt number `attempt`, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """min(cap, base * multiplier ** (attempt - 1)) seconds.
+
+    `include` names the only exceptions worth retrying (none named: all are), `exclude` those that are not;
+    subclasses count, and exclude beats include.
+    """
+
+    base: float = 0.2
+    cap: float = 60.0
+    multiplier: float = 2.0
+    include: Errors = ()
+    exclude: Errors = ()
+
+    def __post_init__(self) -> None:
+        _require(_finite(self.base) and self.base > 0, "base", self.base, "a number of seconds above 0")
+        _require(_finite(self.cap) and self.cap > 0, "cap", self.cap, "a number of seconds above 0")
+        _require(_finite(self.multiplier) and self.multiplier >= 1, "multiplier", self.multiplier, "at least 1")
+        _check_errors(self.include, self.exclude)
+
+    def should_retry(self, error: BaseException) -> bool:
+        return _selected(error, self.include, self.exclude)
+
+    def next_delay(self, attempt: int) -> float:
+        # Floats throughout, bounded: an int to the power of a large int would be computed digit by digit.
+        exponent = float(min(max(attempt - 1, 0), 1 << 1_000))
+        try:
+            grown: float = self.base * float(self.multiplier) ** exponent
+            return min(float(self.cap), grown)
+        except OverflowError:
+            return float(self.cap)
+
+    def __str__(self) -> str:
+        return f"exponential:{self.base:.12g}:{self.cap:.12g}:{self.multiplier:.12g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Always `delay` seconds; `include` and `exclude` as in `Exponential`."""
+
+    delay: float
+    include: Errors = ()
+    exclude: Errors = ()
+
+    def __post_init__(self) -> None:
+        _require(_finite(self.delay) and self.delay >= 0, "delay", self.delay, "a number of seconds from 0")
+        _check_errors(self.include, self.exclude)
+
+    def should_retry(self, error: BaseException) -> bool:
+        return _selected(error, self.include, self.exclude)
+
+    def next_delay(self, attempt: int) -> float:
+        return float(self.delay)
+
+    def __str__(self) -> str:
+        return f"fixed:{self.delay:.12g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Jittered:
+    """The delay of `policy`, its cap included, times a random factor, or plus up to `add` seconds."""
+
+    policy: RetryPolicy
+    factor: tuple[float, float] | None = None
+    add: float | None = None
+
+    def __post_init__(self) -> None:
+        _require(isinstance(self.policy, RetryPolicy), "policy", self.policy, "a retry policy")
+        _require(self.factor is None or self.add is None, "add", self.add, "left out when factor is given")
+        if self.add is not None:
+            _require(_finite(self.add) and self.add >= 0, "add", self.add, "a number of seconds from 0")
+        elif self.factor is None:
+            object.__setattr__(self, "factor", USUAL_FACTOR)
+        else:
+            low, high = self.factor
+            _require(0 <= low <= high and _finite(high), "factor", self.factor, "(low, high) with 0 <= low <= high")
+
+    def should_retry(self, error: BaseException) -> bool:
+        return self.policy.should_retry(error)
+
+    def next_delay(self, attempt: int) -> float:
+        delay = self.policy.next_delay(attempt)
+        if self.factor is None:
+            return delay + random.uniform(0.0, self.add or 0.0)
+        return delay * random.uniform(*self.factor)
+
+    def __str__(self) -> str:
+        if self.factor is None:
+            return f"{self.policy}+add:{self.add:.12g}"
+        low, high = self.factor
+        return f"{self.policy}+jitter" + ("" if self.factor == USUAL_FACTOR else f":{low:.12g}:{high:.12g}")
+
+
+def policy_of(value: object) -> RetryPolicy:
+    """The policy that `value` is or, as a text of the grammar above, describes; ValueError otherwise."""
+    if isinstance(value, RetryPolicy) and not isinstance(value, type):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"{GRAMMAR}, or give an object with should_retry(error) and next_delay(attempt)")
+    timing, _, jitter = value.replace(" ", "").lower().partition("+")
+    policy = _timed(*timing.split(":"))
+    return _jittered(policy, *jitter.split(":")) if jitter else policy
+
+
+def _timed(kind: str, *numbers: str) -> RetryPolicy:
+    match kind, numbers:
+        case "fixed", (delay,):
+            return Fixed(seconds(delay))
+        case "exponential", ():
+            return Exponential()
+        case "exponential", (base,):
+            return Exponential(seconds(base))
+        case "exponential", (base, cap):
+            return Exponential(seconds(base), seconds(cap))
+        case "exponential", (base, cap, multiplier):
+            return Exponential(seconds(base), seconds(cap), float(multiplier))
+        case _:
+            raise ValueError(GRAMMAR)
+
+
+def _jittered(policy: RetryPolicy, kind: str, *numbers: str) -> RetryPolicy:
+    match kind, numbers:
+        case "jitter", ():
+            return Jittered(policy)
+        case "jitter", (low, high):
+            return Jittered(policy, factor=(float(low), float(high)))
+        case "add", (most,):
+            return Jittered(policy, add=seconds(most))
+        case _:
+            raise ValueError(GRAMMAR)
+
+
+def _selected(error: BaseException, include: Errors, exclude: Errors) -> bool:
+    return not isinstance(error, exclude) and (not include or isinstance(error, include))
+
+
+def _finite(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and isfinite(number)
+
+
+def _check_errors(include: Errors, exclude: Errors) -> None:
+    for name, errors in (("include", include), ("exclude", exclude)):
+        good = isinstance(errors, tuple) and all(isinstance(e, type) and issubclass(e, BaseException) for e in errors)
+        _require(good, name, errors, "a tuple of exception classes")
+
+
+def _require(holds: bool, name: str, value: object, must: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} must be {must}, not {value!r}")

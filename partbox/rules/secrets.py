@@ -1,0 +1,14 @@
+"""Takes the secrets out of a text before anybody sees it."""
+
+import re
+
+MASK = "***"
+
+# Greedy up to the last "@": an unescaped "@" or "/" in a password must not leave its tail behind.
+_IN_URL = re.compile(r"(\w+://[^:/@\s]*):\S*@")
+_AS_PAIR = re.compile(r"""(\w*password\s*=\s*)('(?:\\.|[^'\\])*'?|[^\s&'"]+)""", re.IGNORECASE)
+
+
+def masked(text: str) -> str:
+    """`text` without the passwords of the connection strings in it, in the form of a URL or of key=value pairs."""
+    return _AS_PAIR.sub(rf"\1{MASK}", _IN_URL.sub(rf"\1:{MASK}@", text))

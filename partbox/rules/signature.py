@@ -1,0 +1,69 @@
+"""What a handler is made of: what to call, whether to await it, its name, and the place it stands at."""
+
+import inspect
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from partbox.errors import RegistrationError
+
+Call = Callable[[Any], Any]
+
+
+def call_of(handler: Any) -> Call:
+    """The function, or the method `handle` of the object, that takes an event; RegistrationError if none does."""
+    if inspect.isclass(handler):
+        raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
+    call = getattr(handler, "handle", handler)
+    if not callable(call):
+        raise RegistrationError(f"{handler!r} cannot handle events: give a function, or an object with handle(event)")
+    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+        raise RegistrationError(f"{_who(handler, call)} is a generator, and calling it would run nothing: drop `yield`")
+    if not _takes_one(call):
+        raise RegistrationError(f"{_who(handler, call)} must take exactly one positional argument, the event")
+    return call  # type: ignore[no-any-return]
+
+
+def is_async(call: Call) -> bool:
+    """Whether a call returns an awaitable."""
+    return any(map(inspect.iscoroutinefunction, (call, type(call).__call__)))
+
+
+def name_of(handler: Any) -> str:
+    """Module and qualified name of a function, or of the class of an object."""
+    inner = _innermost(handler)
+    named = inner if hasattr(inner, "__qualname__") else type(inner)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def place_of(call: Call) -> str:
+    """File and line of the code that runs; for what is not written in Python, "built in"."""
+    inner = _innermost(call)
+    code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
+    return f"{_short(code.co_filename)}:{code.co_firstlineno}" if code else "built in"
+
+
+def _who(handler: Any, call: Call) -> str:
+    return f"{name_of(handler)} ({place_of(call)})"
+
+
+def _takes_one(call: Call) -> bool:
+    try:
+        inspect.signature(call).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not tell its signature
+        return True
+    return True
+
+
+def _innermost(call: Any) -> Any:
+    while isinstance(call, partial):
+        call = call.func
+    return inspect.unwrap(call) if callable(call) else call
+
+
+def _short(path: str) -> str:
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative

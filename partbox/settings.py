@@ -1,0 +1,267 @@
+"""Every setting, its default, and where its value comes from.
+
+A value is taken from the first place that gives one: keyword > command line > environment (`PARTBOX_LEASE`) > TOML
+file > default. The file is the one named by `PARTBOX_CONFIG`, else `partbox.toml` in the current folder; its table
+`[partbox]` is read, or its top level where it has no such table.
+"""
+
+import os
+import socket
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, ByteSize, Field, PrivateAttr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from partbox.errors import SettingsError
+from partbox.rules.duration import seconds, written
+from partbox.rules.retry import Exponential, Jittered, RetryPolicy, policy_of
+from partbox.rules.secrets import masked
+
+PREFIX = "PARTBOX_"
+CONFIG = "PARTBOX_CONFIG"
+
+# Read by the scripts and the test suite, not settings.
+_NOT_SETTINGS = (CONFIG, "PARTBOX_PYTHON")
+_TEST_PREFIX = "PARTBOX_TEST_"
+
+
+def _none_of_text(value: object) -> object:
+    """Files and environments have no null: "none" and "off" stand for it."""
+    nothing = value is False or (isinstance(value, str) and value.strip().lower() in ("none", "off"))
+    return None if nothing else value
+
+
+def _optional_seconds(value: object) -> object:
+    value = _none_of_text(value)
+    return None if value is None else seconds(value)
+
+
+def _schema_name(value: object) -> object:
+    if isinstance(value, str) and (not 0 < len(value.encode()) <= 63 or "\0" in value or value.startswith("pg_")):
+        raise ValueError('a schema name has 1 to 63 bytes and does not begin with "pg_"')
+    return value
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+Duration = Annotated[float, BeforeValidator(seconds)]
+Interval = Annotated[float, Field(gt=0), BeforeValidator(seconds)]
+Count = Annotated[int, Field(ge=1)]
+Blocking = Literal["block", "continue"]
+
+
+class Settings(BaseSettings):
+    """All settings, frozen; durations are seconds. `load()` gathers them; calling the class reads nothing else."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    dsn: str | None = Field(None, description="the database: `postgresql://…`, key=value pairs, or `embedded:`")
+    schema_name: Annotated[str, BeforeValidator(_schema_name)] = Field(
+        "partbox", alias="schema", description="the schema that holds the outbox; several can share a database")
+    enabled: bool = Field(True, description="false: publishing works, workers deliver nothing and say so")
+    auto_migrate: bool = Field(False, description="create or migrate the schema at start")
+    node: Annotated[str, Field(min_length=1)] = Field(
+        default_factory=socket.gethostname, description="the name of this host in `partbox status`")
+    processes: Count = Field(default_factory=_usable_cores, description="worker processes of a node")
+    concurrency: Count = Field(4, description="handlers in progress in one process")
+    poll_busy: Interval = Field(0.002, description="time between two looks at the log while events arrive")
+    poll_idle: Interval = Field(0.040, description="the same when nothing arrives; what it backs off to")
+    page: Count = Field(10_000, description="records one poll reads at most")
+    window: Count = Field(1_000, description="records read ahead of the saved cursor, per partition")
+    window_bytes: ByteSize = Field(
+        ByteSize(64 << 20), gt=0, description="the same in bytes, per process; one oversized event still passes")
+    max_parked: Count = Field(1_000, description="open parked records of a partition; beyond it reading pauses")
+    heartbeat: Interval = Field(1.0, description="time between two heartbeats of a node")
+    lease: Interval = Field(6.0, description="how long a silent process keeps its partitions")
+    drain_timeout: Duration = Field(15.0, description="how long a stopping process waits for running handlers")
+    handler_timeout: Annotated[float | None, Field(gt=0), BeforeValidator(_optional_seconds)] = Field(
+        None, description="how long a handler may run")
+    max_attempts: Annotated[int | None, Field(ge=1), BeforeValidator(_none_of_text)] = Field(
+        10, description="calls of a handler for one event, the first included; `none` = for ever")
+    retry: Annotated[RetryPolicy, BeforeValidator(policy_of)] = Field(
+        Jittered(Exponential(0.2, 60, 2)), description="the wait before the next attempt (grammar below)")
+    on_failure: Blocking = Field("block", description="later events of the key wait for a failed one, or `continue`")
+    on_dead: Blocking = Field("continue", description="later events of the key pass a dead one, or `block`")
+    on_unroutable: Literal["dead", "ignore", "retry"] = Field(
+        "dead", description="what becomes of an event that has no handler; `retry` is right during rolling deploys")
+    max_payload: ByteSize = Field(ByteSize(1_048_576), gt=0, description="bytes of an encoded payload")
+    error_limit: Count = Field(4_000, description="characters kept of a handler's error")
+    retain_done: Duration = Field(7 * 86_400.0, description="how long handled records are kept, from publish")
+    retain_dead: Duration = Field(30 * 86_400.0, description="how long dead records are kept, from death")
+    retain_keys: Duration = Field(7 * 86_400.0, description="how long idempotency keys are kept")
+    retain_inbox: Duration = Field(30 * 86_400.0, description="how long inbox entries are kept")
+    purge_interval: Interval = Field(3_600.0, description="time between two purges")
+    purge_batch: Count = Field(500, description="rows one purge transaction deletes")
+    metrics_prefix: str = Field(
+        "partbox", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="the first part of every metric's name")
+    http: Annotated[str | None, Field(pattern=r"^\S*:\d{1,5}$"), BeforeValidator(_none_of_text)] = Field(
+        None, description="`host:port` of metrics and health checks, or `off`")
+    pooler: bool = Field(False, description="connections go through a transaction pooler: send no session options")
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is passed: `load` reads the other places, because it must know where each value came from."""
+        return (init_settings,)
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where each setting's value came from, by its external name: "default", "keyword", "PARTBOX_LEASE" …"""
+        return {name: self._origins.get(name, "default") for name in names()}
+
+    def shown(self, name: str) -> str:
+        """The value of the setting `name` (external) as text, without secrets."""
+        return _shown(name, getattr(self, names()[name]))
+
+    def replace(self, **keywords: Any) -> "Settings":
+        """A copy with these settings changed; SettingsError as from `load`."""
+        kept = {name: _Given(getattr(self, names()[name]), origin) for name, origin in self._origins.items()}
+        changed = {name: _Given(value, "keyword") for name, value in keywords.items()}
+        return _settled(kept | changed)
+
+    def __repr_args__(self) -> Any:
+        yield from ((name, self.shown(name)) for name in names())
+
+
+class _Given(NamedTuple):
+    value: Any
+    origin: str
+
+
+def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings:
+    """The settings as of now; `flags` come from a command line, None there meaning "not given".
+
+    Raises SettingsError, naming setting, value, place and remedy, for the first that is unknown or invalid.
+    """
+    given = _from_file() | _from_environment()
+    given |= {name: _Given(v, f"--{name.replace('_', '-')}") for name, v in (flags or {}).items() if v is not None}
+    given |= {name: _Given(v, "keyword") for name, v in keywords.items() if name != "dsn" or v is not None}
+    return _settled(given)
+
+
+def names() -> dict[str, str]:
+    """The attribute of every setting by its external name, in their order."""
+    return {field.alias or attribute: attribute for attribute, field in Settings.model_fields.items()}
+
+
+def _from_environment() -> dict[str, _Given]:
+    # Not through the library's source, which passes over a variable that it does not know.
+    return {
+        variable.removeprefix(PREFIX).lower(): _Given(value, variable)
+        for variable, value in os.environ.items()
+        if variable.startswith(PREFIX) and value and variable not in _NOT_SETTINGS
+        and not variable.startswith(_TEST_PREFIX)
+    }
+
+
+def _from_file() -> dict[str, _Given]:
+    named = os.environ.get(CONFIG)
+    path = Path(named or "partbox.toml")
+    if named and not path.is_file():
+        raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")
+    try:
+        table = TomlConfigSettingsSource(Settings, toml_file=path).toml_data
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise SettingsError(f"{path} cannot be read as TOML: {error}") from None
+    table = table.get("partbox", table)
+    if not isinstance(table, dict):
+        raise SettingsError(f"partbox = {table!r} in {path} must be a table: write [partbox] and the settings below it")
+    return {name: _Given(value, str(path)) for name, value in table.items()}
+
+
+def _settled(given: Mapping[str, _Given]) -> Settings:
+    for name, (_, origin) in given.items():
+        if name not in names():
+            raise SettingsError(_unknown(name, origin))
+    try:
+        settings = Settings(**{name: value for name, (value, _) in given.items()})
+    except ValidationError as error:
+        raise SettingsError(_invalid(error, given)) from None
+    settings._origins.update({name: origin for name, (_, origin) in given.items()})
+    _check_together(settings)
+    return settings
+
+
+def _unknown(name: str, origin: str) -> str:
+    # Its value stays unsaid: nobody knows whether it is a secret.
+    close = get_close_matches(name, names(), n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`partbox config` lists all settings"
+    return f"unknown setting {name!r} ({_from(origin)}): {hint}"
+
+
+def _invalid(error: ValidationError, given: Mapping[str, _Given]) -> str:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    value, origin = given[name]
+    return f"setting {name} = {_shown(name, value)} ({_from(origin)}) is invalid: {_remedy(first)}"
+
+
+def _remedy(error: Mapping[str, Any]) -> str:
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "value_error":
+            return str(context["error"])
+        case "literal_error":
+            return f"use {context['expected']}"
+        case "greater_than":
+            return f"use more than {context['gt']:g}"
+        case "greater_than_equal":
+            return f"use {context['ge']} or more"
+        case "string_pattern_mismatch":
+            return f"it must match {context['pattern']}"
+        case kind if kind.startswith("bool"):
+            return "use true or false"
+        case kind if kind.startswith("int"):
+            return "use a whole number"
+        case kind if kind.startswith("byte_size"):
+            return 'use a number of bytes, or a text such as "64MiB"'
+        case _:
+            return str(error["msg"])[:1].lower() + str(error["msg"])[1:]
+
+
+def _check_together(settings: Settings) -> None:
+    """Settings that only make sense in relation to each other."""
+    if not settings.heartbeat < settings.lease / 3:
+        raise _contradiction(settings, "heartbeat", "lease", "shorter than a third of",
+                             "two heartbeats may be lost before a process is given up")
+    if settings.poll_busy > settings.poll_idle:
+        raise _contradiction(settings, "poll_busy", "poll_idle", "at most as long as", "an idle process backs off")
+    if not settings.poll_idle < settings.lease / 3:
+        raise _contradiction(settings, "poll_idle", "lease", "shorter than a third of",
+                             "a process that sleeps longer looks dead")
+
+
+def _contradiction(settings: Settings, name: str, other: str, must_be: str, reason: str) -> SettingsError:
+    one, two = (f"{n} = {settings.shown(n)} ({_from(settings.origins[n])})" for n in (name, other))
+    return SettingsError(f"{one} must be {must_be} {two}, because {reason}: lower {name} or raise {other}")
+
+
+def _from(origin: str) -> str:
+    return "the default" if origin == "default" else f"from {origin}"
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "off" if name == "http" else "none"
+    if name in _DURATIONS and isinstance(value, float):
+        return written(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return masked(text if len(text) <= 200 else f"{text[:200]}…")
+
+
+_DURATIONS = frozenset(n for n, f in Settings.model_fields.items() if f.annotation in (float, float | None))

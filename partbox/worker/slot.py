@@ -1,0 +1,77 @@
+"""The few numbers that a worker process and its supervisor share: who I am, until when I may trust my lease, signs of life.
+
+A lock-free array: each field has one writer. Embedded in an application both sides live in one process and the array
+is plain memory.
+"""
+
+import time
+from collections.abc import MutableSequence
+from typing import Any, Final
+from uuid import UUID
+
+BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING, OWNED = range(7)
+TIMES = 8
+IDS = 3
+
+
+def boottime() -> float:
+    """Seconds since boot, suspended time included."""
+    return time.clock_gettime(BOOTTIME)
+
+
+class Slot:
+    """One process's part of the array: `times` and `ids` are flat sequences shared by all slots."""
+
+    def __init__(self, times: MutableSequence[float], ids: MutableSequence[int], index: int = 0) -> None:
+        self._times = times
+        self._ids = ids
+        self._at = index * TIMES
+        self._id_at = index * IDS
+
+    @classmethod
+    def local(cls) -> "Slot":
+        """A slot in plain memory, for a worker embedded in an application."""
+        return cls([0.0] * TIMES, [0] * IDS)
+
+    def __getitem__(self, field: int) -> float:
+        return self._times[self._at + field]
+
+    def __setitem__(self, field: int, value: float) -> None:
+        self._times[self._at + field] = value
+
+    def clear(self) -> None:
+        """Forget an earlier process: no identity, no trust, no life."""
+        self.instance = None
+        for field in range(TIMES):
+            self[field] = 0.0
+
+    def trusted(self) -> bool:
+        """May a handler start now?"""
+        return self[DEADLINE] > boottime() and self[WALL_DEADLINE] > time.time()
+
+    def trust_until(self, boot: float, wall: float) -> None:
+        self[WALL_DEADLINE] = wall
+        self[DEADLINE] = boot
+
+    @property
+    def instance(self) -> UUID | None:
+        """My instance id. Written by the supervisor: a version before and after tells a torn reading."""
+        while True:
+            before, high, low = self._ids[self._id_at : self._id_at + IDS]
+            if before % 2 == 0 and before == self._ids[self._id_at]:
+                return UUID(int=high << 64 | low) if high or low else None
+
+    @instance.setter
+    def instance(self, value: UUID | None) -> None:
+        number = value.int if value else 0
+        self._ids[self._id_at] += 1
+        self._ids[self._id_at + 1] = number >> 64
+        self._ids[self._id_at + 2] = number & (1 << 64) - 1
+        self._ids[self._id_at] += 1
+
+
+def shared(context: Any, count: int) -> tuple[Any, Any]:
+    """The arrays for `count` slots, in memory that children of `context` (multiprocess) inherit."""
+    return context.RawArray("d", count * TIMES), context.RawArray("Q", count * IDS)

@@ -1,0 +1,40 @@
+-- purpose: delete dead instances and free every partition whose owner is not in `instance`
+--
+-- known_dead: the caller knows that they are dead (its own children); otherwise only those whose lease is over by
+-- the database's clock go. Deleting and freeing are statements of their own: in one statement a claim that commits
+-- meanwhile would keep partitions for an instance that is gone. The orphans are locked first and looked at again
+-- under the lock, because a lock that was waited for re-checks the partition row only, not `instance`.
+-- The sweep runs also with no victims, so an orphan of any cause is freed by the next membership tick.
+create or replace function {schema}.bury(victims uuid[], known_dead boolean)
+returns table (buried uuid[], freed integer) language plpgsql as $$
+#variable_conflict use_column
+declare
+    orphans {schema}.partition[];
+begin
+    perform from {schema}.instance i where i.instance_id = any (victims) order by i.instance_id for update;
+    with gone as (
+        delete from {schema}.instance i
+         where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < clock_timestamp())
+        returning i.instance_id
+    )
+    select coalesce(array_agg(gone.instance_id), '{{}}') into buried from gone;
+
+    select array_agg(locked) into orphans
+      from (select p.*
+              from {schema}.partition p
+             where p.owner is not null and not exists (select from {schema}.instance i where i.instance_id = p.owner)
+             order by p.subscription, p.partition
+               for no key update) locked;
+
+    with orphan as (
+        update {schema}.partition p
+           set owner = null, suspect_until_id = coalesce(pg_sequence_last_value({sequence}), 0)
+          from unnest(orphans) as o
+         where p.subscription = o.subscription and p.partition = o.partition and p.owner is not null
+               and not exists (select from {schema}.instance i where i.instance_id = p.owner)
+        returning p.partition
+    )
+    select count(*)::integer into freed from orphan;
+    return next;
+end
+$$;

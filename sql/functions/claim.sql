@@ -1,0 +1,30 @@
+-- purpose: take the partitions that are assigned to me and have no owner
+--
+-- First my own instance row, for key share: a bury that deletes it waits for this claim or is seen by it; without
+-- that a buried instance could claim after the bury has looked, and the partition would belong to nobody alive.
+-- The epoch never repeats, also not after a crash of the database lost the tail that held the last one.
+create or replace function {schema}.claim(subscription text, me uuid)
+returns setof {schema}.partition language plpgsql as $$
+#variable_conflict use_column
+begin
+    perform from {schema}.instance i where i.instance_id = claim.me for key share;
+    if not found then
+        return;
+    end if;
+    return query
+    with free as materialized (
+        select p.partition
+          from {schema}.partition p
+         where p.subscription = claim.subscription and p.assignee = claim.me and p.owner is null
+         order by p.partition
+           for no key update
+    )
+    update {schema}.partition p
+       set owner = claim.me, claimed_at = clock_timestamp(),
+           epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
+      from free
+     where p.subscription = claim.subscription and p.partition = free.partition
+           and p.owner is null and p.assignee = claim.me
+    returning p.*;
+end
+$$;

@@ -1,0 +1,33 @@
+-- purpose: put a plan into force if what it was decided from still holds
+--
+-- The plan is decided outside, from members and assignees read before. Here, behind the advisory lock and in new
+-- statements, both are read again; if either differs nothing is changed and the next tick decides anew.
+create or replace function {schema}.plan(subscription text, members uuid[], seen uuid[], planned uuid[])
+returns boolean language plpgsql as $$
+#variable_conflict use_column
+begin
+    perform pg_advisory_xact_lock(hashtext('partbox.plan'), hashtext({schema_name} || '.' || plan.subscription));
+
+    if plan.members is distinct from (
+        select coalesce(array_agg(i.instance_id order by i.instance_id), '{{}}')
+          from {schema}.instance i where i.subscription = plan.subscription and not i.draining
+    ) or plan.seen is distinct from (
+        select array_agg(p.assignee order by p.partition)
+          from {schema}.partition p where p.subscription = plan.subscription
+    ) then
+        return false;
+    end if;
+
+    with changed as materialized (
+        select p.partition, new.assignee
+          from {schema}.partition p
+          join unnest(plan.planned) with ordinality as new (assignee, position) on new.position = p.partition + 1
+         where p.subscription = plan.subscription and p.assignee is distinct from new.assignee
+         order by p.partition
+           for no key update of p
+    )
+    update {schema}.partition p set assignee = changed.assignee
+      from changed where p.subscription = plan.subscription and p.partition = changed.partition;
+    return true;
+end
+$$;

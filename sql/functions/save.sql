@@ -1,0 +1,74 @@
+-- purpose: the only write an owner makes: cursors, parks, finished parked rows, release; fenced by (owner, epoch)
+--
+-- The partition rows are locked, in order, before anything is checked: an EXISTS would let a bury and a claim pass
+-- between the check and the commit. If any partition is no longer mine nothing is written, and the partitions that
+-- are still mine come back so that the caller drops the others and sends the rest again.
+--
+--   snapshot_no   1-based index into snapshots; null leaves the cursor as it is
+--   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "new"}}]: see parked.py
+--   done_ids      parked records that are finished
+--   durable       false: synchronous_commit = off for this save
+create or replace function {schema}.save(
+    subscription text, me uuid, partitions smallint[], epochs bigint[], snapshot_no integer[], last_ids bigint[],
+    floors bigint[], release boolean[], snapshots pg_snapshot[], parks json, done_ids bigint[], durable boolean
+) returns setof smallint language plpgsql as $$
+#variable_conflict use_column
+declare
+    mine smallint[];
+begin
+    if not durable then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+
+    select coalesce(array_agg(held.partition), '{{}}') into mine
+      from (select p.partition, p.owner, p.epoch
+              from {schema}.partition p
+             where p.subscription = save.subscription and p.partition = any (save.partitions)
+             order by p.partition
+               for no key update) held
+      join unnest(save.partitions, save.epochs) as sent (partition, epoch)
+        on sent.partition = held.partition and sent.epoch = held.epoch
+     where held.owner = save.me;
+
+    if cardinality(mine) < cardinality(save.partitions) then
+        return query select unnest(mine);
+        return;
+    end if;
+
+    update {schema}.partition p
+       set snapshot = case when sent.no is null then p.snapshot else save.snapshots[sent.no] end,
+           last_id  = coalesce(sent.last_id, p.last_id),
+           floor_id = coalesce(sent.floor_id, p.floor_id),
+           owner    = case when sent.release then null else p.owner end,
+           saved_at = clock_timestamp()
+      from unnest(save.partitions, save.snapshot_no, save.last_ids, save.floors, save.release)
+           as sent (partition, no, last_id, floor_id, release)
+     where p.subscription = save.subscription and p.partition = sent.partition;
+
+    if save.parks is not null then
+        insert into {schema}.parked as k (subscription, record_id, partition, aggregate_type, aggregate_id, event_type,
+                                          state, blocks, attempts, due_at, last_error)
+        select save.subscription, j.id, j.p, j.at, j.ai, j.et, j.s, j.b, j.n,
+               coalesce(j.due, clock_timestamp() + j."in" * interval '1 second'), j.e
+          from json_to_recordset(save.parks) as j (p smallint, id bigint, "at" text, ai text, et text, s text,
+                                                   b boolean, n integer, "in" float8, due timestamptz, e text, new boolean)
+         where j.new
+         order by j.id
+            on conflict (subscription, record_id) do nothing;
+
+        update {schema}.parked k
+           set state = j.s, blocks = j.b, attempts = j.n, last_error = coalesce(j.e, k.last_error),
+               due_at = coalesce(j.due, clock_timestamp() + j."in" * interval '1 second'),
+               parked_at = case when j.s = 'dead' then clock_timestamp() else k.parked_at end, started_at = null
+          from json_to_recordset(save.parks) as j (id bigint, s text, b boolean, n integer, "in" float8,
+                                                   due timestamptz, e text, new boolean)
+         where not j.new and k.subscription = save.subscription and k.record_id = j.id;
+    end if;
+
+    if cardinality(save.done_ids) > 0 then
+        delete from {schema}.parked k where k.subscription = save.subscription and k.record_id = any (save.done_ids);
+    end if;
+
+    return query select unnest(mine);
+end
+$$;

@@ -1,0 +1,29 @@
+-- name: tick
+-- My partitions, to hold and to claim, and the seconds until the first parked row of each that I own is due.
+select p.partition, p.assignee = %(me)s::uuid, p.owner = %(me)s::uuid, p.epoch, p.parked_version,
+       case when p.owner = %(me)s::uuid then
+            (select extract(epoch from min(k.due_at) - clock_timestamp())::float8 from {schema}.parked k
+              where k.subscription = p.subscription and k.partition = p.partition and k.due_at is not null) end
+  from {schema}.partition p
+ where p.subscription = %(subscription)s and (p.assignee = %(me)s::uuid or p.owner = %(me)s::uuid)
+
+-- name: alive
+-- Whether my instance row is still there.
+select exists (select from {schema}.instance i where i.instance_id = %(me)s::uuid)
+
+-- name: claim
+-- Take what is assigned to me and free; see the function.
+select partition, epoch, snapshot::text, last_id, floor_id, parked_version
+  from {schema}.claim(%(subscription)s, %(me)s::uuid)
+
+-- name: owned
+-- The partitions that are mine, with their saved cursors.
+select partition, epoch, snapshot::text, last_id, floor_id, parked_version
+  from {schema}.partition
+ where subscription = %(subscription)s and owner = %(me)s::uuid
+
+-- name: save
+-- The fenced write; see the function.
+select save from {schema}.save(%(subscription)s, %(me)s::uuid, %(partitions)s::smallint[], %(epochs)s::bigint[],
+       %(snapshot_no)s::integer[], %(last_ids)s::bigint[], %(floors)s::bigint[], %(release)s::boolean[],
+       %(snapshots)s::text[]::pg_snapshot[], %(parks)s::json, %(done_ids)s::bigint[], %(durable)s::boolean)

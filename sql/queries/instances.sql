@@ -1,0 +1,55 @@
+-- name: register
+-- One instance row a process, in the order of the pids.
+insert into {schema}.instance (subscription, node, hostname, pid, version, lease)
+select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second'
+  from unnest(%(pids)s::integer[]) as pid
+returning instance_id, pid
+
+-- name: heartbeat
+-- Renew all my processes' rows, locked in order; what does not come back is gone.
+with mine as materialized (
+    select i.instance_id, sent.draining
+      from {schema}.instance i
+      join unnest(%(instances)s::uuid[], %(draining)s::boolean[]) as sent (instance_id, draining)
+        on sent.instance_id = i.instance_id
+     order by i.instance_id
+       for no key update of i
+)
+update {schema}.instance i set heartbeat_at = clock_timestamp(), draining = mine.draining
+  from mine where i.instance_id = mine.instance_id
+returning i.instance_id
+
+-- name: members
+-- Everybody of a subscription, with the seconds that are left of each lease.
+select i.instance_id, i.node, i.heartbeat_at, i.draining,
+       extract(epoch from i.heartbeat_at + i.lease - clock_timestamp())::float8, extract(epoch from i.lease)::float8
+  from {schema}.instance i
+ where i.subscription = %(subscription)s
+
+-- name: assignees
+-- The assignee of every partition, in order; none while the subscription is paused or missing.
+select p.assignee
+  from {schema}.partition p
+  join {schema}.subscription s on s.name = p.subscription and s.paused_at is null
+ where p.subscription = %(subscription)s
+ order by p.partition
+
+-- name: bury
+-- Delete dead instances and free their partitions; see the function.
+select buried, freed from {schema}.bury(%(victims)s::uuid[], %(known_dead)s::boolean)
+
+-- name: plan
+-- Put a plan into force if nothing changed since it was decided; see the function.
+select {schema}.plan(%(subscription)s, %(members)s::uuid[], %(seen)s::uuid[], %(planned)s::uuid[])
+
+-- name: marker
+-- Is this the primary, is it the cluster that the cursors were written in, and may I read the sequence?
+select pg_is_in_recovery(),
+       coalesce((select m.xmin = m.xid::xid from {schema}.meta m where m.key = 'marker'), false)
+       and not exists (select from {schema}.partition p
+                        where pg_snapshot_xmax(p.snapshot) > pg_snapshot_xmax(pg_current_snapshot())),
+       has_sequence_privilege({sequence}, 'SELECT') or has_sequence_privilege({sequence}, 'USAGE')
+
+-- name: subscribed
+-- Does the subscription exist?
+select exists (select from {schema}.subscription s where s.name = %(subscription)s)

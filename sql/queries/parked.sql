@@ -1,0 +1,33 @@
+-- name: blocking
+-- The rows that block their key, for the index in memory.
+select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts,
+       extract(epoch from k.due_at - clock_timestamp())::float8
+  from {schema}.parked k
+ where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[]) and k.blocks
+ order by k.record_id
+
+-- name: ahead
+-- The parked rows that the saved cursor may not have passed, dead ones too: the poll will return their records.
+select k.partition, k.record_id
+  from {schema}.parked k
+  join {schema}.partition p on p.subscription = k.subscription and p.partition = k.partition
+ where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
+       and k.record_id > least(p.floor_id, p.last_id)
+
+-- name: open_rows
+-- How many rows of each partition count against its brake.
+select k.partition, count(*)
+  from {schema}.parked k
+ where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
+       and k.state not in ('scheduled', 'dead')
+ group by k.partition
+
+-- name: due
+-- Rows that block nothing and are due, in id order, but for those already in memory.
+select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts, null::float8
+  from {schema}.parked k
+ where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
+       and k.due_at <= clock_timestamp() and not k.blocks and k.state <> 'dead'
+       and k.record_id <> all (%(taken)s::bigint[])
+ order by k.record_id
+ limit %(room)s

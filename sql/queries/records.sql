@@ -1,0 +1,57 @@
+-- name: fence
+-- A fence (U, G): the ids drawn so far, then, forced by the data to come later, the next transaction id; and whether
+-- a transaction that the last snapshot listed has ended. pg_sequence_last_value, never a SELECT from the sequence:
+-- that one can run up to 31 ahead of ids not drawn yet, and says 1 before the first.
+select g,
+       age(case when g >= 0 then '3'::xid end),
+       pg_snapshot_xmax(pg_current_snapshot())::text,
+       exists (select from unnest(%(listed)s::text[]::xid8[]) as listed (xid)
+                where pg_visible_in_snapshot(listed.xid, pg_current_snapshot()))
+  from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn
+
+-- name: poll
+-- One page: the snapshot N and the shared floor in a row of their own, then per partition the late records and the new.
+-- Rows and N come from one plain statement in autocommit; see rules/horizon.py for why each bound is where it is.
+with horizon as materialized (
+    select least(%(settled)s::bigint, min(listed.bound)) as floor_id
+      from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
+     where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())
+)
+select null::smallint, (select floor_id from horizon), null::uuid, null::text, null::text, null::text, null::text, null::json,
+       null::bytea, null::text, null::json, null::timestamptz, null::timestamptz, null::timestamptz,
+       pg_current_snapshot()::text
+union all
+select r.*, null
+  from unnest(%(partitions)s::smallint[], %(last_ids)s::bigint[], %(rooms)s::bigint[],
+              %(snapshots)s::text[]::pg_snapshot[], %(floors)s::bigint[], %(untils)s::text[]::pg_snapshot[],
+              %(afters)s::bigint[])
+       as c (partition, last_id, room, snapshot, floor_id, until, after)
+ cross join lateral (
+    select greatest(least(coalesce(c.floor_id, (select floor_id from horizon)), c.last_id), c.after) as id
+ ) as start
+ cross join lateral (
+    (select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
+            r.payload_bytes, r.content_type, r.headers, case when r.available_at > now() then r.available_at end,
+            r.occurred_at, r.created_at
+       from {schema}.record r
+      where r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint
+            and r.id > start.id and r.id <= least(c.last_id, start.id + %(stretch)s::bigint)
+            and not pg_visible_in_snapshot(r.xid, coalesce(c.snapshot, %(snapshot)s::pg_snapshot))
+            and (c.until is null or pg_visible_in_snapshot(r.xid, c.until))
+      order by r.id limit %(cap)s::bigint + 1)
+    union all
+    (select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
+            r.payload_bytes, r.content_type, r.headers, case when r.available_at > now() then r.available_at end,
+            r.occurred_at, r.created_at
+       from {schema}.record r
+      where r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint and r.id > c.last_id
+      order by r.id limit c.room)
+ ) as r
+
+-- name: bodies
+-- The records of parked rows, by partition and id; one that is missing does not come back.
+select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
+       r.payload_bytes, r.content_type, r.headers, null::timestamptz, r.occurred_at, r.created_at
+  from unnest(%(partitions)s::smallint[], %(ids)s::bigint[]) as wanted (partition, id)
+  join {schema}.record r on r.partition = wanted.partition and r.id = wanted.id
+ order by r.id

@@ -1,0 +1,262 @@
+"""Who handles what: registration, routes, and their way into another process."""
+
+import functools
+import subprocess
+import sys
+from enum import Enum
+
+import dill
+import pytest
+
+from partbox.errors import RegistrationError
+from partbox.handlers import CACHED, Handlers
+from partbox.rules.retry import Fixed
+from partbox.settings import Settings
+
+
+class Kind(Enum):
+    PLACED = "OrderPlaced"
+    PAID = 2
+
+
+class Projection:
+    event_type = Kind.PLACED
+    aggregate_type = "Order"
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def handle(self, event: object) -> None:
+        self.seen.append(event)
+
+
+class AsyncProjection:
+    async def handle(self, event: object) -> None: ...
+
+
+class Callable:
+    def __call__(self, event: object) -> str:
+        return f"called with {event}"
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+def found(handlers, event_type, aggregate_type="Order", subscription="default", **settings):
+    return handlers.routes(subscription, Settings(**settings)).find(event_type, aggregate_type)
+
+
+def test_the_most_specific_handler_is_called(handlers):
+    for pair in (("Placed", "Order"), ("Placed", None), ("*", "Order"), ("*", None)):
+        handlers.register(lambda event: None, *pair, name=str(pair))
+    names = {
+        (t, a): found(handlers, t, a).name for t in ("Placed", "Paid") for a in ("Order", "Customer")
+    }
+    assert names == {
+        ("Placed", "Order"): "('Placed', 'Order')",
+        ("Placed", "Customer"): "('Placed', None)",
+        ("Paid", "Order"): "('*', 'Order')",
+        ("Paid", "Customer"): "('*', None)",
+    }
+
+
+def test_an_event_without_handler_has_no_route(handlers):
+    handlers.register(Projection())
+    assert found(handlers, "OrderPlaced").event_type == "OrderPlaced"
+    assert found(handlers, "OrderPlaced", "Customer") is None
+    assert found(handlers, "OrderPlaced", subscription="audit") is None
+
+
+def test_the_decorator_leaves_the_function_as_it_is(handlers):
+    @handlers.on("Placed")
+    def confirm(event):
+        return f"confirmed {event}"
+
+    assert confirm(3) == "confirmed 3"
+    assert found(handlers, "Placed").call is confirm
+
+
+@pytest.mark.parametrize("handler", [Projection(), AsyncProjection(), Callable(), functools.partial(print, "event"),
+                                     [].append, lambda event, more=None: None])
+def test_functions_objects_and_partials_are_handlers(handlers, handler):
+    handlers.register(handler, "Placed")
+    assert callable(found(handlers, "Placed").call)
+
+
+def test_async_handlers_are_recognised(handlers):
+    async def notify(event): ...
+
+    class Awaited:
+        async def __call__(self, event): ...
+
+    for number, handler in enumerate([notify, AsyncProjection(), functools.partial(notify), Awaited()]):
+        handlers.register(handler, f"async {number}")
+        assert found(handlers, f"async {number}").is_async
+    handlers.register(Projection(), "sync")
+    assert not found(handlers, "sync").is_async
+
+
+def test_an_object_may_carry_its_types_and_an_enum_may_name_them(handlers):
+    projection = Projection()
+    handlers.register(projection)
+    handlers.register(print, Kind.PAID)
+    found(handlers, "OrderPlaced").call("seen")
+    assert projection.seen == ["seen"]
+    assert found(handlers, "PAID").call is print
+
+
+def test_what_is_left_out_follows_the_settings(handlers):
+    handlers.register(print, "plain")
+    other = {"retry": "fixed:3", "max_attempts": None, "on_failure": "continue", "on_dead": "block", "timeout": "5m"}
+    handlers.register(print, "own", **other)
+    usual = {"retry": Fixed(1), "max_attempts": 4, "on_failure": "block", "on_dead": "continue", "handler_timeout": 9}
+    plain, own = (found(handlers, name, **usual) for name in ("plain", "own"))
+    assert (plain.retry, plain.max_attempts, plain.on_failure, plain.on_dead, plain.timeout) == (
+        Fixed(1), 4, "block", "continue", 9)
+    assert (own.retry, own.max_attempts, own.on_failure, own.on_dead, own.timeout) == (
+        Fixed(3), None, "continue", "block", 300)
+
+
+def test_no_timeout_differs_from_the_timeout_of_the_settings(handlers):
+    handlers.register(print, "slow", timeout=None)
+    assert found(handlers, "slow", handler_timeout=9).timeout is None
+
+
+def test_a_second_handler_of_a_pair_is_refused_naming_both_places(handlers):
+    def first(event): ...
+    def second(event): ...
+
+    handlers.register(first, "Placed", "Order")
+    handlers.register(second, "Placed", "Order", "audit")
+    with pytest.raises(RegistrationError) as refused:
+        handlers.register(second, "Placed", "Order")
+    lines = [f"test_handlers.py:{f.__code__.co_firstlineno}" for f in (first, second)]
+    assert all(line in str(refused.value) for line in lines)
+    assert "another aggregate type or subscription" in str(refused.value)
+    assert found(handlers, "Placed").call is first
+
+
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        (42, "give a function"),
+        (Projection, "register an instance"),
+        (lambda: None, "exactly one positional argument"),
+        (lambda event, connection: None, "exactly one positional argument"),
+        (lambda event, *, key: None, "exactly one positional argument"),
+        (lambda event: (yield), "generator"),
+    ],
+)
+def test_what_cannot_take_an_event_is_refused(handlers, handler, says):
+    with pytest.raises(RegistrationError, match=says):
+        handlers.register(handler, "Placed")
+    assert handlers.table() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_attempts": 0}, {"max_attempts": 2.5}, {"max_attempts": True}, {"on_failure": "stop"}, {"on_dead": ""},
+        {"timeout": 0}, {"timeout": "soon"}, {"retry": "often"}, {"name": 5}, {"subscription": ""}, {"event_type": ""},
+        {"event_type": 5}, {"aggregate_type": "a\0b"}, {"retries": 3},
+    ],
+)
+def test_a_wrong_option_is_refused_naming_option_value_and_place(handlers, wrong):
+    ((option, value),) = wrong.items()
+    with pytest.raises(RegistrationError) as refused:
+        handlers.register(Projection().handle, **{"event_type": "Placed", **wrong})
+    assert option in str(refused.value)
+    assert "test_handlers.py" in str(refused.value)
+    assert repr(value) in str(refused.value) or option == "retries"
+    assert handlers.table() == []
+
+
+def test_a_handler_without_event_type_is_refused(handlers):
+    with pytest.raises(RegistrationError, match="event_type"):
+        handlers.register(AsyncProjection())
+
+
+def test_the_table_lists_every_handler_with_catch_alls_last(handlers):
+    handlers.register(print, "*")
+    handlers.register(AsyncProjection(), "Placed", max_attempts=3)
+    handlers.register(Projection())
+    handlers.register(print, "Placed", subscription="audit")
+    rows = [(row.subscription, row.event_type, row.aggregate_type, row.kind) for row in handlers.table()]
+    assert rows == [
+        ("audit", "Placed", None, "sync"),
+        ("default", "OrderPlaced", "Order", "sync"),
+        ("default", "Placed", None, "async"),
+        ("default", "*", None, "sync"),
+    ]
+    assert [row.options for row in handlers.table("default")] == [{}, {"max_attempts": "3"}, {}]
+    assert [row.subscription for row in handlers.table("audit")] == ["audit"]
+
+
+def test_types_without_end_do_not_fill_the_memory(handlers):
+    handlers.register(print, "Placed")
+    routes = handlers.routes("default", Settings())
+    for number in range(CACHED * 2 + 5):
+        assert routes.find(f"unknown {number}", "Order") is None
+        assert routes.find("Placed", "Order").call is print
+        assert len(routes._found) <= CACHED
+
+
+def test_a_registry_travels_by_dill_with_objects_closures_and_lambdas(handlers):
+    prefix = "hello"
+    handlers.register(Projection())
+    handlers.register(lambda event: f"{prefix} {event}", "Greeted", retry=Fixed(2))
+    copy = dill.loads(dill.dumps(handlers))
+    assert found(copy, "Greeted").call("you") == "hello you"
+    assert found(copy, "Greeted").retry == Fixed(2)
+    found(copy, "OrderPlaced").call("seen")
+    assert [row[:5] for row in copy.table()] == [row[:5] for row in handlers.table()]
+
+
+MAIN = '''
+from multiprocess import get_context
+
+from partbox.handlers import Handlers
+from partbox.settings import Settings
+
+handlers = Handlers()
+greeting = "hello"
+
+
+@handlers.on("Greeted")
+def greet(event):
+    return f"{greeting} {event}"
+
+
+class Shout:
+    event_type = "Shouted"
+
+    def handle(self, event):
+        return event.upper()
+
+
+handlers.register(Shout())
+
+
+def child(handlers, sent):
+    routes = handlers.routes("default", Settings())
+    sent.send([routes.find(kind, "Any").call("you") for kind in ("Greeted", "Shouted")])
+
+
+if __name__ == "__main__":
+    context = get_context("spawn")
+    received, sent = context.Pipe(duplex=False)
+    process = context.Process(target=child, args=(handlers, sent))
+    process.start()
+    sent.close()
+    print(received.recv())
+    process.join()
+'''
+
+
+def test_handlers_of_the_main_program_run_in_a_spawned_process(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(MAIN)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == "['hello you', 'YOU']", done.stderr

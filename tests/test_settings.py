@@ -1,0 +1,216 @@
+"""Where a value comes from, what is refused and how, and what nobody gets to see."""
+
+import os
+import pickle
+from datetime import timedelta
+
+import dill
+import pytest
+from pydantic import ValidationError
+
+from partbox.errors import SettingsError
+from partbox.rules.retry import Exponential, Fixed, Jittered
+from partbox.rules.secrets import masked
+from partbox.settings import Settings, load, names
+
+
+@pytest.fixture(autouse=True)
+def nothing_given(monkeypatch, tmp_path):
+    """No variable and no file of the machine that runs the tests."""
+    for variable in [name for name in os.environ if name.startswith("PARTBOX_")]:
+        monkeypatch.delenv(variable)
+    monkeypatch.chdir(tmp_path)
+
+
+def refusal(**given) -> str:
+    with pytest.raises(SettingsError) as refused:
+        load(**given)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_the_defaults_are_those_of_the_documentation():
+    settings = load()
+    assert (settings.schema_name, settings.enabled, settings.auto_migrate, settings.concurrency) == (
+        "partbox", True, False, 4)
+    assert (settings.poll_busy, settings.poll_idle, settings.heartbeat, settings.lease) == (0.002, 0.040, 1.0, 6.0)
+    assert (settings.page, settings.window, settings.window_bytes, settings.max_parked) == (10_000, 1_000, 2**26, 1_000)
+    assert (settings.drain_timeout, settings.handler_timeout, settings.max_attempts) == (15.0, None, 10)
+    assert settings.retry == Jittered(Exponential(0.2, 60, 2))
+    assert (settings.on_failure, settings.on_dead, settings.on_unroutable) == ("block", "continue", "dead")
+    assert (settings.max_payload, settings.error_limit) == (1_048_576, 4_000)
+    assert (settings.retain_done, settings.retain_dead) == (7 * 86_400, 30 * 86_400)
+    assert (settings.retain_keys, settings.retain_inbox) == (7 * 86_400, 30 * 86_400)
+    assert (settings.purge_interval, settings.purge_batch) == (3_600, 500)
+    assert (settings.metrics_prefix, settings.http, settings.pooler) == ("partbox", None, False)
+    assert settings.processes >= 1
+    assert settings.node
+    assert set(settings.origins.values()) == {"default"}
+
+
+def test_keyword_beats_flag_beats_environment_beats_file_beats_default(monkeypatch, tmp_path):
+    given = {}
+    places = [
+        (lambda: None, 1_000, "default"),
+        (lambda: (tmp_path / "partbox.toml").write_text("window = 1\n"), 1, "partbox.toml"),
+        (lambda: monkeypatch.setenv("PARTBOX_WINDOW", "2"), 2, "PARTBOX_WINDOW"),
+        (lambda: given.update(flags={"window": 3}), 3, "--window"),
+        (lambda: given.update(window=4), 4, "keyword"),
+    ]
+    for give, value, origin in places:
+        give()
+        settings = load(**given)
+        assert (settings.window, settings.origins["window"]) == (value, origin)
+
+
+def test_the_environment_is_read_at_each_call_and_not_before(monkeypatch):
+    assert load().lease == 6
+    monkeypatch.setenv("PARTBOX_LEASE", "12s")
+    assert load().lease == 12
+    assert Settings().lease == 6
+
+
+def test_a_file_may_keep_its_settings_in_a_table_of_their_own(monkeypatch, tmp_path):
+    config = tmp_path / "application.toml"
+    config.write_text('title = "shop"\n[partbox]\nschema = "orders"\nhandler_timeout = "5m"\nhttp = false\n')
+    monkeypatch.setenv("PARTBOX_CONFIG", str(config))
+    settings = load()
+    assert (settings.schema_name, settings.handler_timeout, settings.http) == ("orders", 300, None)
+    assert settings.origins["schema"] == str(config)
+
+
+def test_flags_that_were_not_given_and_empty_variables_count_as_absent(monkeypatch):
+    monkeypatch.setenv("PARTBOX_LEASE", "")
+    settings = load(flags={"dsn": None, "lease": None}, dsn=None)
+    assert (settings.lease, settings.dsn, settings.origins["dsn"]) == (6, None, "default")
+
+
+@pytest.mark.parametrize(("value", "length"), [(7, 7), ("6500ms", 6.5), ("1h", 3_600), (timedelta(minutes=1), 60)])
+def test_a_duration_may_be_a_number_a_text_or_a_timedelta(value, length):
+    assert load(lease=value).lease == length
+
+
+def test_text_from_the_environment_becomes_what_the_setting_is(monkeypatch):
+    texts = {"ENABLED": "false", "MAX_ATTEMPTS": "none", "WINDOW_BYTES": "1MiB", "RETRY": "fixed:5", "POOLER": "1",
+             "HTTP": "127.0.0.1:9090", "CONCURRENCY": "8", "HANDLER_TIMEOUT": "off"}
+    for name, text in texts.items():
+        monkeypatch.setenv(f"PARTBOX_{name}", text)
+    settings = load()
+    assert (settings.enabled, settings.pooler, settings.concurrency) == (False, True, 8)
+    assert (settings.window_bytes, settings.retry, settings.http) == (2**20, Fixed(5), "127.0.0.1:9090")
+    assert (settings.max_attempts, settings.handler_timeout) == (None, None)
+
+
+def test_an_unknown_setting_is_refused_with_the_one_that_was_meant(monkeypatch):
+    assert refusal(leese=3) == "unknown setting 'leese' (from keyword): did you mean 'lease'?"
+    assert "`partbox config`" in refusal(flags={"zzz": 1})
+    monkeypatch.setenv("PARTBOX_CONCURENCY", "3")
+    assert refusal() == "unknown setting 'concurency' (from PARTBOX_CONCURENCY): did you mean 'concurrency'?"
+
+
+def test_the_variables_of_scripts_and_tests_are_no_settings(monkeypatch):
+    for variable in ("PARTBOX_TEST_DSN", "PARTBOX_PYTHON"):
+        monkeypatch.setenv(variable, "anything")
+    assert set(load().origins.values()) == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("lease", "soon", "give seconds"),
+        ("lease", 0, "more than 0"),
+        ("concurrency", "many", "whole number"),
+        ("concurrency", 0, "1 or more"),
+        ("enabled", "perhaps", "true or false"),
+        ("on_dead", "stop", "'block' or 'continue'"),
+        ("retry", "often", "exponential:0.2:60:2"),
+        ("window_bytes", "64 parsecs", "64MiB"),
+        ("schema", "pg_catalog", "1 to 63 bytes"),
+        ("schema", "ä" * 32, "1 to 63 bytes"),
+        ("http", "everywhere", "must match"),
+        ("max_attempts", 0, "1 or more"),
+    ],
+)
+def test_an_invalid_value_is_refused_naming_setting_value_place_and_remedy(monkeypatch, name, value, remedy):
+    monkeypatch.setenv(f"PARTBOX_{name.upper()}", str(value))
+    for message, place in [(refusal(**{name: value}), "keyword"), (refusal(), f"PARTBOX_{name.upper()}")]:
+        assert message.startswith(f"setting {name} = {value} (from {place}) is invalid: ")
+        assert remedy in message
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"heartbeat": 2}, "heartbeat = 2s (from keyword) must be shorter than a third of lease = 6s (the default)"),
+        ({"lease": 3}, "lower heartbeat or raise lease"),
+        ({"poll_busy": "1s"}, "poll_busy = 1s (from keyword) must be at most as long as poll_idle = 40ms"),
+        ({"poll_idle": 5}, "lower poll_idle or raise lease"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(given, says):
+    assert says in refusal(**given)
+
+
+def test_a_file_that_is_missing_or_broken_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("PARTBOX_CONFIG", "nowhere.toml")
+    assert "'nowhere.toml', which is not a file" in refusal()
+    monkeypatch.delenv("PARTBOX_CONFIG")
+    (tmp_path / "partbox.toml").write_text("lease = = 3")
+    assert "partbox.toml cannot be read as TOML" in refusal()
+    (tmp_path / "partbox.toml").write_text("partbox = 3")
+    assert "must be a table" in refusal()
+    (tmp_path / "partbox.toml").write_text("leese = 3")
+    assert "from partbox.toml" in refusal()
+
+
+def test_settings_are_frozen_and_a_changed_copy_knows_its_origins():
+    settings = load(lease=9)
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.lease = 3
+    changed = settings.replace(schema="orders", concurrency="2")
+    assert (changed.schema_name, changed.concurrency, changed.lease, settings.concurrency) == ("orders", 2, 9, 4)
+    assert [changed.origins[name] for name in ("schema", "lease", "page")] == ["keyword", "keyword", "default"]
+    with pytest.raises(SettingsError, match="heartbeat"):
+        settings.replace(heartbeat=5)
+
+
+@pytest.mark.parametrize("pickler", [pickle, dill])
+def test_settings_travel_to_another_process(pickler):
+    settings = load(dsn="host=db password=secret", retry=Fixed(2), lease="9s")
+    copy = pickler.loads(pickler.dumps(settings))
+    assert copy == settings
+    assert copy.origins == settings.origins
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("postgresql://shop:s3cret@db:5432/shop", "postgresql://shop:***@db:5432/shop"),
+        ("postgresql://shop:s3cret@db/shop?connect_timeout=3", "postgresql://shop:***@db/shop?connect_timeout=3"),
+        ("postgresql://shop:s3/c@ret@db/shop", "postgresql://shop:***@db/shop"),
+        ("postgresql://db/shop?user=shop&password=s3cret&sslmode=require",
+         "postgresql://db/shop?user=shop&password=***&sslmode=require"),
+        ("host=db user=shop password=s3cret dbname=shop", "host=db user=shop password=*** dbname=shop"),
+        ("host=db password='s3cret and \\' more' dbname=shop", "host=db password=*** dbname=shop"),
+        ("host=db PASSWORD = s3cret sslpassword=s3cret", "host=db PASSWORD = *** sslpassword=***"),
+        ("postgresql://shop@db:5432/shop", "postgresql://shop@db:5432/shop"),
+        ("embedded:./data", "embedded:./data"),
+    ],
+)
+def test_a_password_is_never_shown(dsn, shown):
+    settings = load(dsn=dsn)
+    assert settings.dsn == dsn
+    assert settings.shown("dsn") == masked(dsn) == shown
+    for text in (repr(settings), str(settings), f"{settings}", refusal(dsn=dsn, heartbeat=5)):
+        assert "s3" not in text
+
+
+def test_a_password_in_a_value_that_is_refused_is_not_shown():
+    assert "s3cret" not in refusal(node=["postgresql://shop:s3cret@db/shop"])
+    assert "s3cret" not in refusal(password="s3cret")
+
+
+def test_every_setting_shows_as_a_text_that_reads_back():
+    settings = load()
+    shown = {name: settings.shown(name) for name in names() if name != "dsn"}
+    assert Settings(**shown) == settings
