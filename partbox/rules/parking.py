@@ -7,7 +7,7 @@ when due, `dead` never. What is polled for a blocked key is parked `held` behind
 from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, UnroutableError
 from partbox.outcomes import Dead, Done, RetryAfter
@@ -17,6 +17,8 @@ State = Literal["retrying", "deferred", "scheduled", "held", "dead", "ready"]
 AT_ONCE = ("held", "ready")
 UNCHARGED = (PayloadError, UnroutableError)
 CHAIN = 100
+UNROUTABLE_DELAY = 5.0
+OPEN = ("retrying", "deferred", "held", "ready")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,52 +32,64 @@ class Verdict:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What a handler asks for when it fails."""
+class Policy(Protocol):
+    """What a handler asks for when it fails; see `Handler`."""
 
-    retry: RetryPolicy
-    max_attempts: int | None
-    on_failure: str
-    on_dead: str
-    error_limit: int = 4000
+    @property
+    def retry(self) -> RetryPolicy: ...
+    @property
+    def max_attempts(self) -> int | None: ...
+    @property
+    def on_failure(self) -> str: ...
+    @property
+    def on_dead(self) -> str: ...
 
 
-def judge(policy: Policy, attempts: int, result: object) -> Verdict | None:
-    """What follows from what a handler returned or raised after `attempts` earlier attempts; None is done."""
+def judge(policy: Policy, attempts: int, result: object, limit: int) -> Verdict | None:
+    """What follows from what a handler returned or raised after `attempts` earlier attempts; None is done.
+
+    Of an error's text, `limit` characters are kept.
+    """
     match result:
         case None | Done():
             return None
         case RetryAfter(delay=delay):
             return Verdict("deferred", attempts, delay, policy.on_failure == "block", None)
         case Dead(reason=reason):
-            return dead(policy, attempts + 1, reason)
+            return _dead(policy, attempts + 1, reason and reason[:limit])
         case BaseException():
-            return _failed(policy, attempts, result)
+            return _failed(policy, attempts, result, limit)
     wrong = TypeError(f"a handler may return None, Done, RetryAfter or Dead, not {type(result).__name__}")
-    return _failed(policy, attempts, wrong)
+    return _failed(policy, attempts, wrong, limit)
 
 
-def dead(policy: Policy, attempts: int, reason: str | None) -> Verdict:
-    """A dead letter; it blocks its key only where the handler says so."""
-    return Verdict("dead", attempts, None, policy.on_dead == "block", reason and reason[: policy.error_limit])
+def unroutable(mode: str, attempts: int, what: str) -> Verdict | None:
+    """What becomes of an event without a handler, by the setting `on_unroutable`; no attempt is counted."""
+    if mode == "ignore":
+        return None
+    if mode == "retry":
+        return Verdict("deferred", attempts, UNROUTABLE_DELAY, True, f"no handler for {what} yet")
+    return Verdict("dead", attempts, None, False, f"UnroutableError: no handler for {what}")
 
 
-def _failed(policy: Policy, attempts: int, error: BaseException) -> Verdict:
-    text = describe(error, policy.error_limit)
+def _dead(policy: Policy, attempts: int, reason: str | None) -> Verdict:
+    return Verdict("dead", attempts, None, policy.on_dead == "block", reason)
+
+
+def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> Verdict:
+    text = describe(error, limit)
     if isinstance(error, UNCHARGED):
-        return dead(policy, attempts, text)
+        return _dead(policy, attempts, text)
     attempts += 1
     last = policy.max_attempts is not None and attempts >= policy.max_attempts
     if last or isinstance(error, UnrecoverableError):
-        return dead(policy, attempts, text)
+        return _dead(policy, attempts, text)
+    blocks = policy.on_failure == "block"
     if isinstance(error, RetryAfterError):
-        delay = error.delay
-    elif policy.retry.should_retry(error):
-        delay = policy.retry.next_delay(attempts)
-    else:
-        return dead(policy, attempts, text)
-    return Verdict("retrying", attempts, delay, policy.on_failure == "block", text)
+        return Verdict("retrying", attempts, error.delay, blocks, text)
+    if not policy.retry.should_retry(error):
+        return _dead(policy, attempts, text)
+    return Verdict("retrying", attempts, policy.retry.next_delay(attempts), blocks, text)
 
 
 def describe(error: BaseException, limit: int) -> str:
@@ -108,6 +122,7 @@ class Chain:
     """The blocking rows of one key, in id order."""
 
     rows: list[ParkedRow] = field(default_factory=list)
+    stuck: bool = False  # the head is running, and held up its partition for too long
 
     def __iter__(self) -> Iterator[ParkedRow]:
         return iter(self.rows)
@@ -141,4 +156,4 @@ class Chain:
 
     def caught_up(self) -> bool:
         """Every row is loaded: what comes now may queue behind them in memory."""
-        return all(row.loaded for row in self.rows)
+        return not self.stuck and all(row.loaded for row in self.rows)

@@ -49,8 +49,8 @@ class Target:
 class Progress:
     """The progress of one partition since it was claimed at `page` and `last_id`.
 
-    `finished` maps the ids that are finished but not saved to their event ids, so that after a lost connection a
-    record that is read again can be told from a new one under the same id.
+    `finished` maps the ids that are finished but not saved to their event ids (empty for parked ones), so that after a
+    lost connection a record that is read again can be told from a new one under the same id.
     """
 
     page: Page
@@ -63,6 +63,7 @@ class Progress:
     saved_passed: int = 0
     _unread: deque[int] = field(default_factory=deque)
     _passed_ids: deque[int] = field(default_factory=deque)
+    _passed_late: list[int] = field(default_factory=list)
     _raises: deque[int] = field(default_factory=deque)
 
     def read(self, page: Page, late: Iterable[int], new: list[int], raised: int = 0) -> None:
@@ -95,6 +96,10 @@ class Progress:
         late = (id for page in self.late for id in page.unfinished)
         return [id for id in (*late, *self._unread) if id not in self.finished and id not in self._raises]
 
+    def done(self) -> list[tuple[int, bytes]]:
+        """(id, event id) of what is done and not saved; what is parked is not among it."""
+        return [pair for pair in self.finished.items() if pair[1]]
+
     def oldest_unfinished(self) -> int | None:
         """The id that holds the cursor back."""
         self._pass()
@@ -116,11 +121,12 @@ class Progress:
 
     def saved(self, target: Target) -> None:
         """`target` is committed: forget what it has passed."""
-        while self._passed_ids and self._passed_ids[0] <= target.last_id and self.saved_passed < target.passed:
+        while self._passed_ids and self.saved_passed < target.passed:
             self.finished.pop(self._passed_ids.popleft(), None)
             self.saved_passed += 1
-        for page in self.late:
-            page.unfinished = {id for id in page.unfinished if id not in self.finished}
+        for id in self._passed_late:
+            self.finished.pop(id, None)
+        self._passed_late.clear()
 
     def _raise(self, last_id: int) -> None:
         # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.
@@ -143,7 +149,7 @@ class Progress:
     def _page(self, last_id: int) -> Page:
         finished = self.finished
         while self.late and not self.late[0].cut and all(id in finished for id in self.late[0].unfinished):
-            self.late.popleft()
+            self._passed_late.extend(self.late.popleft().unfinished)
         for late in self.late:
             if late.cut or any(id <= last_id and id not in finished for id in late.unfinished):
                 return late.before

@@ -1,15 +1,11 @@
 -- name: tick
 -- My partitions, to hold and to claim, and the seconds until the first parked row of each that I own is due.
-select p.partition, p.assignee = %(me)s::uuid, p.owner = %(me)s::uuid, p.epoch, p.parked_version,
+select p.partition, p.assignee = %(me)s::uuid, p.owner = %(me)s::uuid, p.owner is null, p.epoch, p.parked_version,
        case when p.owner = %(me)s::uuid then
             (select extract(epoch from min(k.due_at) - clock_timestamp())::float8 from {schema}.parked k
               where k.subscription = p.subscription and k.partition = p.partition and k.due_at is not null) end
   from {schema}.partition p
  where p.subscription = %(subscription)s and (p.assignee = %(me)s::uuid or p.owner = %(me)s::uuid)
-
--- name: alive
--- Whether my instance row is still there.
-select exists (select from {schema}.instance i where i.instance_id = %(me)s::uuid)
 
 -- name: claim
 -- Take what is assigned to me and free; see the function.

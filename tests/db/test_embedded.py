@@ -287,6 +287,18 @@ def test_a_file_in_the_place_of_the_folder_is_refused(folder: Path) -> None:
         folder.unlink()
 
 
+def test_a_folder_that_cannot_be_made_is_named_with_the_systems_reason() -> None:
+    with pytest.raises(SettingsError, match="cannot prepare /proc/partbox: ") as caught:
+        Server(Path("/proc/partbox")).start()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_of_another_user_is_refused() -> None:
+    with pytest.raises(SettingsError, match="/usr belongs to another user: name another folder"):
+        Server(Path("/usr")).start()
+
+
 def test_a_full_disc_is_named_before_anything_is_made(folder: Path, monkeypatch: Any) -> None:
     usage = shutil.disk_usage("/")._replace(free=3 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)

@@ -1,0 +1,32 @@
+"""The command line. One command a file; errors become one line on the standard error output."""
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import psycopg
+import typer
+
+from partbox.cli import config, handlers, init, migrate, status, worker
+from partbox.cli.output import in_one_line
+from partbox.errors import PartboxError
+
+app = typer.Typer(
+    help="The transactional outbox for PostgreSQL.\n\nFirst steps: partbox init, then partbox worker shop:outbox.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (init.init, migrate.migrate, worker.worker, status.status, handlers.handlers, config.config):
+    app.command()(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs one command and exits: 0 = done, 1 = it could not be done (one line says why), 2 = wrong usage."""
+    try:
+        app(arguments, prog_name="partbox")
+    except (PartboxError, psycopg.Error) as error:
+        typer.echo(f"partbox: {in_one_line(error)}", err=True)
+        sys.exit(1)
+    raise AssertionError("a command always exits")

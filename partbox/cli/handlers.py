@@ -1,0 +1,43 @@
+"""`partbox handlers`: the routing table."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from partbox.cli.options import Json, Target
+from partbox.cli.output import console, print_json, table
+from partbox.cli.target import load_target
+from partbox.handlers import Row
+
+Only = Annotated[
+    str | None, typer.Option("--subscription", metavar="NAME", show_default=False, help="Only those of this one.")
+]
+
+COLUMNS = ("event type", "aggregate type", "handler")
+
+
+def handlers(target: Target, subscription: Only = None, json: Json = False) -> None:
+    """Show which handler takes which events; the most specific one is called. Needs no database.
+
+    Example: partbox handlers shop:outbox
+    """
+    rows = load_target(target).handlers.table(subscription)
+    if json:
+        print_json([row._asdict() for row in rows])
+    elif rows:
+        console().print(table(("subscription", *COLUMNS) if _several(rows) else COLUMNS, _lines(rows)))
+    else:
+        typer.echo(f'{target} has no handlers here: register some, such as @outbox.on("OrderPlaced")')
+
+
+def _several(rows: Sequence[Row]) -> bool:
+    return len({row.subscription for row in rows}) > 1
+
+
+def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+    for row in rows:
+        options = [f"{option} = {value}" for option, value in row.options.items()]
+        handler = "\n".join([f"{row.handler}{' (async)' if row.kind == 'async' else ''}", row.place, *options])
+        cells = (row.event_type, row.aggregate_type or "any", handler)
+        yield (row.subscription, *cells) if _several(rows) else cells

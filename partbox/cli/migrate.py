@@ -1,0 +1,39 @@
+"""`partbox migrate`: brings the schema to this program's version."""
+
+from typing import Annotated
+
+import psycopg
+import typer
+
+from partbox.cli.database import database
+from partbox.cli.options import Dsn, Schema
+from partbox.db import migrate as migrations
+from partbox.db.sql import query
+from partbox.errors import SchemaError
+from partbox.settings import load
+
+Sql = Annotated[bool, typer.Option("--sql", help="Print the whole schema as SQL instead; no database is touched.")]
+
+
+def migrate(dsn: Dsn = None, schema: Schema = None, sql: Sql = False) -> None:
+    """Bring an outbox's schema to the version of this program.
+
+    Example: partbox migrate --dsn postgresql://localhost/shop
+
+    Example: partbox migrate --sql | psql shop
+    """
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    name = settings.schema_name
+    if sql:
+        typer.echo(migrations.script(name), nl=False)
+        return
+    _require(database(settings), name)
+    applied = migrations.migrate(database(settings), name)
+    typer.echo(f"schema {name!r}: {'applied ' + ', '.join(applied) if applied else 'up to date, nothing to do'}")
+
+
+def _require(dsn: str, schema: str) -> None:
+    """A mistyped name must not create another outbox."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        if conn.execute(query("migrate_found", schema)).fetchone() == (False,):
+            raise SchemaError(f"schema {schema!r} does not exist in this database: run `partbox init` to create it")

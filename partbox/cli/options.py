@@ -1,0 +1,26 @@
+"""Options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+Dsn = Annotated[
+    str | None,
+    typer.Option(metavar="DSN", show_default=False,
+                 help="The database: postgresql://…, key=value pairs, or embedded: (else PARTBOX_DSN)."),
+]
+Dsns = Annotated[
+    list[str] | None,
+    typer.Option("--dsn", metavar="DSN", show_default=False,
+                 help="The database (else PARTBOX_DSN); several: so many processes for each."),
+]
+Schema = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", show_default=False, help="The outbox's schema (else PARTBOX_SCHEMA, partbox)."),
+]
+Subscription = Annotated[str, typer.Option(metavar="NAME", help="Which consumer of the log.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Target = Annotated[
+    str,
+    typer.Argument(metavar="MODULE:OUTBOX", show_default=False, help="Where the outbox is, such as shop:outbox."),
+]

@@ -1,0 +1,68 @@
+"""What commands print: tables for people, JSON for programs, errors in one line."""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+import psycopg
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from partbox.errors import PartboxError
+from partbox.rules.duration import UNITS
+from partbox.rules.secrets import masked
+
+FOR_PIPES = 200
+
+# Classes of SQLSTATE: connection, authorization, no such database, resources, shutdown.
+UNREACHABLE = ("08", "28", "3D", "53", "57")
+
+
+def console() -> Console:
+    """The standard output; lines for a pipe are not broken at 80 columns."""
+    wide = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FOR_PIPES
+    return Console(highlight=False, width=wide)
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[str] = ()) -> Table:
+    """A table without frame; the columns named in `right` hold numbers. Cells are plain text, never markup."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*map(Text, row))
+    return made
+
+
+def print_json(value: Any) -> None:
+    """Dataclasses, UUIDs and plain data, indented."""
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def age(length: float | None) -> str:
+    """Seconds as people say them: "0.4 s", "12 s", "3 m", "5 h", "2 d"; "-" for None."""
+    if length is None:
+        return "-"
+    unit = next((unit for unit in ("d", "h", "m") if length >= 2 * UNITS[unit]), "s")
+    amount = length / UNITS[unit]
+    return f"{amount:.1f} {unit}" if unit == "s" and amount < 10 else f"{amount:.0f} {unit}"
+
+
+def in_one_line(error: PartboxError | psycopg.Error) -> str:
+    """What went wrong and what to do about it, without secrets."""
+    said = masked(" ".join(str(error).split("\n")[0].split()))
+    match error:
+        case PartboxError():
+            return masked(" ".join(str(error).split()))
+        case psycopg.errors.InsufficientPrivilege():
+            return f"{said}: connect as a role that may do this, or grant it"
+        case psycopg.OperationalError() if (error.sqlstate or "08")[:2] in UNREACHABLE:
+            return f"cannot use the database: {said}: check --dsn or PARTBOX_DSN, and that the server runs"
+        case psycopg.ProgrammingError() if error.sqlstate is None:
+            return f"the DSN cannot be read: {said}: write postgresql://user@host/database, or embedded:"
+        case _:
+            return f"the database refused: {said or type(error).__name__} (SQLSTATE {error.sqlstate})"

@@ -1,0 +1,76 @@
+"""Finds the outbox that a command line names as "module:attribute"."""
+
+import importlib
+import sys
+import traceback
+from difflib import get_close_matches
+from functools import reduce
+from pathlib import Path
+from types import ModuleType
+
+import partbox
+from partbox.errors import PartboxError, SettingsError
+from partbox.outbox import Outbox
+
+_NOT_THEIRS = ("<frozen", str(Path(importlib.__file__).parent), str(Path(partbox.__file__).parent))
+
+
+def load_target(target: str) -> Outbox:
+    """The outbox that `target` names; modules of the current folder count. SettingsError, in one line, otherwise."""
+    module_name, colon, attribute = target.partition(":")
+    if not (module_name and colon and attribute):
+        raise SettingsError(f"target {target!r} must be MODULE:OUTBOX, such as shop:outbox for `outbox` in shop.py")
+    if module_name.endswith(".py") or "/" in module_name:
+        dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise SettingsError(f"target {target!r} must name a module, not a file: write {dotted}:{attribute}")
+    return _outbox(_module(module_name), attribute)
+
+
+def _module(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:  # whatever the application's code does at import
+        raise SettingsError(_why(name, error)) from error
+
+
+def _why(name: str, error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+        home = f"the folder that holds {name.split('.')[0]}"
+        return f"there is no module {error.name!r}: check the name, or run the command in {home}"
+    said = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    what = said if isinstance(error, PartboxError) else f"{type(error).__name__}: {said}; correct that line"
+    return f"module {name!r} does not import ({_place(error)}): {what}"
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of code that is neither ours nor import machinery."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_short(error.filename)}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)] or frames
+    return f"{_short(theirs[-1].filename)}:{theirs[-1].lineno}"
+
+
+def _short(path: str) -> str:
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+
+
+def _outbox(module: ModuleType, attribute: str) -> Outbox:
+    try:
+        found = reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        raise SettingsError(f"module {module.__name__!r} has no {attribute!r}: {_hint(module, attribute)}") from None
+    if not isinstance(found, Outbox):
+        kind = type(found).__qualname__
+        raise SettingsError(f"{module.__name__}:{attribute} is of type {kind}, not an Outbox: {_hint(module, attribute)}")
+    return found
+
+
+def _hint(module: ModuleType, attribute: str) -> str:
+    outboxes = [name for name, value in vars(module).items() if isinstance(value, Outbox)]
+    close = get_close_matches(attribute, outboxes, n=1, cutoff=0.0)
+    name = module.__name__
+    return f"did you mean {name}:{close[0]}?" if close else f"write {attribute} = Outbox() in {name}"

@@ -1,0 +1,84 @@
+"""From an event to the columns of its record."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from partbox.codecs import Codecs
+from partbox.errors import PublishError
+from partbox.events import Event
+from partbox.events.reserved import RAW
+from partbox.rules.hashing import partition_of
+
+COLUMNS = (
+    "partition", "event_id", "event_type", "aggregate_type", "aggregate_id", "tenant_id",
+    "payload", "payload_bytes", "content_type", "headers", "available_at", "occurred_at",
+)  # fmt: skip
+
+Fields = tuple[Any, ...]
+"""An event's columns that bring no time, in the order of COLUMNS."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
+    """What is stored of `event`, its times apart. Raises PublishError."""
+    if not isinstance(event, Event):
+        raise PublishError(f"an Event is needed, not a {type(event).__name__}: wrap it in partbox.Event")
+    text, data, content_type, raw = codecs.encode(event.payload, event.content_type)
+    size = len(data or b"") if text is None else len(text) if text.isascii() else len(text.encode())
+    if size > max_payload:
+        raise PublishError(
+            f"the payload of {event.event_type!r} has {size} bytes, above max_payload = {max_payload}: "
+            "store it elsewhere and publish a reference, or raise max_payload"
+        )
+    event_id, aggregate_id = event.event_id, event.aggregate_id
+    return (
+        partition_of(str(event_id) if aggregate_id is None else aggregate_id),
+        event_id,
+        event.event_type,
+        event.aggregate_type,
+        aggregate_id,
+        event.tenant_id,
+        text,
+        data,
+        content_type,
+        _headers(event, content_type if raw else None) if event.headers or raw else None,
+    )
+
+
+def all_fields(events: list[Event], codecs: Codecs, max_payload: int) -> list[Fields]:
+    """The fields of every event; the first that is refused is named by its place in the list."""
+    done: list[Fields] = []
+    try:
+        for event in events:
+            done.append(fields_of(event, codecs, max_payload))
+    except PublishError as error:
+        raise PublishError(f"event {len(done)} of the list: {error}") from error
+    return done
+
+
+def parameters(event: Event, fields: Fields) -> dict[str, Any]:
+    """The parameters of the query `publish`."""
+    times = (event.available_at, event.occurred_at)
+    return dict(zip(COLUMNS, fields + times, strict=True)) | {"deliver_after": event.deliver_after}
+
+
+def is_timed(event: Event) -> bool:
+    """Whether the event brings a time."""
+    return event.is_delayed or event.occurred_at is not None
+
+
+def timed(events: list[Event], batch: list[Fields], clock: int) -> Iterator[Fields]:
+    """All columns, for COPY, which evaluates no expressions: `clock` is the database's, in microseconds since 1970."""
+    now = _EPOCH + timedelta(microseconds=clock)
+    for event, fields in zip(events, batch, strict=True):
+        after = event.deliver_after
+        yield (*fields, event.available_at if after is None else now + after, event.occurred_at or now)
+
+
+def _headers(event: Event, raw: str | None) -> str:
+    mark = {} if raw is None else {RAW: raw}
+    return orjson.dumps({**event.headers, **mark}).decode()

@@ -1,0 +1,37 @@
+"""A lane: the events of one aggregate key that wait in this process, in id order; one of them runs at a time."""
+
+from collections import deque
+
+from typing import TYPE_CHECKING
+
+from partbox.events import DeliveredEvent
+
+if TYPE_CHECKING:
+    from partbox.worker.partition import Partition
+
+Key = tuple[str, str] | tuple[None, int]
+
+
+class Lane:
+    """`active` from when it is ready to run until it is empty; `running` while its `current` event's handler runs.
+
+    An event without an aggregate id has a lane of its own, which no other event ever joins: its key is (None, id).
+    """
+
+    __slots__ = ("active", "current", "key", "partition", "queue", "running", "started", "unstuck")
+
+    def __init__(self, partition: "Partition", key: Key) -> None:
+        self.partition = partition
+        self.key = key
+        self.queue: deque[DeliveredEvent] = deque()
+        self.active = False
+        self.running = False
+        self.current: DeliveredEvent | None = None
+        self.started = 0.0  # monotonic seconds
+        self.unstuck: DeliveredEvent | None = None  # parked while its handler went on running
+
+
+def key_of(event: DeliveredEvent) -> Key:
+    """The aggregate key of an event."""
+    row = event._row
+    return (row[4], row[5]) if row[5] is not None else (None, row[1])

@@ -1,0 +1,221 @@
+"""One owned partition in memory: where it is read, what is finished, what is parked, what runs.
+
+Everything but `cursor`, which is the poller's own, is touched only with the dispatcher's lock held.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from partbox.db.cursors import Owned
+from partbox.db.parked import Stored, park
+from partbox.events import DeliveredEvent
+from partbox.rules.cursor import Cursor
+from partbox.rules.parking import OPEN, Chain, ParkedRow, Verdict
+from partbox.rules.progress import Page, Progress, Target
+from partbox.worker.lane import Key, Lane, key_of
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+Pair = tuple[int, bytes]
+
+
+@dataclass(slots=True)
+class Pending:
+    """A park that is not committed yet: the row in memory that it makes, and what to send."""
+
+    row: ParkedRow
+    key: Key
+    delay: float | None
+    sent: dict[str, Any]
+
+
+class Partition:
+    """A partition from claim to release, or until it is lost."""
+
+    def __init__(self, owned: Owned, now: float) -> None:
+        self.number = owned.partition
+        self.epoch = owned.epoch
+        self.draining = False
+        self.lost = False
+        self.running = 0  # lanes whose handler runs now
+        self.waits_for: Partition | None = None  # itself in an earlier ownership, with handlers still running
+        self.remembered: set[Pair] = set()
+        self.lanes: dict[Key, Lane] = {}
+        self.life = 0
+        self.begin(owned, now)
+
+    def begin(self, owned: Owned, now: float) -> None:
+        """Start reading from the saved cursor; nothing is known of parked rows yet."""
+        self.life += 1
+        self.parked_version = owned.parked_version
+        self.cursor = Cursor(self.number, owned.last_id, owned.snapshot, owned.floor_id)
+        self.progress = Progress(Page(owned.snapshot, owned.floor_id), owned.last_id)
+        self.saved_at = now
+        self.parks: dict[int, Pending] = {}
+        self.done_ids: list[int] = []
+        self.deleting: dict[int, bytes] = {}  # parked rows that are finished, until their deletion is committed
+        self.taken: dict[int, ParkedRow] = {}  # parked rows that block nothing and are in memory
+        self.ahead: set[int] = set()
+        self.chains: dict[Key, Chain] = {}
+        self.open_rows = 0
+        self.next_due: float | None = None
+
+    @property
+    def stopping(self) -> bool:
+        return self.draining or self.lost
+
+    # What was read and what became of it.
+
+    def finish(self, pairs: list[Pair]) -> None:
+        """These are done."""
+        self.progress.finish(pairs, pairs[-1][0])
+
+    def done_parked(self, event: DeliveredEvent) -> None:
+        """A parked event is done: its row goes with the next save."""
+        row: ParkedRow = event.parked
+        self._unpark(row, key_of(event))
+        self.delete(row, event._row[2])
+
+    def delete(self, row: ParkedRow, event_id: bytes) -> None:
+        """Delete a parked row with the next save."""
+        self.done_ids.append(row.id)
+        self.deleting[row.id] = event_id
+        self.open_rows -= row.state in OPEN
+
+    def park(self, event: DeliveredEvent, verdict: Verdict) -> None:
+        """Park an event, or change the row of a parked one, with the next save. Nothing blocks without an aggregate."""
+        key = key_of(event)
+        row: ParkedRow | None = event.parked
+        new = row is None
+        blocks = verdict.blocks and key[0] is not None
+        delay = verdict.delay
+        if row is None:
+            row = ParkedRow(event._row[1], verdict.state, verdict.attempts, blocks)
+            self.progress.finish([(row.id, b"")], row.id)
+        else:
+            self._unpark(row, key)
+            self.open_rows -= row.state in OPEN
+        self.open_rows += verdict.state in OPEN
+        row.state, row.attempts, row.blocks = verdict.state, verdict.attempts, blocks
+        row.committed = row.loaded = False
+        if blocks:
+            self.chains.setdefault(key, Chain()).add(row)
+        else:
+            self.taken[row.id] = row
+            if delay is None and verdict.state in OPEN:
+                delay = 0.0
+        event.parked = row
+        self._send(event, row, key, delay, verdict.error, new)
+
+    def hold(self, event: DeliveredEvent) -> None:
+        """Park an event behind others of its key. A row that is parked already just waits again."""
+        if event.parked is None:
+            self.park(event, Verdict("held", 0, None, True, None))
+        elif event.parked.blocks:
+            event.parked.loaded = False
+        else:
+            self.park(event, Verdict("held", event.parked.attempts, None, True, None))
+
+    def schedule(self, event: DeliveredEvent) -> None:
+        """Park an event whose time has not come; it never blocks."""
+        self.park(event, Verdict("scheduled", 0, None, False, None))
+        micros = int.from_bytes(event._row[11], signed=True)
+        try:
+            due = (_EPOCH + timedelta(microseconds=micros)).isoformat()
+        except OverflowError:
+            due = "infinity" if micros > 0 else "-infinity"
+        sent = self.parks[event._row[1]].sent
+        sent["in"], sent["due"] = None, due
+
+    def consumed(self, record_id: int) -> bool:
+        """Whether a record just read is parked already, ahead of the saved cursor."""
+        if record_id in self.ahead:
+            self.ahead.discard(record_id)
+            return True
+        return False
+
+    # Saving.
+
+    def committed(self, parks: Iterable[Pending], done_ids: list[int], now: float) -> list[Key]:
+        """These parks and deletions are committed; the keys whose chains may have something to run."""
+        for id in done_ids:
+            self.deleting.pop(id, None)
+            self.taken.pop(id, None)
+        keys = []
+        for pending in parks:
+            row = pending.row
+            row.due = None if pending.delay is None else now + pending.delay
+            if row.id in self.parks:
+                continue  # changed again meanwhile
+            row.committed = True
+            if row.blocks:
+                keys.append(pending.key)
+            if row.blocks or not row.loaded:
+                self.taken.pop(row.id, None)
+        return keys
+
+    def saved(self, target: Target, now: float) -> None:
+        self.progress.saved(target)
+        self.saved_at = now
+
+    # Parked rows as stored.
+
+    def load(self, rows: list[Stored], open_rows: int, now: float) -> list[Key]:
+        """Take over the blocking rows as stored; those in memory already, or being deleted, stay as they are."""
+        known = {row.id: row for chain in self.chains.values() for row in chain}
+        kept = {id for id, row in known.items() if row.loaded or not row.committed} | self.deleting.keys()
+        for key, chain in list(self.chains.items()):
+            chain.rows = [row for row in chain if row.id in kept]
+            if not chain.rows:
+                del self.chains[key]
+        for stored in rows:
+            if stored.record_id not in kept and stored.aggregate_id is not None:
+                due = None if stored.due is None else now + stored.due
+                row = ParkedRow(stored.record_id, stored.state, stored.attempts, True, due)  # type: ignore[arg-type]
+                self.chains.setdefault((stored.aggregate_type, stored.aggregate_id), Chain()).add(row)
+        self.open_rows = open_rows
+        return list(self.chains)
+
+    # Leaving.
+
+    def waiting(self) -> dict[int, DeliveredEvent]:
+        """Every event that was read from the log and has not been started, by id."""
+        return {
+            event._row[1]: event
+            for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None
+        }
+
+    def reset(self) -> None:
+        """The connection was lost: forget what was read; what is done, or running, is remembered by id and event id."""
+        self.remembered.update(self.progress.done(), self.deleting.items())
+        running = {lane.key: lane for lane in self.lanes.values() if lane.running}
+        for lane in self.lanes.values():
+            lane.queue.clear()
+        self.lanes = running
+
+    def lose(self) -> None:
+        """No longer mine: start nothing, save nothing."""
+        self.lost = True
+        for lane in self.lanes.values():
+            lane.queue.clear()
+
+    def _unpark(self, row: ParkedRow, key: Key) -> None:
+        if row.blocks:
+            chain = self.chains[key]
+            chain.remove(row)
+            chain.stuck = False
+            if not chain.rows:
+                del self.chains[key]
+
+    def _send(
+        self, event: DeliveredEvent, row: ParkedRow, key: Key, delay: float | None, error: str | None, new: bool
+    ) -> None:
+        before = self.parks.get(row.id)  # not sent yet: the two become one
+        if before is not None:
+            new, error = new or before.sent["new"], before.sent["e"] if error is None else error
+        sent = park(
+            self.number, row.id, event._row[4], event._row[5], event._row[3], row.state, blocks=row.blocks,
+            attempts=row.attempts, delay=delay, error=error, new=new,
+        )
+        self.parks[row.id] = Pending(row, key, delay, sent)

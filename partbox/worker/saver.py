@@ -1,0 +1,187 @@
+"""Saves what is finished: the save rule's cursor of each partition with progress, its parks, its releases.
+
+One fenced call saves everything that there is to save; nothing is written if one of the partitions is no longer mine,
+and then the others are sent again. The next save comes at the earliest 50 ms after the last, and not before 25 times
+what the last one took: an open transaction anywhere in the database keeps old row versions alive, and makes each save
+slower than the one before.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection, Error
+
+from partbox.db import cursors
+from partbox.db.cursors import Saving
+from partbox.rules.progress import Target
+from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.intake import READY
+from partbox.worker.partition import Partition, Pending
+from partbox.worker.slot import SAVE_TICK, Slot, boottime
+
+log = logging.getLogger("partbox.worker")
+
+SHORTEST = 0.05
+DUTY = 25
+IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the horizon is saved
+TICK = 0.25
+RETRY = 0.1
+
+
+class Batch:
+    """What one save says of one partition, taken in one moment."""
+
+    __slots__ = ("done_ids", "life", "parks", "partition", "release", "target")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.life = partition.life
+        self.release = partition.draining and partition.running == 0 and partition.cursor.until is None
+        if self.release:
+            _park_rest(partition)
+        progress = partition.progress
+        self.target: Target = progress.released() if self.release else progress.target()
+        self.parks: list[Pending] = list(partition.parks.values())
+        self.done_ids = partition.done_ids
+        partition.parks, partition.done_ids = {}, []
+
+    def saving(self) -> Saving:
+        page = self.target.page
+        number, epoch = self.partition.number, self.partition.epoch
+        return Saving(number, epoch, page.snapshot, self.target.last_id, page.floor, self.release)
+
+
+def _park_rest(partition: Partition) -> None:
+    """Everything read, unfinished and at or below the last id that the release saves is handed over `ready`."""
+    last_id = max(partition.progress.target().last_id, partition.progress.highest_finished)
+    waiting = partition.waiting()
+    for id in partition.progress.unfinished():
+        if id <= last_id and id in waiting:
+            partition.park(waiting[id], READY)
+
+
+class Saver:
+    """The thread that saves. The poller gives it a connection, and takes it away when either one is lost."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, slot: Slot, schema: str, subscription: str, *,
+        on_lost: Callable[[Partition], None], on_released: Callable[[Partition], None], on_saved: Callable[[], None],
+        on_broken: Callable[[], None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._slot = slot
+        self._schema = schema
+        self._subscription = subscription
+        self._on_lost = on_lost
+        self._on_released = on_released
+        self._on_saved = on_saved
+        self._on_broken = on_broken
+        self._conn: Connection[Any] | None = None
+        self._me: UUID | None = None
+        self._using = threading.Lock()
+        self._stopped = threading.Event()
+        self._unsent: list[Batch] = []
+        self.busy = 0.0  # seconds spent saving
+        self.saves = 0
+        self._thread = threading.Thread(target=self._run, name="partbox-saver", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the save in hand."""
+        self._stopped.set()
+        self._dispatcher.progressed.set()
+        self._thread.join()
+
+    def connected(self, conn: Connection[Any] | None, me: UUID | None) -> None:
+        """Save through `conn`, as `me`; None: hold still. Returns when the save in hand is over."""
+        with self._using:
+            self._conn, self._me, self._unsent = conn, me, []
+        self._dispatcher.progressed.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._slot[SAVE_TICK] = boottime()
+            if not self._dispatcher.progressed.wait(TICK):
+                self._note_idle_advances()
+                continue
+            self._stopped.wait(self._save_once())
+
+    def _save_once(self) -> float:
+        """One save, if there is anything; seconds until the next may come."""
+        with self._using:
+            if self._conn is None or self._me is None:
+                self._dispatcher.progressed.clear()
+                return 0.0
+            started = time.monotonic()
+            try:
+                self._save(self._conn, self._me)
+            except Error as error:
+                if self._conn.closed or self._conn.broken:
+                    self._conn = None
+                    self._on_broken()
+                    return 0.0
+                log.error("saving failed and is tried again: %s", error)
+                return RETRY
+            took = time.monotonic() - started
+        self.busy += took
+        self.saves += 1
+        return max(SHORTEST, DUTY * took) - took
+
+    def _save(self, conn: Connection[Any], me: UUID) -> None:
+        batches = self._gather()
+        while batches:
+            self._unsent = batches
+            savings = [batch.saving() for batch in batches]
+            parks = [pending.sent for batch in batches for pending in batch.parks]
+            done_ids = [id for batch in batches for id in batch.done_ids]
+            mine = cursors.save(conn, self._schema, self._subscription, me, savings, parks, done_ids)
+            lost = [batch for batch in batches if batch.partition.number not in mine]
+            if not lost:
+                self._unsent = []
+                self._committed(batches)
+                return
+            for batch in lost:
+                self._on_lost(batch.partition)
+            batches = [batch for batch in batches if batch.partition.number in mine]
+        self._unsent = []
+
+    def _gather(self) -> list[Batch]:
+        """What a failed statement left, else all that is dirty now."""
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            if self._unsent:
+                return [batch for batch in self._unsent if not batch.partition.lost]
+            dirty = [partition for partition in dispatcher.dirty if not partition.lost]
+            dispatcher.dirty.clear()
+            dispatcher.progressed.clear()
+            return [Batch(partition) for partition in dirty]
+
+    def _committed(self, batches: list[Batch]) -> None:
+        dispatcher = self._dispatcher
+        now = time.monotonic()
+        with dispatcher.lock:
+            for batch in batches:
+                partition = batch.partition
+                if partition.life != batch.life:
+                    continue
+                partition.saved(batch.target, now)
+                for key in partition.committed(batch.parks, batch.done_ids, now):
+                    dispatcher.wake(partition, key)
+        for batch in batches:
+            if batch.release:
+                self._on_released(batch.partition)
+        self._on_saved()
+
+    def _note_idle_advances(self) -> None:
+        """Cursors that only moved with the horizon are saved once a minute: they hold back pruning and purge."""
+        old = time.monotonic() - IDLE_ADVANCE
+        with self._dispatcher.lock:
+            for partition in self._dispatcher.partitions.values():
+                if partition.saved_at < old and not partition.stopping:
+                    self._dispatcher.touch(partition)
