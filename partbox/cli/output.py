@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import orjson
 import psycopg
@@ -28,11 +28,14 @@ def console() -> Console:
     return Console(highlight=False, width=wide)
 
 
-def table(columns: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[str] = ()) -> Table:
-    """A table without frame; the columns named in `right` hold numbers. Cells are plain text, never markup."""
+def table(
+    columns: Sequence[str], rows: Iterable[Iterable[str]], numbers: Sequence[str] = (), whole: Sequence[str] = ()
+) -> Table:
+    """A table without frame. Cells are plain text, never markup; those of `whole` and `numbers` are never broken."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if column in numbers else "left"
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=column in (*numbers, *whole))
     for row in rows:
         made.add_row(*map(Text, row))
     return made

@@ -11,8 +11,7 @@ from partbox.settings import load
 
 PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements may
 
-COLUMNS = ("node", "host", "pid", "version", "state", "heartbeat", "partitions")
-NUMBERS = ("pid", "heartbeat", "partitions")
+COLUMNS = ("node", "pid", "state", "heartbeat", "partitions")
 
 
 def status(dsn: Dsn = None, schema: Schema = None, subscription: Subscription = "default", json: Json = False) -> None:
@@ -40,7 +39,7 @@ def _plain(cluster: stats.Cluster) -> dict[str, object]:
 def _print(cluster: stats.Cluster) -> None:
     out = console()
     if cluster.instances:
-        out.print(table(COLUMNS, map(_row, cluster.instances), right=NUMBERS))
+        out.print(table(COLUMNS, map(_row, cluster.instances), COLUMNS[3:], COLUMNS[1:3]))
         out.print()
     summary = table(("", ""), _summary(cluster))
     summary.show_header = False
@@ -49,7 +48,8 @@ def _print(cluster: stats.Cluster) -> None:
 
 def _row(each: stats.Instance) -> tuple[str, ...]:
     state = "expired" if each.expired else "draining" if each.draining else "working"
-    return each.node, each.hostname, str(each.pid), each.version, state, age(each.heartbeat_age), str(each.partitions)
+    node = each.node if each.node == each.hostname else f"{each.node} ({each.hostname})"
+    return node, str(each.pid), state, age(each.heartbeat_age), str(each.partitions)
 
 
 def _summary(cluster: stats.Cluster) -> list[tuple[str, str]]:
@@ -63,10 +63,11 @@ def _summary(cluster: stats.Cluster) -> list[tuple[str, str]]:
 
 
 def _processes(cluster: stats.Cluster) -> str:
-    nodes = len({instance.node for instance in cluster.instances})
-    if not nodes:
+    if not cluster.instances:
         return "none: start some with `partbox worker MODULE:OUTBOX`"
-    return f"{len(cluster.instances)} on {nodes} node{'s' if nodes > 1 else ''}"
+    nodes = len({instance.node for instance in cluster.instances})
+    versions = " and ".join(sorted({instance.version for instance in cluster.instances}))
+    return f"{len(cluster.instances)} on {nodes} node{'s' if nodes > 1 else ''}, version {versions}"
 
 
 def _pending(cluster: stats.Cluster) -> str:

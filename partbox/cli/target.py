@@ -8,11 +8,10 @@ from functools import reduce
 from pathlib import Path
 from types import ModuleType
 
-import partbox
 from partbox.errors import PartboxError, SettingsError
 from partbox.outbox import Outbox
 
-_NOT_THEIRS = ("<frozen", str(Path(importlib.__file__).parent), str(Path(partbox.__file__).parent))
+_NOT_THEIRS = ("<frozen", str(Path(importlib.__file__).parent), str(Path(__file__).parent.parent))
 
 
 def load_target(target: str) -> Outbox:
@@ -65,7 +64,8 @@ def _outbox(module: ModuleType, attribute: str) -> Outbox:
         raise SettingsError(f"module {module.__name__!r} has no {attribute!r}: {_hint(module, attribute)}") from None
     if not isinstance(found, Outbox):
         kind = type(found).__qualname__
-        raise SettingsError(f"{module.__name__}:{attribute} is of type {kind}, not an Outbox: {_hint(module, attribute)}")
+        hint = _hint(module, attribute)
+        raise SettingsError(f"{module.__name__}:{attribute} is of type {kind}, not an Outbox: {hint}")
     return found
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 import orjson
 from psycopg import Connection
 
+from partbox.db.blocking import array, fetch
 from partbox.db.sql import query
 
 
@@ -72,16 +73,18 @@ def save(
     done_ids: Sequence[int] = (),
     *,
     durable: bool = False,
-) -> set[int]:
-    """Save all of it if every partition is still mine, else nothing; the partitions that are still mine."""
+) -> tuple[set[int], float]:
+    """Save all of it if every partition is still mine, else nothing.
+
+    The partitions that are still mine, and the seconds that the server took.
+    """
     snapshots = list(dict.fromkeys(saving.snapshot for saving in savings if saving.snapshot is not None))
     numbers = {snapshot: number for number, snapshot in enumerate(snapshots, start=1)}
-    rows = conn.execute(query("save", schema), {
-        "subscription": subscription, "me": me,
-        "partitions": [saving.partition for saving in savings], "epochs": [saving.epoch for saving in savings],
-        "snapshot_no": [numbers.get(saving.snapshot or "") for saving in savings],
-        "last_ids": [saving.last_id for saving in savings], "floors": [saving.floor_id for saving in savings],
-        "release": [saving.release for saving in savings], "snapshots": snapshots,
-        "parks": orjson.dumps(parks).decode() if parks else None, "done_ids": list(done_ids), "durable": durable,
-    }).fetchall()
-    return {row[0] for row in rows}
+    partitions, epochs, _, last_ids, floors, release = map(array, zip(*savings, strict=True))
+    rows = fetch(conn, "save", schema, {
+        "subscription": subscription, "me": me, "partitions": partitions, "epochs": epochs,
+        "snapshot_no": array(numbers.get(saving.snapshot or "") for saving in savings), "last_ids": last_ids,
+        "floors": floors, "release": release, "snapshots": array(snapshots),
+        "parks": orjson.dumps(parks).decode() if parks else None, "done_ids": array(done_ids), "durable": durable,
+    })
+    return {row[0] for row in rows}, rows[0][1] if rows else 0.0

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from operator import itemgetter
 
+from partbox.db.blocking import Row
 from partbox.db.parked import Stored
-from partbox.db.records import Row
 from partbox.events import DeliveredEvent
 from partbox.rules.cursor import Ask, Reading
 from partbox.rules.parking import ParkedRow, Verdict
@@ -28,7 +28,8 @@ def take_page(
         by_partition[row[0]].append(row)
     for partition, ask in asked:
         with dispatcher.lock:
-            _take(dispatcher, partition, ask, page, shared, by_partition.get(partition.number, []))
+            if not partition.lost:
+                _take(dispatcher, partition, ask, page, shared, by_partition.get(partition.number, []))
 
 
 def _take(

@@ -16,6 +16,7 @@ from uuid import UUID
 from psycopg import Connection, Error
 
 from partbox.db import cursors, migrate, parked, records
+from partbox.db.blocking import lean
 from partbox.db.connect import check, connect
 from partbox.db.cursors import Owned, Seen
 from partbox.db.records import Shared
@@ -86,20 +87,28 @@ class Poller:
         self.saver.stop()
 
     def lose(self, partition: Partition) -> None:
-        """The partition is no longer mine."""
+        """The partition is no longer mine. While handlers of it still run it stays, as a ghost that nothing joins."""
         with self._dispatcher.lock:
+            known = partition.lost
             partition.lose()
             self._dispatcher.dirty.discard(partition)
-            if self._dispatcher.partitions.get(partition.number) is partition and not partition.running:
-                del self._dispatcher.partitions[partition.number]
-        log.warning("partition %d (epoch %d) is lost: somebody else may deliver its events", partition.number,
-                    partition.epoch)
+            self._forget_ghost(partition)
+        if not known:
+            log.warning("partition %d (epoch %d) is lost: another process may deliver its events again",
+                        partition.number, partition.epoch)
+
+    def _forget_ghost(self, partition: Partition) -> None:
+        if partition.lost and not partition.running:
+            self._drop(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        if self._dispatcher.partitions.get(partition.number) is partition:
+            del self._dispatcher.partitions[partition.number]
 
     def _released(self, partition: Partition) -> None:
         with self._dispatcher.lock:
-            if self._dispatcher.partitions.get(partition.number) is partition:
-                del self._dispatcher.partitions[partition.number]
-        log.info("partition %d is released", partition.number)
+            self._drop(partition)
+        log.debug("partition %d is released", partition.number)
 
     def _break(self) -> None:
         self._broken.set()
@@ -133,11 +142,11 @@ class Poller:
                 self._broken.clear()
                 check(conn, self._schema)
                 migrate.check(conn, self._schema)
-                records.lean(conn)
+                lean(conn)
                 self._horizon = Horizon()
                 self._identify(saving)
                 while not self._ended.is_set() and not self._broken.is_set():
-                    self._step(saving)
+                    self._try_step(saving)
             finally:
                 self.saver.connected(None, None)
 
@@ -208,6 +217,16 @@ class Poller:
 
     # One step.
 
+    def _try_step(self, saving: Connection[Any]) -> None:
+        """A statement that fails on a live connection is tried again and resets nothing."""
+        try:
+            self._step(saving)
+        except Error as error:
+            if self._conn.closed:
+                raise
+            log.error("reading failed and is tried again: %s", str(error).strip())
+            self._ended.wait(RECONNECT[0])
+
     def _step(self, saving: Connection[Any]) -> None:
         self._slot[POLL_TICK] = boottime()
         self._dispatcher.note_running()
@@ -262,11 +281,10 @@ class Poller:
 
     def _compare(self, partition: Partition, row: Seen | None) -> None:
         if partition.lost:
-            if not partition.running:
-                self.lose(partition)
+            with self._dispatcher.lock:
+                self._forget_ghost(partition)
         elif row is None or not row.owned or row.epoch != partition.epoch:
-            if not partition.draining or partition.number in self._dispatcher.partitions:
-                self.lose(partition)
+            self.lose(partition)
         elif not row.assigned and not partition.draining:
             with self._dispatcher.lock:
                 self._drain(partition)
@@ -337,9 +355,9 @@ class Poller:
         rooms = self._rooms(partitions)
         xids, bounds = horizon.listed()
         look = records.look(self._conn, self._schema, xids)
+        horizon.add(look.fence)
         if not alone and self._nothing_new(partitions, rooms, look):
             return False
-        horizon.add(look.fence)
         asks = [partition.cursor.ask(room) for partition, room in zip(partitions, rooms, strict=True)]
         shared = Shared(horizon.snapshot.text if horizon.snapshot else None, horizon.settled, xids, bounds)
         lowest = min([horizon.settled, *bounds])
@@ -359,9 +377,7 @@ class Poller:
 
     def _nothing_new(self, partitions: list[Partition], rooms: list[int], look: records.Look) -> bool:
         """The idle rule. An idle look is a fence too: the last step to "settled" needs no other traffic."""
-        settled = self._horizon.still(look.fence.drawn, look.ended)
-        self._horizon.add(look.fence)
-        return settled and all(
+        return self._horizon.still(look.fence.drawn, look.ended) and all(
             partition.cursor.lockstep and not (partition.cursor.full and room)
             for partition, room in zip(partitions, rooms, strict=True)
         )

@@ -85,7 +85,7 @@ class Saver:
         self._using = threading.Lock()
         self._stopped = threading.Event()
         self._unsent: list[Batch] = []
-        self.busy = 0.0  # seconds spent saving
+        self.busy = 0.0  # seconds that the server spent saving
         self.saves = 0
         self._thread = threading.Thread(target=self._run, name="partbox-saver", daemon=True)
 
@@ -118,9 +118,8 @@ class Saver:
             if self._conn is None or self._me is None:
                 self._dispatcher.progressed.clear()
                 return 0.0
-            started = time.monotonic()
             try:
-                self._save(self._conn, self._me)
+                took = self._save(self._conn, self._me)
             except Error as error:
                 if self._conn.closed or self._conn.broken:
                     self._conn = None
@@ -128,28 +127,30 @@ class Saver:
                     return 0.0
                 log.error("saving failed and is tried again: %s", error)
                 return RETRY
-            took = time.monotonic() - started
         self.busy += took
         self.saves += 1
-        return max(SHORTEST, DUTY * took) - took
+        return max(SHORTEST, DUTY * took)
 
-    def _save(self, conn: Connection[Any], me: UUID) -> None:
+    def _save(self, conn: Connection[Any], me: UUID) -> float:
         batches = self._gather()
+        total = 0.0
         while batches:
             self._unsent = batches
             savings = [batch.saving() for batch in batches]
             parks = [pending.sent for batch in batches for pending in batch.parks]
             done_ids = [id for batch in batches for id in batch.done_ids]
-            mine = cursors.save(conn, self._schema, self._subscription, me, savings, parks, done_ids)
+            mine, took = cursors.save(conn, self._schema, self._subscription, me, savings, parks, done_ids)
+            total += took
             lost = [batch for batch in batches if batch.partition.number not in mine]
             if not lost:
                 self._unsent = []
                 self._committed(batches)
-                return
+                break
             for batch in lost:
                 self._on_lost(batch.partition)
             batches = [batch for batch in batches if batch.partition.number in mine]
         self._unsent = []
+        return total
 
     def _gather(self) -> list[Batch]:
         """What a failed statement left, else all that is dirty now."""

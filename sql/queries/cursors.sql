@@ -19,7 +19,7 @@ select partition, epoch, snapshot::text, last_id, floor_id, parked_version
  where subscription = %(subscription)s and owner = %(me)s::uuid
 
 -- name: save
--- The fenced write; see the function.
-select save from {schema}.save(%(subscription)s, %(me)s::uuid, %(partitions)s::smallint[], %(epochs)s::bigint[],
+-- The fenced write, see the function; and how long the server took for it, which a busy client cannot tell.
+select save, extract(epoch from clock_timestamp() - statement_timestamp())::float8 from {schema}.save(%(subscription)s, %(me)s::uuid, %(partitions)s::smallint[], %(epochs)s::bigint[],
        %(snapshot_no)s::integer[], %(last_ids)s::bigint[], %(floors)s::bigint[], %(release)s::boolean[],
        %(snapshots)s::text[]::pg_snapshot[], %(parks)s::json, %(done_ids)s::bigint[], %(durable)s::boolean)

@@ -18,7 +18,9 @@ with cursors as materialized (
                 + newest.count::float8 / (newest.upto - newest.since + 1)) / 2)::bigint
            end as pending,
            new.count <= %(limit)s and late.range <= %(limit)s as exact,
-           greatest(0, extract(epoch from clock_timestamp() - least(oldest.created_at, late.created_at))) as oldest_age
+           case when coalesce(oldest.created_at, late.created_at) is not null then
+               greatest(0, extract(epoch from clock_timestamp() - least(oldest.created_at, late.created_at)))
+           end as oldest_age
       from cursors c
      cross join lateral (
            select count(*) as count, max(id) as upto

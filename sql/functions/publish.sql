@@ -1,0 +1,40 @@
+-- purpose: publishes an event from SQL, with the checks of the Python side; its id, or null if the key was used before
+
+create or replace function {schema}.publish(
+    event_type      text,
+    payload         json,
+    aggregate_type  text        default '__GLOBAL__',
+    aggregate_id    text        default null,
+    tenant_id       text        default null,
+    headers         json        default null,
+    available_at    timestamptz default null,
+    deliver_after   interval    default null,
+    idempotency_key text        default null
+) returns uuid
+language plpgsql volatile as $$
+#variable_conflict use_variable
+declare
+    new_id  uuid := {schema}.new_event_id();
+    problem text := {schema}.publish_problem(
+        event_type, payload, aggregate_type, headers, available_at, deliver_after, idempotency_key);
+begin
+    if problem is not null then
+        raise exception 'partbox: %', problem using errcode = 'invalid_parameter_value';
+    end if;
+    if idempotency_key is not null then
+        -- Waits for a transaction that holds the key, and goes on only if that one is rolled back.
+        insert into {schema}.idempotency (key, event_id) values (idempotency_key, new_id) on conflict do nothing;
+        if not found then
+            return null;
+        end if;
+        headers := coalesce(headers::jsonb, '{{}}') || jsonb_build_object('partbox-idempotency-key', idempotency_key);
+    end if;
+    -- Without xid and id: their defaults draw the transaction id first.
+    insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+                                 payload, headers, available_at)
+    values ({schema}.partition_of(coalesce(aggregate_id, new_id::text)), new_id, event_type, aggregate_type,
+            aggregate_id, tenant_id, coalesce(payload, 'null'), headers,
+            coalesce(available_at, clock_timestamp() + deliver_after));
+    return new_id;
+end
+$$;

@@ -1,0 +1,52 @@
+-- purpose: why an event cannot be published from SQL, with the remedy; null if it can
+
+create or replace function {schema}.publish_problem(
+    event_type text, payload json, aggregate_type text, headers json, available_at timestamptz, deliver_after interval,
+    idempotency_key text
+) returns text
+language plpgsql stable as $$
+declare
+    -- A setting of the session, because SQL writers do not pass by the settings of the Python side.
+    max_payload bigint := coalesce(nullif(current_setting('partbox.max_payload', true), ''), '1048576')::bigint;
+    name text;
+    kind text;
+    size bigint;
+begin
+    if coalesce(event_type, '') = '' then
+        return 'event_type is empty: name it';
+    elsif coalesce(aggregate_type, '') = '' then
+        return 'aggregate_type is empty: name it';
+    elsif octet_length(payload::text) > max_payload then
+        return format('the payload of %L has %s bytes, above max_payload = %s: store it elsewhere and publish a '
+                      'reference, or raise partbox.max_payload', event_type, octet_length(payload::text), max_payload);
+    elsif {schema}.unfit_json(payload) is not null then
+        return 'the payload ' || {schema}.unfit_json(payload);
+    elsif available_at is not null and deliver_after is not null then
+        return 'available_at and deliver_after are both given: keep one of them';
+    elsif not isfinite(available_at) then
+        return format('available_at %s is no moment: give a time', available_at);
+    elsif not deliver_after between interval '1 microsecond' and interval '36500 days' then
+        return format('deliver_after must be above 0 and at most 36500 days, not %s', deliver_after);
+    elsif not length(idempotency_key) between 1 and 255 then
+        return format('idempotency_key must have 1 to 255 characters, not %s', length(idempotency_key));
+    elsif json_typeof(headers) <> 'object' then
+        return format('headers must be a JSON object of texts, not %s', json_typeof(headers));
+    elsif {schema}.unfit_json(headers) is not null then
+        return 'a header ' || {schema}.unfit_json(headers);
+    elsif headers is null then
+        return null;
+    end if;
+    for name, kind in select key, json_typeof(value) from json_each(headers) loop
+        if kind <> 'string' then
+            return format('header %L must be a text, not a JSON %s: convert it', name, kind);
+        elsif lower(name) like 'partbox-%' then
+            return format('header %L begins with partbox-, which partbox keeps for itself: rename it', name);
+        end if;
+    end loop;
+    select sum(octet_length(key) + octet_length(value)) into size from json_each_text(headers);
+    if size > 65536 then
+        return format('the headers have %s bytes together, above 65536: move them into the payload', size);
+    end if;
+    return null;
+end
+$$;

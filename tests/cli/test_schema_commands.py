@@ -1,0 +1,69 @@
+"""`partbox init` and `partbox migrate`."""
+
+import psycopg
+import pytest
+
+from partbox.db.migrate import check
+
+
+def test_init_creates_the_schema_and_says_so_and_repeats_harmlessly(partbox, empty_dsn):
+    first = partbox("init", "--dsn", empty_dsn)
+    assert (first.code, first.err) == (0, "")
+    assert "schema 'partbox' is ready: applied 0001_initial" in first.out
+    with psycopg.connect(empty_dsn) as conn:
+        check(conn)
+    again = partbox("init", "--dsn", empty_dsn)
+    assert (again.code, again.out) == (0, "schema 'partbox' is there already and up to date: nothing to do\n")
+
+
+def test_several_outboxes_live_in_one_database(partbox, dsn, monkeypatch):
+    monkeypatch.setenv("PARTBOX_DSN", dsn)
+    assert partbox("init", "--schema", "Orders & more").code == 0
+    monkeypatch.setenv("PARTBOX_SCHEMA", "Orders & more")
+    assert "subscription  default in schema Orders & more" in partbox("status").out
+
+
+def test_migrate_refuses_a_schema_that_does_not_exist(partbox, empty_dsn):
+    assert "run `partbox init`" in partbox("migrate", "--dsn", empty_dsn).error
+    assert "run `partbox init`" in partbox("status", "--dsn", empty_dsn).error
+    with psycopg.connect(empty_dsn) as conn:
+        assert conn.execute("select to_regnamespace('partbox')").fetchone() == (None,)
+
+
+def test_migrate_on_a_current_schema_has_nothing_to_do(partbox, dsn):
+    assert partbox("migrate", "--dsn", dsn).out == "schema 'partbox': up to date, nothing to do\n"
+
+
+def test_migrate_sql_prints_a_script_that_creates_the_schema(partbox, empty_dsn):
+    script = partbox("migrate", "--sql", "--schema", "orders")
+    assert script.code == 0
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute(script.out.encode())
+        check(conn, "orders")
+
+
+@pytest.mark.parametrize("command", ["init", "migrate", "status"])
+def test_a_database_that_cannot_be_reached_is_one_line_without_the_password(partbox, command):
+    for dsn in ("postgresql://shop:s3cret@127.0.0.1:1/shop", "host=127.0.0.1 port=1 user=shop password=s3cret"):
+        error = partbox(command, "--dsn", dsn).error
+        assert "cannot use the database" in error
+        assert "check --dsn or PARTBOX_DSN" in error
+        assert "s3cret" not in error
+
+
+@pytest.mark.parametrize("command", ["init", "migrate", "status"])
+def test_a_dsn_that_is_none_is_one_line_without_the_password(partbox, command):
+    error = partbox(command, "--dsn", "postgresqll://shop:s3cret@localhost").error
+    assert "the DSN cannot be read" in error
+    assert "s3cret" not in error
+    assert "PARTBOX_DSN" in partbox(command).error
+
+
+def test_a_role_that_may_not_is_told_what_it_needs(partbox, server, dsn):
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("create role stranger login")
+        try:
+            stranger = psycopg.conninfo.make_conninfo(dsn, user="stranger")
+            assert "permission denied" in partbox("status", "--dsn", stranger).error
+        finally:
+            conn.execute("drop role stranger")

@@ -1,0 +1,141 @@
+"""Migrations: forward only, any number at once, and what they cannot know is refused."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from partbox.db import migrate as migrations
+from partbox.db.migrate import check, migrate, script
+from partbox.errors import SchemaError
+
+NAMES = [each.name for each in migrations.migrations()]
+NEWEST = len(NAMES)
+HOSTILE = "o'x\"; drop schema partbox; -- %s {x} \\"
+
+
+def test_a_fresh_database_gets_every_migration_and_a_second_run_nothing(empty_dsn: str) -> None:
+    assert migrate(empty_dsn) == NAMES
+    assert migrate(empty_dsn) == []
+    with psycopg.connect(empty_dsn) as conn:
+        check(conn)
+
+
+def test_twenty_runs_at_once_apply_each_migration_once(empty_dsn: str) -> None:
+    with ThreadPoolExecutor(20) as pool:
+        applied = list(pool.map(migrate, [empty_dsn] * 20))
+    assert sorted(applied) == [[]] * 19 + [NAMES]
+
+
+@pytest.mark.parametrize("schema", [HOSTILE, "Ünï cödé", "select", "a" * 63])
+def test_any_name_can_be_a_schema(empty_dsn: str, schema: str) -> None:
+    migrate(empty_dsn)
+    assert migrate(empty_dsn, schema) == NAMES
+    assert migrate(empty_dsn, schema) == []
+    with psycopg.connect(empty_dsn) as conn:
+        check(conn, schema)
+        check(conn, "partbox")
+        names = conn.execute("select nspname from pg_namespace where nspname in ('partbox', %s)", (schema,)).fetchall()
+    assert sorted(names) == sorted([("partbox",), (schema,)])
+
+
+@pytest.mark.parametrize("schema", ["", "a" * 64, "é" * 32, "a\0b"])
+def test_a_name_that_postgresql_would_cut_or_refuse_is_refused(empty_dsn: str, schema: str) -> None:
+    with pytest.raises(SchemaError, match="1 to 63 bytes"):
+        migrate(empty_dsn, schema)
+
+
+@pytest.mark.parametrize("schema", ["partbox", HOSTILE])
+def test_the_script_does_what_migrate_does(empty_dsn: str, schema: str) -> None:
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute(script(schema).encode())
+        check(conn, schema)
+    assert migrate(empty_dsn, schema) == []
+
+
+def test_a_missing_schema_names_init(empty_dsn: str) -> None:
+    with psycopg.connect(empty_dsn) as conn:
+        with pytest.raises(SchemaError, match=r"does not exist .* `partbox init`$"):
+            check(conn)
+        with pytest.raises(SchemaError, match="`partbox init --schema 'my shop'`$"):
+            check(conn, "my shop")
+
+
+def test_an_older_schema_names_migrate(conn: psycopg.Connection[Any]) -> None:
+    _set_versions(conn, newest=NEWEST - 1, breaking=0)
+    with pytest.raises(SchemaError, match=f"at version {NEWEST - 1}, .* needs {NEWEST}: run `partbox migrate`$"):
+        check(conn)
+
+
+def test_a_newer_breaking_schema_names_the_upgrade(conn: psycopg.Connection[Any]) -> None:
+    _set_versions(conn, newest=NEWEST + 2, breaking=NEWEST + 1)
+    with pytest.raises(SchemaError, match="upgrade partbox"):
+        check(conn)
+
+
+def test_a_newer_schema_that_does_not_break_is_accepted(conn: psycopg.Connection[Any]) -> None:
+    _set_versions(conn, newest=NEWEST + 2, breaking=NEWEST)
+    check(conn)
+
+
+def test_an_older_program_does_not_migrate_a_newer_schema(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    _set_versions(conn, newest=NEWEST + 1, breaking=NEWEST)
+    before = conn.execute("select key, value, xmin from partbox.meta order by key").fetchall()
+    with pytest.raises(SchemaError, match="upgrade partbox; nothing was changed"):
+        migrate(dsn)
+    assert conn.execute("select key, value, xmin from partbox.meta order by key").fetchall() == before
+
+
+@pytest.mark.parametrize("columns", ["id int", "key text, value text"])
+def test_a_schema_of_somebody_else_is_left_alone(empty_dsn: str, columns: str) -> None:
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute("create schema theirs")
+        conn.execute(sql.SQL("create table theirs.meta ({})").format(sql.SQL(columns)))
+        with pytest.raises(SchemaError, match="choose another schema name"):
+            migrate(empty_dsn, "theirs")
+        assert conn.execute("select relname from pg_class where relnamespace = 'theirs'::regnamespace").rowcount == 1
+
+
+def test_a_migration_that_fails_leaves_nothing(empty_dsn: str) -> None:
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute("create schema partbox")
+        conn.execute("create view partbox.record_status as select 1 as one")
+        with pytest.raises(psycopg.errors.DuplicateTable):
+            migrate(empty_dsn)
+        tables = conn.execute("select 1 from pg_class where relnamespace = 'partbox'::regnamespace and relkind = 'r'")
+        assert tables.fetchall() == []
+
+
+def test_a_function_that_was_changed_is_put_back(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute(
+        "create or replace function partbox.partition_of(key text) returns smallint language sql immutable strict"
+        " as 'select 7::smallint'"
+    )
+    assert migrate(dsn) == []
+    assert conn.execute("select partbox.partition_of('a')").fetchone() == (178,)
+
+
+def test_the_marker_is_not_touched_by_later_runs(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    migrate(dsn)
+    healthy = conn.execute("select xmin = xid::xid from partbox.meta where key = 'marker'").fetchone()
+    assert healthy == (True,)
+
+
+def test_the_small_tables_have_statistics_from_the_start(empty_dsn: str) -> None:
+    migrate(empty_dsn)
+    with psycopg.connect(empty_dsn) as conn:
+        found = conn.execute("select reltuples from pg_class where oid = 'partbox.partition'::regclass").fetchone()
+    assert found == (256.0,)
+
+
+def test_a_database_with_serializable_as_default_is_migrated(empty_dsn: str) -> None:
+    dsn = psycopg.conninfo.make_conninfo(empty_dsn, options="-c default_transaction_isolation=serializable")
+    with ThreadPoolExecutor(5) as pool:
+        assert sorted(pool.map(migrate, [dsn] * 5)) == [[]] * 4 + [NAMES]
+
+
+def _set_versions(conn: psycopg.Connection[Any], newest: int, breaking: int) -> None:
+    conn.execute("update partbox.meta set value = %s where key = 'schema_version'", (str(newest),))
+    conn.execute("update partbox.meta set value = %s where key = 'breaking_version'", (str(breaking),))

@@ -1,0 +1,147 @@
+"""What can be an event, and what is refused at once."""
+
+import enum
+from dataclasses import FrozenInstanceError
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox import Event
+from partbox.errors import PublishError
+
+NOW = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+
+
+class Kind(enum.Enum):
+    PLACED = "OrderPlaced"
+    SHIPPED = 2
+
+
+class Name(enum.StrEnum):
+    ORDER = "Order"
+
+
+def test_an_event_has_the_defaults_of_its_envelope() -> None:
+    event = Event("OrderPlaced", {"id": 42})
+    assert (event.event_type, event.payload, event.aggregate_type) == ("OrderPlaced", {"id": 42}, "__GLOBAL__")
+    assert event.aggregate_id is event.tenant_id is event.occurred_at is event.content_type is None
+    assert (event.headers, event.event_id.version, event.is_delayed) == ({}, 7, False)
+
+
+def test_ids_are_unique_and_rise() -> None:
+    ids = [Event("T", None).event_id for _ in range(1_000)]
+    assert ids == sorted(set(ids))
+
+
+def test_a_supplied_id_is_kept() -> None:
+    given_id = UUID(int=7)
+    assert Event("T", None, event_id=given_id).event_id == given_id
+
+
+def test_an_enum_stands_for_its_text_or_its_name() -> None:
+    assert Event(Kind.PLACED, None, aggregate_type=Name.ORDER).event_type == "OrderPlaced"
+    assert Event(Kind.SHIPPED, None).event_type == "SHIPPED"
+    assert type(Event("T", None, aggregate_type=Name.ORDER).aggregate_type) is str
+
+
+def test_an_event_cannot_be_changed() -> None:
+    event = Event("T", {"a": [1]}, headers={"h": "1"})
+    with pytest.raises(FrozenInstanceError):
+        event.event_type = "other"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        event.headers["h"] = "2"  # type: ignore[index]
+
+
+def test_what_its_owner_does_with_the_inputs_later_changes_nothing() -> None:
+    model = SimpleNamespace(tags=["a"])
+    payload: dict[str, Any] = {"list": [1, {"deep": [2]}], "model": model}
+    headers = {"h": "1"}
+    raw = bytearray(b"raw")
+    event, other = Event("T", payload, headers=headers), Event("T", raw)
+    payload["list"][1]["deep"].append(3)
+    payload["more"] = 1
+    model.tags.append("b")
+    headers["h"] = "2"
+    raw[0] = 0
+    assert event.payload["list"] == [1, {"deep": [2]}]
+    assert event.payload["model"].tags == ["a"]
+    assert ("more" in event.payload, event.headers, other.payload) == (False, {"h": "1"}, b"raw")
+
+
+def test_a_delay_is_a_time_or_a_span() -> None:
+    assert Event("T", None, available_at=NOW).is_delayed
+    assert Event("T", None, deliver_after=1.5).deliver_after == timedelta(seconds=1.5)
+    assert Event("T", None, deliver_after=timedelta(minutes=1)).is_delayed
+    assert Event("T", None, available_at=NOW, occurred_at=NOW).available_at == NOW
+
+
+def test_long_ids_and_empty_ones_are_fine() -> None:
+    assert Event("T", None, aggregate_id="x" * 5_000, tenant_id="").aggregate_id == "x" * 5_000
+    assert Event("T", None, aggregate_id="").aggregate_id == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"event_type": ""}, "event_type is empty"),
+        ({"event_type": None}, "event_type None is a NoneType, not a str: convert it"),
+        ({"event_type": "a\0b"}, "event_type .* holds a NUL character"),
+        ({"aggregate_type": ""}, "aggregate_type is empty"),
+        ({"aggregate_id": 42}, "aggregate_id 42 is a int, not a str: convert it"),
+        ({"aggregate_id": "\ud800"}, r"aggregate_id '\\ud800' holds a lone surrogate"),
+        ({"tenant_id": "\0"}, "tenant_id .* holds a NUL character"),
+        ({"content_type": ""}, "content_type is empty"),
+        ({"event_id": "0"}, "event_id must be a uuid.UUID, not str '0'"),
+        ({"headers": {"n": "a\0"}}, "^header 'n' holds a NUL character"),
+        ({"headers": {"n": 1}}, "^header 'n' is a int, not a str"),
+        ({"headers": {"Partbox-x": "1"}}, "header 'Partbox-x' begins with 'partbox-'"),
+        ({"headers": {"n": "é" * 32_768}}, "the headers have 65537 bytes together, above 65536"),
+        ({"occurred_at": datetime(2024, 1, 1)}, "occurred_at 2024-01-01T00:00:00 has no time zone"),
+        ({"available_at": datetime(2024, 1, 1)}, "available_at 2024-01-01T00:00:00 has no time zone"),
+        ({"available_at": "2024-01-01"}, "available_at must be a datetime, not str '2024-01-01'"),
+        ({"available_at": NOW, "deliver_after": 1}, "available_at and deliver_after are both given"),
+        ({"available_at": NOW, "occurred_at": NOW + timedelta(1)}, "is before occurred_at"),
+        ({"deliver_after": 0}, "deliver_after must be above 0 and at most 36500 days, not 0"),
+        ({"deliver_after": -1}, "deliver_after must be above 0"),
+        ({"deliver_after": 1e-9}, "deliver_after must be above 0"),
+        ({"deliver_after": float("nan")}, "deliver_after must be above 0"),
+        ({"deliver_after": float("inf")}, "deliver_after must be above 0"),
+        ({"deliver_after": timedelta(0)}, "deliver_after must be above 0"),
+        ({"deliver_after": timedelta(days=40_000)}, "at most 36500 days"),
+        ({"deliver_after": True}, "deliver_after must be a timedelta or seconds, not bool True"),
+        ({"deliver_after": "1"}, "deliver_after must be a timedelta or seconds, not str '1'"),
+        ({"payload": (n for n in "ab")}, "the payload, a generator, cannot be copied"),
+    ],
+    ids=lambda value: ascii(value)[:60],
+)
+def test_what_cannot_be_an_event_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(PublishError, match=message):
+        Event(**{"event_type": "T", "payload": None} | fields)
+
+
+def test_an_error_does_not_quote_the_value_of_a_header() -> None:
+    with pytest.raises(PublishError) as caught:
+        Event("T", None, headers={"authorization": "secret\0"})
+    assert "secret" not in str(caught.value)
+
+
+def test_the_payload_and_headers_are_not_shown() -> None:
+    assert "secret" not in repr(Event("T", {"password": "secret"}, headers={"token": "secret"}))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.datetimes() | st.uuids(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner),
+)
+
+
+@given(JSON)
+def test_the_copy_of_a_payload_equals_it(payload: Any) -> None:
+    copied = Event("T", payload).payload
+    assert copied == payload
+    assert copied is not payload or not isinstance(payload, dict | list)
