@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -21,17 +21,16 @@ from partbox.handlers import Handler, Routes
 from partbox.rules.parking import ParkedRow, Verdict, judge, unroutable
 from partbox.worker.lane import Key, Lane
 from partbox.worker.loop import Loop
-from partbox.worker.partition import Pair, Partition
+from partbox.worker.partition import Partition
 from partbox.worker.slot import RUNNING_SINCE, Slot, boottime
 
 log = logging.getLogger("partbox.worker")
 
-LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded and, if others wait, its turn ends
+LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded and other lanes get their turn
+BUNDLE = 64
 TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much
 UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
 STUCK = 1.0  # a handler that runs longer does not hold up its partition any more
-
-Walk = Generator[tuple[Handler, DeliveredEvent], object, None]
 
 
 class Dispatcher:
@@ -41,7 +40,8 @@ class Dispatcher:
         self, routes: Routes, slot: Slot, codecs: Codecs, *, concurrency: int, on_unroutable: str, error_limit: int,
         subscription: str,
     ) -> None:
-        self.lock = threading.Condition(threading.Lock())
+        self.lock = threading.Lock()
+        self._work = threading.Condition(self.lock)
         self.progressed = threading.Event()  # something to save
         self.codecs = codecs
         self.subscription = subscription
@@ -66,12 +66,19 @@ class Dispatcher:
 
     # Called by the other threads, with the lock held.
 
-    def ready(self, lane: Lane, *, due: bool = False) -> None:
-        """The lane has something to do; a runner takes it when one is free."""
-        lane.active = True
-        (self._due if due else self._fresh).append(lane)
-        if not self._notify() and len(self._threads) < self._concurrency:
-            self._start_runner()
+    def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
+        """These lanes have something to do; runners take them when they are free."""
+        for lane in lanes:
+            lane.active = True
+        (self._due if due else self._fresh).extend(lanes)
+        self._summon(min(len(lanes), self._concurrency))
+
+    def _summon(self, runners: int) -> None:
+        for _ in range(runners):
+            if not self._notify():
+                if len(self._threads) < self._concurrency:
+                    self._start_runner()
+                return
 
     def touch(self, partition: Partition) -> None:
         """The partition has something to save."""
@@ -88,7 +95,7 @@ class Dispatcher:
 
     def awake(self, now: float, most: int) -> list[tuple[Partition, Key, list[ParkedRow]]]:
         """Blocked keys whose head may run now, with the rows to run; these count as loaded from here on."""
-        found = []
+        found: list[tuple[Partition, Key, list[ParkedRow]]] = []
         while self._wakeups and self._wakeups[0][0] <= now and len(found) < most:
             _, _, partition, life, key = heapq.heappop(self._wakeups)
             chain = partition.chains.get(key)
@@ -110,13 +117,12 @@ class Dispatcher:
     def unstick(self, partition: Partition, now: float) -> None:
         """Park what holds up a full window: handlers that run for long, `ready`, and behind them their key, `held`."""
         for lane in list(self._running):
-            if lane.partition is not partition or now - lane.started < STUCK or lane.current is None:
-                continue
             event = lane.current
-            if event.parked is None and not event._row[1] in partition.progress.finished:
+            if lane.partition is not partition or now - lane.started < STUCK or event is None:
+                continue
+            if event.parked is None and event._row[1] not in partition.progress.finished:
                 partition.park(event, Verdict("ready", event.attempt - 1, None, lane.key[0] is not None, None))
-                row: ParkedRow = event.parked
-                row.loaded = True
+                event.parked.loaded = True
                 lane.unstuck = event
                 if lane.key in partition.chains:
                     partition.chains[lane.key].stuck = True
@@ -129,7 +135,7 @@ class Dispatcher:
         """Start no handler any more; runners end when theirs do."""
         with self.lock:
             self._stopped = True
-            self.lock.notify_all()
+            self._work.notify_all()
 
     def join(self, until: float) -> bool:
         """Wait for the runners until then (monotonic seconds); False if handlers still run. Async ones are cancelled."""
@@ -141,7 +147,7 @@ class Dispatcher:
     def note_running(self) -> None:
         """Tell the supervisor since when the longest handler runs."""
         with self.lock:
-            oldest = min((lane.started for lane in self._running), default=0.0)
+            oldest = min((lane.started for lane in self._running if lane.current is not None), default=0.0)
         self._slot[RUNNING_SINCE] = boottime() - (time.monotonic() - oldest) if oldest else 0.0
 
     def running(self) -> list[DeliveredEvent]:
@@ -157,56 +163,62 @@ class Dispatcher:
         thread.start()
 
     def _run(self) -> None:
-        lane: Lane | None = None
-        while (lane := self._next(lane)) is not None:
-            if not self._drive(lane):
-                lane = None  # it goes on in the event loop, which ends it
+        lanes: list[Lane] = []
+        while lanes := self._next(lanes):
+            turn_ends = lanes[0].started + LANE_TURN
+            lanes = [lane for lane in lanes if self._drive(lane, turn_ends)]  # others go on in the event loop
 
-    def _next(self, ended: Lane | None) -> Lane | None:
+    def _next(self, ended: list[Lane]) -> list[Lane]:
+        """Ends these lanes and waits for the next to run; none when it is time to go."""
         while True:
             with self.lock:
-                if ended is not None:
-                    self._end(ended)
-                    ended = None
+                for lane in ended:
+                    self._end(lane)
+                ended = []
                 if self._stopped:
-                    return None
+                    return []
                 if not (self._fresh or self._due) or len(self._running) >= self._concurrency:
                     self._idle += 1  # whoever notifies takes it off again
-                    self.lock.wait()
+                    self._work.wait()
                     continue
                 if self._trusted():
                     return self._begin(self._pick())
             time.sleep(UNTRUSTED)
 
-    def _pick(self) -> Lane:
+    def _pick(self) -> list[Lane]:
+        """The next lanes, two fresh ones to a due one. More than one where nobody else could take the others."""
+        fresh, due = self._fresh, self._due
+        if self._concurrency == 1 and not due:
+            return [fresh.popleft() for _ in range(min(BUNDLE, len(fresh)))]
         self._turn = (self._turn + 1) % 3
-        if self._due and (self._turn == 0 or not self._fresh):
-            return self._due.popleft()
-        return self._fresh.popleft()
+        return [due.popleft() if due and (self._turn == 0 or not fresh) else fresh.popleft()]
 
-    def _begin(self, lane: Lane) -> Lane:
+    def _begin(self, lanes: list[Lane]) -> list[Lane]:
         if not self._running:
             self._slot[RUNNING_SINCE] = boottime()
-        self._running.add(lane)
-        lane.running = True
-        lane.started = time.monotonic()
-        lane.partition.running += 1
-        return lane
+        now = time.monotonic()
+        for lane in lanes:
+            partition = lane.partition
+            lane.running, lane.started, lane.life = True, now, partition.life
+            partition.running += 1
+        self._running.update(lanes)
+        return lanes
 
     def _end(self, lane: Lane) -> None:
         partition = lane.partition
+        self._record(lane)
         self._running.discard(lane)
-        lane.running, lane.current = False, None
-        partition.running -= 1
         if not self._running:
             self._slot[RUNNING_SINCE] = 0.0
+        lane.running = False
+        partition.running -= 1
         if lane.queue and not partition.stopping:
-            self.ready(lane)
+            self.ready([lane])
             return
         lane.active = False
         if not lane.queue:
             partition.lanes.pop(lane.key, None)
-        if lane.key in partition.chains:
+        if partition.chains and lane.key in partition.chains:
             self.wake(partition, lane.key)
         if partition.stopping:
             self.touch(partition)
@@ -215,78 +227,68 @@ class Dispatcher:
         if not self._idle:
             return False
         self._idle -= 1
-        self.lock.notify()
+        self._work.notify()
         return True
 
-    def _drive(self, lane: Lane) -> bool:
-        """Call the handlers that the lane's walk asks for, in this thread; False if it goes on in the event loop."""
-        walk = self._walk(lane)
-        try:
-            handler, event = next(walk)
-            if handler.is_async:
-                self._loop.start(self._drive_async(lane, walk, handler, event))
-                return False
-            while True:
-                try:
-                    result = handler.call(event)
-                except BaseException as error:  # also SystemExit: a handler does not end the process
-                    result = error
-                handler, event = walk.send(result)
-        except StopIteration:
-            return True
+    # One lane.
 
-    async def _drive_async(self, lane: Lane, walk: Walk, handler: Handler, event: DeliveredEvent) -> None:
-        try:
-            while True:
-                handler, event = walk.send(await self._loop.call(handler.call, event, handler.timeout))
-        except StopIteration:
-            pass
+    def _drive(self, lane: Lane, turn_ends: float) -> bool:
+        """Run the lane's sync handlers in this thread; False if an async one comes and it goes on in the event loop."""
+        while (step := self._step(lane, turn_ends)) is not None:
+            handler, event = step
+            if handler.is_async:
+                lane.queue.appendleft(event)
+                self._loop.start(self._drive_async(lane, turn_ends))
+                return False
+            try:
+                result = handler.call(event)
+            except BaseException as error:  # also SystemExit: a handler does not end the process
+                result = error
+            if result is None and event.parked is None:
+                lane.done.append(event._row[1:3])
+            else:
+                self._settle(lane, event, judge(handler, event.attempt - 1, result, self._error_limit), result)
+        return True
+
+    async def _drive_async(self, lane: Lane, turn_ends: float) -> None:
+        """Run the lane's async handlers; a sync one that follows waits for a runner."""
+        while (step := self._step(lane, turn_ends)) is not None:
+            handler, event = step
+            if not handler.is_async:
+                lane.queue.appendleft(event)
+                break
+            result = await self._loop.call(handler.call, event, handler.timeout)
+            self._settle(lane, event, judge(handler, event.attempt - 1, result, self._error_limit), result)
         with self.lock:
             self._end(lane)
             self._notify()
 
-    # One lane.
+    def _step(self, lane: Lane, turn_ends: float) -> tuple[Handler, DeliveredEvent] | None:
+        """The next event of the lane and its handler; None at the end of the lane, or of its turn.
 
-    def _walk(self, lane: Lane) -> Walk:
-        """Yields (handler, event) for one event of the lane after the other, and is sent what the handler did.
-
-        All handlers of one walk are of a kind: where a sync one follows an async one, the lane's turn ends.
+        A turn ends after `LANE_TURN`, so that what is finished is recorded and other lanes get theirs.
         """
-        partition, queue, find = lane.partition, lane.queue, self._routes.find
-        life, done, is_async = partition.life, [], None
-        turn_ends = lane.started + LANE_TURN
+        partition, queue = lane.partition, lane.queue
         while queue and not partition.stopping and self._trusted():
             try:
                 event = queue.popleft()
             except IndexError:  # cleared meanwhile
                 break
-            row = event._row
-            handler = find(row[3], row[4])
             if partition.remembered and self._remembered(partition, event):
                 continue
+            row = event._row
+            handler = self._routes.find(row[3], row[4])
             if handler is None:
-                self._settle(lane, event, unroutable(self._on_unroutable, event.attempt - 1, _what(row)), life)
+                self._settle(lane, event, unroutable(self._on_unroutable, event.attempt - 1, _what(row)))
                 continue
-            if is_async is None:
-                is_async = handler.is_async
-            elif is_async is not handler.is_async:
+            now = time.monotonic()
+            if now > turn_ends and lane.current is not None:
                 queue.appendleft(event)
                 break
-            lane.started = now = time.monotonic()
-            lane.current = event
-            if now > turn_ends:
-                done = self._record(lane, done, life)
-                turn_ends = now + LANE_TURN
-            result = yield handler, event
-            if result is None and event.parked is None:
-                done.append(row[1:3])
-            else:
-                verdict = judge(handler, event.attempt - 1, result, self._error_limit)
-                done = self._record(lane, done, life)
-                self._settle(lane, event, verdict, life, result)
-            if partition.life != life:
-                done, life = self._record(lane, done, life), partition.life
-        self._record(lane, done, life)
+            lane.started, lane.current = now, event
+            return handler, event
+        lane.current = None
+        return None
 
     def _trusted(self) -> bool:
         """May a handler start now? The wall clock jumps over every pause of the process or its machine."""
@@ -298,41 +300,34 @@ class Dispatcher:
         self._trusted_at = now
         return True
 
-    def _record(self, lane: Lane, done: list[Pair], life: int) -> list[Pair]:
-        if done:
-            with self.lock:
-                partition = lane.partition
-                if partition.lost:
-                    pass
-                elif partition.life != life:
-                    partition.remembered.update(done)
-                else:
-                    self._finish(lane, partition, done)
-        return []
+    def _record(self, lane: Lane) -> None:
+        """Note what the lane has done since it was last noted. Lock held."""
+        partition, done = lane.partition, lane.done
+        if partition.life != lane.life:  # read anew since the lane began: what is done will come again
+            partition.remembered.update(done)
+            lane.life = partition.life
+        elif done and not partition.lost:
+            if lane.unstuck is not None and lane.unstuck._row[1:3] in done:  # parked while it ran, done all the same
+                done.remove(lane.unstuck._row[1:3])
+                partition.done_parked(lane.unstuck)
+            if done:
+                partition.finish(done)
+            self.touch(partition)
+        lane.unstuck = None
+        lane.done = []
 
-    def _finish(self, lane: Lane, partition: Partition, done: list[Pair]) -> None:
-        if lane.unstuck is not None:  # parked while it ran, and done all the same
-            unstuck, lane.unstuck = lane.unstuck, None
-            if unstuck._row[1:3] in done:
-                done.remove(unstuck._row[1:3])
-                partition.done_parked(unstuck)
-        if done:
-            partition.finish(done)
-        self.touch(partition)
-
-    def _settle(
-        self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, life: int, result: object = None
-    ) -> None:
+    def _settle(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, result: object = None) -> None:
         """What a handler did with one event, where it is not simply done."""
         with self.lock:
-            partition = lane.partition
+            partition, life = lane.partition, lane.life
+            lane.unstuck = None if lane.unstuck is event else lane.unstuck
+            self._record(lane)
             if partition.lost:
                 return
             if partition.life != life:
                 if verdict is None:
                     partition.remembered.add(event._row[1:3])
                 return
-            lane.unstuck = None
             if verdict is not None:
                 partition.park(event, verdict)
                 if event.parked.blocks:

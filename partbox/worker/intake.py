@@ -56,7 +56,7 @@ def _kept(rows: list[Row], reading: Reading) -> list[Row]:
 
 def _hand_over(dispatcher: Dispatcher, partition: Partition, rows: list[Row]) -> None:
     epoch, subscription, codecs = partition.epoch, dispatcher.subscription, dispatcher.codecs
-    lanes, ready = partition.lanes, dispatcher.ready
+    lanes, woken = partition.lanes, []
     plain = not (partition.ahead or partition.chains or partition.draining)
     for row in rows:
         event = DeliveredEvent(row, epoch, subscription, 1, codecs)
@@ -71,7 +71,9 @@ def _hand_over(dispatcher: Dispatcher, partition: Partition, rows: list[Row]) ->
             lane = lanes[key] = Lane(partition, key)
         lane.queue.append(event)
         if not lane.active:
-            ready(lane)
+            lane.active = True
+            woken.append(lane)
+    dispatcher.ready(woken)
 
 
 def _parked(partition: Partition, event: DeliveredEvent) -> bool:
@@ -101,7 +103,7 @@ def take_chain(
     for row in rows:
         _queue(dispatcher, partition, lane, row, bodies)
     if lane.queue and not lane.active:
-        dispatcher.ready(lane, due=True)
+        dispatcher.ready([lane], due=True)
     elif not lane.queue and not lane.active:
         del partition.lanes[key]
 
@@ -119,7 +121,7 @@ def take_due(dispatcher: Dispatcher, partition: Partition, stored: Stored, bodie
     lane = partition.lanes.setdefault(key, Lane(partition, key))
     _queue(dispatcher, partition, lane, row, bodies)
     if lane.queue and not lane.active:
-        dispatcher.ready(lane, due=True)
+        dispatcher.ready([lane], due=True)
     elif not lane.queue and not lane.active:
         del partition.lanes[key]
 

@@ -1,7 +1,6 @@
 """A lane: the events of one aggregate key that wait in this process, in id order; one of them runs at a time."""
 
 from collections import deque
-
 from typing import TYPE_CHECKING
 
 from partbox.events import DeliveredEvent
@@ -18,12 +17,14 @@ class Lane:
     An event without an aggregate id has a lane of its own, which no other event ever joins: its key is (None, id).
     """
 
-    __slots__ = ("active", "current", "key", "partition", "queue", "running", "started", "unstuck")
+    __slots__ = ("active", "current", "done", "key", "life", "partition", "queue", "running", "started", "unstuck")
 
     def __init__(self, partition: "Partition", key: Key) -> None:
         self.partition = partition
         self.key = key
         self.queue: deque[DeliveredEvent] = deque()
+        self.done: list[tuple[int, bytes]] = []  # (id, event id) of what is done and not recorded yet
+        self.life = 0  # the partition's life that `done` belongs to
         self.active = False
         self.running = False
         self.current: DeliveredEvent | None = None

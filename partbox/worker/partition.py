@@ -38,6 +38,7 @@ class Partition:
         self.epoch = owned.epoch
         self.draining = False
         self.lost = False
+        self.stopping = False  # draining or lost: no handler starts
         self.running = 0  # lanes whose handler runs now
         self.waits_for: Partition | None = None  # itself in an earlier ownership, with handlers still running
         self.remembered: set[Pair] = set()
@@ -60,10 +61,6 @@ class Partition:
         self.chains: dict[Key, Chain] = {}
         self.open_rows = 0
         self.next_due: float | None = None
-
-    @property
-    def stopping(self) -> bool:
-        return self.draining or self.lost
 
     # What was read and what became of it.
 
@@ -179,6 +176,10 @@ class Partition:
 
     # Leaving.
 
+    def drain(self) -> None:
+        """To be released: start nothing new."""
+        self.draining = self.stopping = True
+
     def waiting(self) -> dict[int, DeliveredEvent]:
         """Every event that was read from the log and has not been started, by id."""
         return {
@@ -196,7 +197,7 @@ class Partition:
 
     def lose(self) -> None:
         """No longer mine: start nothing, save nothing."""
-        self.lost = True
+        self.lost = self.stopping = True
         for lane in self.lanes.values():
             lane.queue.clear()
 

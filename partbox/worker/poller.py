@@ -38,6 +38,7 @@ LINGER = 0.1  # seconds for which looks stay `poll_busy` apart after something c
 BACKOFF = 1.5
 CHAINS = 50
 DUE = 200
+LOOK_AGAIN = 0.05
 RECONNECT = (0.1, 2.0)
 
 
@@ -62,6 +63,7 @@ class Poller:
         self._ended = threading.Event()
         self._tick_at = 0.0
         self._brought_at = 0.0
+        self._looked_at = 0.0
         self._pause = settings.poll_busy
         self.failure: BaseException | None = None
         self.saver = Saver(
@@ -143,7 +145,7 @@ class Poller:
                 check(conn, self._schema)
                 migrate.check(conn, self._schema)
                 lean(conn)
-                self._horizon = Horizon()
+                self._horizon, self._looked_at = Horizon(), 0.0
                 self._identify(saving)
                 while not self._ended.is_set() and not self._broken.is_set():
                     self._try_step(saving)
@@ -261,7 +263,7 @@ class Poller:
                     self._drain(partition)
 
     def _drain(self, partition: Partition) -> None:
-        partition.draining = True
+        partition.drain()
         self._dispatcher.touch(partition)
 
     # Ownership.
@@ -354,10 +356,10 @@ class Poller:
         horizon = self._horizon
         rooms = self._rooms(partitions)
         xids, bounds = horizon.listed()
-        look = records.look(self._conn, self._schema, xids)
-        horizon.add(look.fence)
-        if not alone and self._nothing_new(partitions, rooms, look):
-            return False
+        if alone or not self._backlog(partitions, rooms):
+            look = self._look(xids)
+            if not alone and self._nothing_new(partitions, rooms, look):
+                return False
         asks = [partition.cursor.ask(room) for partition, room in zip(partitions, rooms, strict=True)]
         shared = Shared(horizon.snapshot.text if horizon.snapshot else None, horizon.settled, xids, bounds)
         lowest = min([horizon.settled, *bounds])
@@ -374,6 +376,18 @@ class Poller:
         if not alone:
             horizon.advance(snapshot)
         return bool(rows) or alone
+
+    def _look(self, xids: list[int]) -> records.Look:
+        look = records.look(self._conn, self._schema, xids)
+        self._horizon.add(look.fence)
+        self._looked_at = time.monotonic()
+        return look
+
+    def _backlog(self, partitions: list[Partition], rooms: list[int]) -> bool:
+        """There is more to read below the newest fence, which is young enough: no need to look again first."""
+        return time.monotonic() - self._looked_at < LOOK_AGAIN and any(
+            partition.cursor.full and room for partition, room in zip(partitions, rooms, strict=True)
+        )
 
     def _nothing_new(self, partitions: list[Partition], rooms: list[int], look: records.Look) -> bool:
         """The idle rule. An idle look is a fence too: the last step to "settled" needs no other traffic."""

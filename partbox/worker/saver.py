@@ -87,6 +87,7 @@ class Saver:
         self._unsent: list[Batch] = []
         self.busy = 0.0  # seconds that the server spent saving
         self.saves = 0
+        self._last_took = 0.0
         self._thread = threading.Thread(target=self._run, name="partbox-saver", daemon=True)
 
     def start(self) -> None:
@@ -129,7 +130,13 @@ class Saver:
                 return RETRY
         self.busy += took
         self.saves += 1
-        return max(SHORTEST, DUTY * took)
+        return self._until_next(took)
+
+    def _until_next(self, took: float) -> float:
+        """Seconds of rest after a save. One slow save alone (a cold cache, a checkpoint) says nothing of the next."""
+        usual = min(took, self._last_took)
+        self._last_took = took
+        return max(SHORTEST, DUTY * usual)
 
     def _save(self, conn: Connection[Any], me: UUID) -> float:
         batches = self._gather()

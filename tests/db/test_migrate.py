@@ -59,7 +59,7 @@ def test_a_missing_schema_names_init(empty_dsn: str) -> None:
     with psycopg.connect(empty_dsn) as conn:
         with pytest.raises(SchemaError, match=r"does not exist .* `partbox init`$"):
             check(conn)
-        with pytest.raises(SchemaError, match="`partbox init --schema 'my shop'`$"):
+        with pytest.raises(SchemaError, match=r"`partbox init --schema 'my shop'`$"):
             check(conn, "my shop")
 
 

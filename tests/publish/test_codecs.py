@@ -226,7 +226,8 @@ def test_refused_payloads_leave_nothing_in_the_log(dsn: str, conn: Connection[An
 
 
 def test_a_delivered_event_decodes_its_columns() -> None:
-    event = DeliveredEvent(_row(payload=b"[1]", headers=b'{"a":"b","partbox-idempotency-key":"k"}'), 9, "sub", 2, Codecs())
+    row = _row(payload=b"[1]", headers=b'{"a":"b","partbox-idempotency-key":"k"}')
+    event = DeliveredEvent(row, 9, "sub", 2, Codecs())
     assert (event.partition, event.id, event.event_id, event.event_type) == (7, 11, UUID(int=5), "T")
     assert (event.aggregate_type, event.aggregate_id, event.tenant_id) == ("A", "a-1", "t")
     assert (event.headers, event.idempotency_key, event.payload) == ({"a": "b"}, "k", [1])

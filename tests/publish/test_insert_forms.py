@@ -7,7 +7,7 @@ import pytest
 from psycopg import sql
 
 COLUMNS = "partition, event_id, event_type, payload"
-VALUES = "1, gen_random_uuid(), 'T', '{}'"
+VALUES = "1, gen_random_uuid(), 'T', 'null'::json"
 
 FORMS = {
     "one row": f"insert into {{log}} ({COLUMNS}) values ({VALUES})",
@@ -27,21 +27,18 @@ FORMS = {
     "CTE": f"with new as (insert into {{log}} ({COLUMNS}) values ({VALUES}) returning partition) select * from new",
     "MERGE": f"merge into {{log}} r using (select 1) s on false when not matched then insert ({COLUMNS}) "
              f"values ({VALUES})",
-    "the function": "select partbox.publish('T', '{{}}')",
 }  # fmt: skip
 
 LOGS = ["record", "record_1"]
 
-
-@pytest.fixture
-def order(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
-    """The default of the id notes which xid its transaction had when the id was drawn; all else stays as it is."""
-    conn.execute("create unlogged table public.drawn (id bigint, xid xid8)")
-    conn.execute(
-        "create function public.noted(new_id bigint) returns bigint language plpgsql volatile as $$ begin"
-        " insert into public.drawn values (new_id, null); return new_id; end $$"
-    )
-    return conn
+WATCHED = """
+    create function public.watched(ids regclass) returns bigint language plpgsql volatile as $$ begin
+        if pg_current_xact_id_if_assigned() is null then
+            raise 'an id was drawn before the xid';
+        end if;
+        return nextval(ids);
+    end $$
+"""
 
 
 @pytest.mark.parametrize("log", LOGS)
@@ -50,28 +47,48 @@ def test_the_xid_is_drawn_before_the_id(conn: psycopg.Connection[Any], form: str
     if form == "MERGE" and conn.info.server_version < 150000:
         pytest.skip("MERGE came with PostgreSQL 15")
     _watch(conn, log)
-    statement = sql.SQL(FORMS[form]).format(log=sql.Identifier("partbox", log))  # type: ignore[arg-type]
-    with conn.transaction():
-        conn.execute(statement)
-    _check(conn, "record" if form == "the function" else log)
+    conn.execute(sql.SQL(FORMS[form]).format(log=sql.Identifier("partbox", log)))  # type: ignore[arg-type]
+    assert _drawn(conn)
 
 
 @pytest.mark.parametrize("log", LOGS)
 def test_the_xid_is_drawn_before_the_id_in_copy(conn: psycopg.Connection[Any], log: str) -> None:
     _watch(conn, log)
     statement = sql.SQL("copy {} (partition, event_id, event_type, payload) from stdin")
-    with conn.transaction(), conn.cursor().copy(statement.format(sql.Identifier("partbox", log))) as copy:
+    with conn.cursor().copy(statement.format(sql.Identifier("partbox", log))) as copy:
         for n in range(3):
             copy.write_row((n, "00000000-0000-7000-8000-000000000000", "T", "{}"))
-    _check(conn, log)
+    assert _drawn(conn) == [1, 2, 3]
+
+
+def test_the_xid_is_drawn_before_the_id_by_the_function(conn: psycopg.Connection[Any]) -> None:
+    _watch(conn, "record")
+    conn.execute("select partbox.publish('T', null)")
+    assert _drawn(conn) == [1]
 
 
 def test_the_watch_sees_an_id_that_is_drawn_first(conn: psycopg.Connection[Any]) -> None:
-    _watch(conn, "record", guard="true")
-    with conn.transaction():
+    _watch(conn, "record")
+    conn.execute("alter table partbox.record alter id set default public.watched('partbox.record_id_seq')")
+    with pytest.raises(psycopg.errors.RaiseException, match="an id was drawn before the xid"):
         conn.execute(f"insert into partbox.record (id, {COLUMNS}) values (default, {VALUES}), (default, {VALUES})")
-    with pytest.raises(AssertionError):
-        _check(conn, "record")
+
+
+def _watch(conn: psycopg.Connection[Any], log: str) -> None:
+    """From now on an id drawn in a transaction without an xid is an error; the default is otherwise as it was."""
+    conn.execute(WATCHED)
+    ((default,),) = conn.execute(
+        "select pg_get_expr(d.adbin, d.adrelid) from pg_attrdef d"
+        " join pg_attribute a on a.attrelid = d.adrelid and a.attnum = d.adnum"
+        " where d.adrelid = %s::regclass and a.attname = 'id'",
+        (f"partbox.{log}",),
+    ).fetchall()
+    assert default.count("nextval(") == 1
+    conn.execute(f"alter table partbox.{log} alter id set default {default.replace('nextval(', 'public.watched(')}")
+
+
+def _drawn(conn: psycopg.Connection[Any]) -> list[int]:
+    return [each for (each,) in conn.execute("select id from partbox.record order by id")]
 
 
 def test_a_fresh_sequence_has_no_value_yet_and_the_first_event_is_number_one(conn: psycopg.Connection[Any]) -> None:

@@ -8,6 +8,7 @@ from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from reading import count, delivered
 
 from partbox import Event, Outbox
+from partbox.db.migrate import migrate
 from partbox.errors import PublishError, SchemaError
 
 EVENT = Event("OrderPlaced", {"id": 42}, aggregate_type="Order", aggregate_id="42")
@@ -200,19 +201,18 @@ def test_a_dsn_may_be_a_callable_asked_for_each_connection(dsn: str, conn: psyco
 def test_a_missing_schema_names_init(dsn: str, conn: psycopg.Connection[Any]) -> None:
     outbox = Outbox(dsn, schema="elsewhere")
     for publish in (lambda: outbox.publish(conn, EVENT), lambda: outbox.publish_many(conn, MANY)):
-        with pytest.raises(SchemaError, match="'elsewhere' is missing .* run `partbox init`"), conn.transaction():
+        with pytest.raises(SchemaError, match=r"'elsewhere' is missing .* run `partbox init`"), conn.transaction():
             publish()
 
 
 def test_a_schema_with_a_hostile_name_takes_events(dsn: str, conn: psycopg.Connection[Any]) -> None:
-    from partbox.db.migrate import migrate
-
     name = "o'x\"; drop schema partbox; -- {x} \\"
     migrate(dsn, name)
     outbox = Outbox(dsn, schema=name)
     with conn.transaction():
         outbox.publish(conn, EVENT)
         outbox.publish_many(conn, [Event("T", n, deliver_after=1) for n in range(20)])
-    found = conn.execute(psycopg.sql.SQL("select id from {} order by id").format(psycopg.sql.Identifier(name, "record")))
+    statement = psycopg.sql.SQL("select id from {} order by id").format(psycopg.sql.Identifier(name, "record"))
+    found = conn.execute(statement)
     assert found.fetchall() == [(n,) for n in range(1, 22)]
     assert count(conn) == 0

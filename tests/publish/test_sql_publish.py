@@ -1,0 +1,163 @@
+"""Publishing from SQL: the same records, the same checks."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg.types.json import Json
+from reading import count, delivered
+from waiting import eventually
+
+from partbox import Event, Outbox, partition_of
+
+CALL = "select partbox.publish({})"
+
+
+def publish(
+    conn: psycopg.Connection[Any], event_type: str | None = "T", payload: str | None = "{}", **more: Any
+) -> Any:
+    """Calls the function with these arguments, the rest left out."""
+    arguments = {"event_type": event_type, "payload": payload} | more
+    named = psycopg.sql.SQL(", ").join(
+        psycopg.sql.SQL("{} => {}").format(psycopg.sql.Identifier(name), psycopg.sql.Placeholder(name))
+        for name in arguments
+    )
+    return conn.execute(psycopg.sql.SQL(CALL).format(named), arguments).fetchall()[0][0]
+
+
+def test_sql_writes_what_python_writes(conn: psycopg.Connection[Any]) -> None:
+    event_id = publish(
+        conn, "OrderPlaced", '{ "id": 42 }', aggregate_type="Order", aggregate_id="é-42", tenant_id="t",
+        headers='{"a": "b"}',
+    )  # fmt: skip
+    (event,) = delivered(conn)
+    assert (event.event_id, event.event_id.version, event.event_id.variant) == (event_id, 7, "specified in RFC 4122")
+    assert (event.event_type, event.aggregate_type, event.aggregate_id) == ("OrderPlaced", "Order", "é-42")
+    assert (event.payload, event.headers, event.tenant_id) == ({"id": 42}, {"a": "b"}, "t")
+    assert event.partition == partition_of("é-42")
+    assert conn.execute("select payload::text from partbox.record").fetchone() == ('{ "id": 42 }',)
+
+
+def test_two_arguments_are_enough_and_positions_are_those_of_the_documentation(conn: psycopg.Connection[Any]) -> None:
+    conn.execute("select partbox.publish('A', null)")
+    conn.execute("select partbox.publish('B', '1', 'Order', '42', 't', '{}', null, interval '1 hour', 'key')")
+    first, second = delivered(conn)
+    assert (first.payload, first.aggregate_type, first.headers) == (None, "__GLOBAL__", {})
+    assert first.partition == partition_of(str(first.event_id))
+    assert (second.aggregate_id, second.tenant_id, second.idempotency_key) == ("42", "t", "key")
+
+
+def test_ids_made_in_sql_say_when(conn: psycopg.Connection[Any]) -> None:
+    ids = [publish(conn) for _ in range(50)]
+    assert len(set(ids)) == 50
+    for each in ids:
+        said = datetime.fromtimestamp((each.int >> 80) / 1000, UTC)
+        assert abs(datetime.now(UTC) - said) < timedelta(minutes=5)
+
+
+def test_a_delay_counts_from_the_clock_of_the_database(conn: psycopg.Connection[Any]) -> None:
+    then = datetime(2099, 1, 1, tzinfo=UTC)
+    publish(conn, deliver_after=timedelta(hours=1))
+    publish(conn, available_at=then)
+    after, at = conn.execute("select available_at, available_at - occurred_at from partbox.record order by id")
+    assert timedelta(minutes=59) < after[1] < timedelta(minutes=61)
+    assert at[0] == then
+
+
+def test_a_used_key_gives_null_and_writes_nothing(conn: psycopg.Connection[Any]) -> None:
+    event_id = publish(conn, idempotency_key="order-42", headers='{"a":"b"}')
+    assert publish(conn, idempotency_key="order-42") is None
+    assert publish(conn, idempotency_key="order-43") is not None
+    assert conn.execute("select event_id from partbox.idempotency where key = 'order-42'").fetchone() == (event_id,)
+    first, _ = delivered(conn)
+    assert (first.idempotency_key, first.headers) == ("order-42", {"a": "b"})
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_concurrent_holder_of_a_key_is_waited_for(dsn: str, conn: psycopg.Connection[Any], commits: bool) -> None:
+    results: list[Any] = []
+    with psycopg.connect(dsn) as holder, psycopg.connect(dsn, autocommit=True) as waiter:
+        publish(holder, idempotency_key="k")
+        thread = threading.Thread(target=lambda: results.append(publish(waiter, idempotency_key="k")))
+        thread.start()
+        eventually(lambda: _waits(conn, waiter.info.backend_pid))
+        holder.commit() if commits else holder.rollback()
+        thread.join()
+    assert (results[0] is None, count(conn)) == (commits, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"event_type": ""}, "event_type is empty: name it"),
+        ({"event_type": None}, "event_type is empty: name it"),
+        ({"aggregate_type": ""}, "aggregate_type is empty"),
+        ({"aggregate_type": None}, "aggregate_type is empty"),
+        ({"payload": '"' + "x" * 1_048_576 + '"'}, "the payload of 'T' has 1048578 bytes, above max_payload = 1048576"),
+        ({"payload": r'["\\\u0000"]'}, "the payload holds a NUL character"),
+        ({"payload": r'["\ud800x"]'}, "the payload holds a lone surrogate"),
+        ({"payload": r'["\ude00"]'}, "the payload holds a lone surrogate"),
+        ({"available_at": datetime(2099, 1, 1, tzinfo=UTC), "deliver_after": timedelta(1)}, "are both given"),
+        ({"available_at": "infinity"}, "available_at infinity is no moment"),
+        ({"deliver_after": timedelta(0)}, "deliver_after must be above 0"),
+        ({"deliver_after": timedelta(-1)}, "deliver_after must be above 0"),
+        ({"deliver_after": timedelta(40_000)}, "at most 36500 days"),
+        ({"idempotency_key": ""}, "idempotency_key must have 1 to 255 characters, not 0"),
+        ({"idempotency_key": "x" * 256}, "idempotency_key must have 1 to 255 characters, not 256"),
+        ({"headers": "[]"}, "headers must be a JSON object of texts, not array"),
+        ({"headers": '{"n": 1}'}, "header 'n' must be a text, not a JSON number"),
+        ({"headers": r'{"n": "\u0000"}'}, "a header holds a NUL character"),
+        ({"headers": '{"PARTBOX-x": "1"}'}, "header 'PARTBOX-x' begins with partbox-"),
+        ({"headers": Json({"n": "é" * 32_768})}, "the headers have 65537 bytes together, above 65536"),
+    ],
+    ids=lambda value: ascii(value)[:60],
+)
+def test_what_cannot_be_an_event_is_refused(
+    conn: psycopg.Connection[Any], arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"^partbox: .*{message}"):
+        publish(conn, **arguments)
+    assert count(conn) == 0
+    assert conn.execute("select pg_sequence_last_value('partbox.record_id_seq')").fetchone() == (None,)
+
+
+@pytest.mark.parametrize("payload", [r'["\\u0000"]', r'["\ud83c\udf88"]', r'"\\\\ud800"', '"é"'])
+def test_what_only_looks_like_it_is_not_refused(conn: psycopg.Connection[Any], payload: str) -> None:
+    publish(conn, payload=payload)
+    assert count(conn) == 1
+
+
+def test_a_session_may_raise_the_payload_limit(conn: psycopg.Connection[Any]) -> None:
+    conn.execute("select set_config('partbox.max_payload', '2000000', false)")
+    publish(conn, payload='"' + "x" * 1_500_000 + '"')
+    assert count(conn) == 1
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(aggregate_id=st.text(st.characters(codec="utf-8", exclude_characters="\0")))
+def test_sql_and_python_choose_the_same_partition(conn: psycopg.Connection[Any], aggregate_id: str) -> None:
+    with conn.transaction(force_rollback=True):
+        publish(conn, aggregate_id=aggregate_id)
+        assert conn.execute("select partition from partbox.record").fetchone() == (partition_of(aggregate_id),)
+
+
+def test_an_event_of_sql_and_one_of_python_differ_in_nothing_but_themselves(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    with conn.transaction():
+        Outbox(dsn).publish(conn, Event("T", {"a": 1}, aggregate_id="x"))
+        publish(conn, payload='{"a":1}', aggregate_id="x")
+    rows = conn.execute(
+        "select xid, partition, event_type, aggregate_type, aggregate_id, tenant_id, payload::text, payload_bytes,"
+        " content_type, headers, available_at from partbox.record order by id"
+    ).fetchall()
+    assert rows[0] == rows[1]
+
+
+def _waits(conn: psycopg.Connection[Any], pid: int) -> bool:
+    found = conn.execute("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", (pid,))
+    return found.fetchone() is not None
