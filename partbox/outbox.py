@@ -1,7 +1,9 @@
 """The façade: where an application publishes and registers its handlers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Unpack
 from uuid import UUID
@@ -16,8 +18,43 @@ from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.handlers import AnyHandler, Handlers, Options
 from partbox.publish import Publisher
+from partbox.supervisor import EmbeddedWorker, Supervisor, run
 
 _NOT_GIVEN: Final = object()
+
+log = logging.getLogger("partbox")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """A DSN that stays; a class and not a closure, so that it travels to processes."""
+
+    dsn: str
+
+    def __call__(self) -> str:
+        return self.dsn
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """Handlers and codecs as they are here, carried to a worker process."""
+
+    handlers: Handlers
+    codecs: Codecs
+
+    def __call__(self) -> tuple[Handlers, Codecs]:
+        return self.handlers, self.codecs
+
+
+@dataclass(frozen=True, slots=True)
+class _Imported:
+    """The same, by importing the outbox there."""
+
+    source: "Callable[[], Outbox]"
+
+    def __call__(self) -> tuple[Handlers, Codecs]:
+        outbox = self.source()
+        return outbox.handlers, outbox.codecs
 
 
 class Outbox:
@@ -74,6 +111,60 @@ class Outbox:
         """A transaction on a connection of its own, committed at the end unless an exception leaves the block."""
         with psycopg.connect(self.dsn, autocommit=True) as conn, conn.transaction():
             yield conn
+
+    def worker(
+        self, *, concurrency: int | None = None, subscription: str = "default"
+    ) -> EmbeddedWorker:
+        """A worker in this process: `with outbox.worker(): …`, `async with`, or its `start` and `stop`."""
+        return EmbeddedWorker(
+            self.settings, self.handlers, self.codecs, self._resolve(), subscription=subscription,
+            concurrency=concurrency or self.settings.concurrency,
+        )
+
+    def drain(self, *, timeout: float = 60.0, concurrency: int | None = None, subscription: str = "default") -> bool:
+        """Deliver what is due, in this process, and return; False when `timeout` seconds did not suffice."""
+        with self.worker(concurrency=concurrency, subscription=subscription) as worker:
+            return worker.wait_until_empty(timeout)
+
+    def supervisor(
+        self, *, processes: int | None = None, concurrency: int | None = None, subscription: str = "default",
+        source: "Callable[[], Outbox] | None" = None, dsn: str | None = None,
+    ) -> Supervisor:
+        """A node of worker processes, not started yet. They get their handlers from here, or from `source()` there."""
+        return Supervisor(
+            self.settings, _Imported(source) if source else _Carried(self.handlers, self.codecs), self._resolve(dsn),
+            processes=processes or self.settings.processes, concurrency=concurrency or self.settings.concurrency,
+            subscription=subscription,
+        )
+
+    def run(
+        self, *, processes: int | None = None, concurrency: int | None = None, subscription: str = "default",
+        until_empty: bool = False, schema: str | None = None, dsns: Sequence[str] = (),
+        source: "Callable[[], Outbox] | None" = None,
+    ) -> int:
+        """Deliver by worker processes until SIGTERM or SIGINT; the exit code.
+
+        With several `dsns`, so many processes for each. `until_empty` ends it when everything that is due is delivered.
+        """
+        if schema is not None:
+            self.settings = self.settings.replace(schema=schema)
+        if not self.settings.enabled:
+            log.warning("enabled is false: nothing is delivered; publishing works")
+            return 0
+        nodes = [
+            self.supervisor(
+                processes=processes, concurrency=concurrency, subscription=subscription, source=source, dsn=dsn
+            )
+            for dsn in dsns or (None,)
+        ]
+        return run(nodes, until_empty=until_empty)
+
+    def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
+        """What gives the DSN of each new connection; an embedded server is started here and now."""
+        chosen = dsn or self._dsn
+        if callable(chosen):
+            return chosen
+        return _Fixed(connect.resolve(chosen))
 
     def on(
         self,

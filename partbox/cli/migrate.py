@@ -35,5 +35,5 @@ def migrate(dsn: Dsn = None, schema: Schema = None, sql: Sql = False) -> None:
 def _require(dsn: str, schema: str) -> None:
     """A mistyped name must not create another outbox."""
     with psycopg.connect(dsn, autocommit=True) as conn:
-        if conn.execute(query("migrate_found", schema)).fetchone() == (False,):
+        if conn.execute(query("migrate_found", schema), {}).fetchone() == (False,):
             raise SchemaError(f"schema {schema!r} does not exist in this database: run `partbox init` to create it")

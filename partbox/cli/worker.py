@@ -1,6 +1,7 @@
 """`partbox worker`: runs the processes that deliver."""
 
 import logging
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -36,4 +37,4 @@ def worker(
     outbox = load_target(target)
     given = {"processes": processes, "concurrency": concurrency, "schema": schema, "dsns": dsn}
     chosen = {name: value for name, value in given.items() if value}
-    raise typer.Exit(outbox.run(source=target, subscription=subscription, until_empty=until_empty, **chosen))
+    raise typer.Exit(outbox.run(source=partial(load_target, target), subscription=subscription, until_empty=until_empty, **chosen))

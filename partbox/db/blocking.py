@@ -59,4 +59,4 @@ def _positional(name: str, schema: str) -> tuple[bytes, tuple[str, ...]]:
         return b"$%d" % len(names)
 
     text = _NAMED.sub(place, query(name, schema))
-    return text, tuple(names)
+    return text.replace(b"%%", b"%"), tuple(names)

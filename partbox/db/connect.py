@@ -61,7 +61,7 @@ def connect(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbo
 
 def check(conn: Connection[Any], schema: str) -> None:
     """SchemaError unless this is the primary of the cluster that the cursors were written in, and readable."""
-    standby, original, readable = conn.execute(query("marker", schema)).fetchone() or (True, False, False)
+    standby, original, readable = conn.execute(query("marker", schema), {}).fetchone() or (True, False, False)
     if standby:
         raise SchemaError("this server is a standby: workers poll the primary only (its DSN is needed)")
     if not readable:

@@ -73,3 +73,9 @@ def subscribed(conn: Connection[Any], schema: str, subscription: str) -> bool:
     """Does the subscription exist?"""
     row = conn.execute(query("subscribed", schema), {"subscription": subscription}).fetchone()
     return bool(row and row[0])
+
+
+def empty(conn: Connection[Any], schema: str, subscription: str) -> bool:
+    """Is everything delivered that is due?"""
+    row = conn.execute(query("empty", schema), {"subscription": subscription}).fetchone()
+    return bool(row and row[0])

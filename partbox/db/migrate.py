@@ -134,10 +134,10 @@ def _text(name: str) -> str:
 def _version(conn: psycopg.Connection[Any], schema: str) -> Version | None:
     """The version of `schema`; None if it does not exist or is empty of ours."""
     with conn.cursor(row_factory=tuple_row) as cursor:
-        if cursor.execute(query("migrate_found", schema)).fetchone() == (False,):
+        if cursor.execute(query("migrate_found", schema), {}).fetchone() == (False,):
             return None
         try:
-            newest, breaking = cursor.execute(query("migrate_versions", schema)).fetchone() or (None, None)
+            newest, breaking = cursor.execute(query("migrate_versions", schema), {}).fetchone() or (None, None)
         except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidTextRepresentation):
             newest = breaking = None
     if newest is None or breaking is None:

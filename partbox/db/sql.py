@@ -44,5 +44,5 @@ def composed(text: str, schema: str) -> compose.Composed:
 
 @cache
 def query(name: str, schema: str) -> bytes:
-    """The named query, composed for `schema`."""
-    return composed(_texts()[name], schema).as_bytes()
+    """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
+    return composed(_texts()[name], schema.replace("%", "%%")).as_bytes()

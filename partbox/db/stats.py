@@ -87,11 +87,11 @@ def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
     """The state of `subscription`, read in one statement; SchemaError if there is no such subscription."""
     values = {"subscription": subscription, "limit": EXACT_UP_TO}
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(query("stats_plan", schema))
+        cursor.execute(query("stats_plan", schema), {})
         row = cursor.execute(query("stats_cluster", schema), values).fetchone()
         paused, instances, partitions, parked = row or (None, [], [], {})
         if paused is None:
-            names = [name for (name,) in cursor.execute(query("stats_subscriptions", schema))]
+            names = [name for (name,) in cursor.execute(query("stats_subscriptions", schema), {})]
             there = f"there are {', '.join(names)}" if names else "there is none"
             raise SchemaError(f"subscription {subscription!r} does not exist in schema {schema!r}: {there}")
     return Cluster(

@@ -53,3 +53,18 @@ select pg_is_in_recovery(),
 -- name: subscribed
 -- Does the subscription exist?
 select exists (select from {schema}.subscription s where s.name = %(subscription)s)
+
+-- name: empty
+-- Is everything delivered that is due? Rows that are held wait for one that is not due, or runs.
+select not exists (
+           select from {schema}.partition p
+            cross join lateral (
+                select from {schema}.record r
+                 where r.partition = p.partition and r.id > least(p.floor_id, p.last_id)
+                       and (r.id > p.last_id or not pg_visible_in_snapshot(r.xid, p.snapshot))
+                 limit 1) as unread
+            where p.subscription = %(subscription)s)
+       and not exists (
+           select from {schema}.parked k
+            where k.subscription = %(subscription)s
+                  and (k.state = 'ready' or (k.state not in ('dead', 'held') and k.due_at <= clock_timestamp())))

@@ -1,0 +1,142 @@
+"""A worker process, as its supervisor sees it and as it sees itself."""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from partbox.codecs import Codecs
+from partbox.handlers import Handlers
+from partbox.rules.lease import Signs
+from partbox.settings import Settings
+from partbox.supervisor.membership import Ward
+from partbox.worker.slot import DEADLINE, POLL_TICK, RUNNING_SINCE, SAVE_TICK, STOPPING, Slot, boottime
+from partbox.worker.worker import Worker
+
+log = logging.getLogger("partbox.supervisor")
+
+FATAL = 3  # exit code: another try would fail the same way
+PARENT_CHECK = 0.1
+# A worker allocates millions of short-lived objects that hold no cycles; looking for cycles among them costs as much
+# as everything else it does with an event.
+GC_THRESHOLD = (100_000, 20, 100)
+
+
+@dataclass(slots=True)
+class Job:
+    """What a worker process is to do; it travels to the process by dill, handlers of `__main__` included."""
+
+    settings: Settings
+    load: Callable[[], tuple[Handlers, Codecs]]
+    dsn: Callable[[], str]
+    subscription: str
+    concurrency: int
+    log_level: int
+
+
+class Child:
+    """A spawned worker process."""
+
+    def __init__(self, context: Any, job: Job, memory: tuple[Any, Any], index: int) -> None:
+        self.index = index
+        slot = Slot(*memory, index)
+        slot.clear()
+        self._process = context.Process(
+            target=main, args=(job, *memory, index, os.getpid()), name=f"partbox-worker-{index}", daemon=False
+        )
+        self._process.start()
+        self.started_at = time.monotonic()
+        self.ward = Ward(slot, self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        return self.ward.pid
+
+    @property
+    def instance(self) -> UUID | None:
+        return self.ward.slot.instance
+
+    @property
+    def sentinel(self) -> int:
+        """Ready to read when the process has ended."""
+        return int(self._process.sentinel)
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.exitcode  # type: ignore[no-any-return]
+
+    @property
+    def ready(self) -> bool:
+        """It has begun to work, and may get partitions."""
+        return self.ward.slot[POLL_TICK] > 0 or self.ward.slot[SAVE_TICK] > 0
+
+    def signs(self) -> Signs:
+        """Its signs of life."""
+        slot, now = self.ward.slot, boottime()
+        running = slot[RUNNING_SINCE]
+        return Signs(
+            silent=now - max(slot[POLL_TICK], slot[SAVE_TICK]) if self.ready else 0.0,
+            handler=now - running if running else None, stopped=_stopped(self.pid),
+        )
+
+    def drain(self) -> None:
+        """Ask it to release everything and to end."""
+        self.ward.draining = True
+        self.ward.slot[STOPPING] = 1.0
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._process.join(timeout)
+
+    def close(self) -> None:
+        """Forget the ended process."""
+        self._process.join()
+        self._process.close()
+
+
+def main(job: Job, times: Any, ids: Any, index: int, parent: int) -> None:
+    """The process: works until it is told to stop, its parent is gone, or it fails."""
+    slot = Slot(times, ids, index)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
+    signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
+    logging.basicConfig(level=job.log_level, format="%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s")
+    sys.exit(_work(job, slot, parent))
+
+
+def _work(job: Job, slot: Slot, parent: int) -> int:
+    handlers, codecs = job.load()
+    worker = Worker(
+        job.settings, handlers.routes(job.subscription, job.settings), codecs, slot, subscription=job.subscription,
+        concurrency=job.concurrency, dsn=job.dsn,
+    )
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLD)
+    worker.start()
+    while not slot[STOPPING] and worker.failure is None and os.getppid() == parent:
+        time.sleep(PARENT_CHECK)
+    if worker.failure is not None:
+        return FATAL
+    if os.getppid() == parent:
+        worker.stop()
+    else:
+        log.warning("the supervisor is gone: releasing what can be released while the lease holds")
+        worker.stop(max(0.0, min(job.settings.drain_timeout, slot[DEADLINE] - boottime())))
+    return 0
+
+
+def _stopped(pid: int) -> bool:
+    """Does the kernel say that it is stopped (SIGSTOP, a debugger)?"""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "Tt"
+    except (OSError, IndexError):
+        return False

@@ -1,0 +1,132 @@
+"""A worker inside an application: the threads of a worker process, and one for its membership.
+
+No supervisor stands behind it: a handler that blocks the interpreter delays its own heartbeats, none is killed for
+running too long, and a crash takes the application down.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from psycopg import Error
+
+from partbox.codecs import Codecs
+from partbox.errors import PartboxError
+from partbox.handlers import Handlers
+from partbox.settings import Settings
+from partbox.supervisor.membership import Membership, Ward
+from partbox.worker.slot import Slot
+from partbox.worker.worker import Worker
+
+log = logging.getLogger("partbox.supervisor")
+
+
+class EmbeddedWorker:
+    """`with outbox.worker(): …`, `async with`, or `start()` and `stop()`. It starts once."""
+
+    def __init__(
+        self, settings: Settings, handlers: Handlers, codecs: Codecs, dsn: Callable[[], str], *, subscription: str,
+        concurrency: int,
+    ) -> None:
+        self._settings = settings
+        self._slot = Slot.local()
+        self._ward = Ward(self._slot, os.getpid())
+        self._membership = Membership(settings, subscription, dsn)
+        self._worker = Worker(
+            settings, handlers.routes(subscription, settings), codecs, self._slot, subscription=subscription,
+            concurrency=concurrency, dsn=dsn,
+        )
+        self._stopping = threading.Event()
+        self._again = threading.Event()
+        self._state = "new"
+        self._thread = threading.Thread(target=self._beat, name="partbox-membership", daemon=True)
+
+    def start(self) -> None:
+        """Join the cluster and deliver; a second call does nothing. PartboxError after a stop or when it cannot start."""
+        if self._state == "started":
+            return
+        if self._state == "stopped":
+            raise PartboxError("this worker was stopped: make a new one by outbox.worker()")
+        self._state = "stopped"
+        if not self._settings.enabled:
+            log.warning("enabled is false: nothing is delivered by this process")
+            return
+        try:
+            self._membership.open()
+            self._membership.tick([self._ward])
+        except BaseException:
+            self._membership.close()
+            raise
+        self._worker.start()
+        self._thread.start()
+        self._state = "started"
+
+    def stop(self) -> None:
+        """Finish running handlers, release everything, leave the cluster. Stopping twice, or before a start, is fine."""
+        if self._state != "started":
+            self._state = "stopped"
+            return
+        self._state = "stopped"
+        self._ward.draining = True
+        self._again.set()
+        self._worker.stop()
+        self._stopping.set()
+        self._again.set()
+        self._thread.join()
+        try:
+            if self._slot.instance is not None:
+                self._membership.bury([self._slot.instance])
+        except Error as error:
+            log.warning("could not leave the cluster, the lease will end by itself: %s", error)
+        self._membership.close()
+
+    def wake(self) -> None:
+        """Look for new records at once."""
+        self._worker.wake()
+
+    def wait_until_empty(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds until everything that is due is delivered; whether it is."""
+        until = time.monotonic() + timeout
+        while True:
+            if self._worker.failure is not None:
+                raise self._worker.failure
+            if self._membership.empty():
+                return True
+            if time.monotonic() >= until:
+                return False
+            self._stopping.wait(0.05)
+
+    def _beat(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                pause = self._membership.tick([self._ward])
+            except Error as error:
+                log.error("no heartbeat: %s", str(error).strip())
+                pause = 0.2
+            self._again.wait(pause)
+            self._again.clear()
+
+    def __enter__(self) -> "EmbeddedWorker":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> "EmbeddedWorker":
+        import asyncio
+
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.stop)

@@ -1,0 +1,187 @@
+"""A node's part in the cluster: its processes' rows, everybody's leases, the plan.
+
+One tick a second, and whenever something changed:
+
+1. Renew the rows of all processes that this node vouches for, in one statement. What is renewed may be trusted until
+   the time at which the statement was *sent*, plus the lease, less a margin. A row that is gone was buried: its process
+   gets a new identity, and with it drops everything.
+2. Bury. A process's lease is over when the database's clock says so *and* this node has seen the same heartbeat for a
+   full lease by its own clock *and* has itself beaten without a break for that long: a database that was down, or whose
+   clock stepped, expires nobody.
+3. Plan, only when an assignee is gone or the shares differ by more than one; somebody else's plan is left in force.
+"""
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+
+from partbox.db import instances, migrate
+from partbox.db.connect import check, connect
+from partbox.db.instances import Member
+from partbox.errors import SchemaError
+from partbox.rules.assignment import assign, needs_plan
+from partbox.rules.lease import deadline
+from partbox.settings import Settings
+from partbox.worker.slot import Slot, boottime
+
+log = logging.getLogger("partbox.supervisor")
+
+
+@dataclass(slots=True, eq=False)
+class Ward:
+    """A process of this node: `vouched` says whether its row is to be renewed."""
+
+    slot: Slot
+    pid: int
+    draining: bool = False
+    vouched: bool = True
+
+
+@dataclass(slots=True)
+class _Sight:
+    heartbeat_at: datetime
+    since: float
+
+
+class Membership:
+    """The membership of one node in one subscription."""
+
+    def __init__(self, settings: Settings, subscription: str, dsn: Callable[[], str]) -> None:
+        self._settings = settings
+        self._schema = settings.schema_name
+        self._subscription = subscription
+        self._pool = _pool(settings, dsn)
+        self._steady_since: float | None = None
+        self._last_beat = 0.0
+        self._sights: dict[UUID, _Sight] = {}
+
+    def open(self) -> None:
+        """Connect, and check that the schema, the cluster and the subscription are there. SchemaError, psycopg.Error."""
+        self._pool.open(wait=False)
+        with connect(self._pool.dsn(), lease=self._settings.lease, pooler=self._settings.pooler) as conn:
+            migrate.check(conn, self._schema)
+            check(conn, self._schema)
+            if not instances.subscribed(conn, self._schema, self._subscription):
+                raise SchemaError(
+                    f'there is no subscription {self._subscription!r} in schema "{self._schema}": check the name'
+                )
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def tick(self, wards: Sequence[Ward]) -> float:
+        """One tick; the seconds until the next is due. psycopg.Error when the database cannot be reached."""
+        with self._pool.connection(timeout=self._settings.lease) as conn:
+            self._renew(conn, wards)
+            self._register(conn, [ward for ward in wards if ward.slot.instance is None and not ward.draining])
+            members = instances.members(conn, self._schema, self._subscription)
+            due = self._bury_expired(conn, members)
+            self._plan(conn)
+        return min(self._settings.heartbeat, max(0.01, due))
+
+    def bury(self, victims: Sequence[UUID]) -> None:
+        """Free at once what these processes owned; they are known to be dead."""
+        with self._pool.connection(timeout=self._settings.lease) as conn:
+            self._bury(conn, victims, known_dead=True)
+            self._plan(conn)
+
+    def empty(self) -> bool:
+        """Is everything delivered that is due?"""
+        with self._pool.connection(timeout=self._settings.lease) as conn:
+            return instances.empty(conn, self._schema, self._subscription)
+
+    def _renew(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
+        named = {ward.slot.instance: ward for ward in wards if ward.vouched and ward.slot.instance is not None}
+        boot, wall, now = boottime(), time.time(), time.monotonic()
+        alive = instances.heartbeat(conn, self._schema, {id: ward.draining for id, ward in named.items() if id})
+        lease = self._settings.lease
+        for instance, ward in named.items():
+            if instance in alive:
+                ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
+            else:
+                log.warning("process %d was buried by another node; it goes on under a new identity", ward.pid)
+                ward.slot.instance = None
+        if self._steady_since is None or now - self._last_beat > lease / 2:
+            self._steady_since = now
+        self._last_beat = now
+
+    def _register(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
+        if not wards:
+            return
+        boot, wall, lease = boottime(), time.time(), self._settings.lease
+        by_pid = instances.register(
+            conn, self._schema, subscription=self._subscription, node=self._settings.node,
+            hostname=socket.gethostname(), pids=[ward.pid for ward in wards], version=version("partbox"), lease=lease,
+        )
+        for ward in wards:
+            ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
+            ward.slot.instance = by_pid[ward.pid]
+
+    def _bury_expired(self, conn: Connection[Any], members: Sequence[Member]) -> float:
+        """Bury whoever is over; seconds until the next one might be."""
+        now = time.monotonic()
+        before, self._sights = self._sights, {}
+        for member in members:
+            seen = before.get(member.instance_id)
+            unchanged = seen is not None and seen.heartbeat_at == member.heartbeat_at
+            self._sights[member.instance_id] = seen if seen and unchanged else _Sight(member.heartbeat_at, now)
+        waits = {member.instance_id: self._wait(member, now) for member in members}
+        victims = [instance for instance, wait in waits.items() if wait <= 0]
+        self._bury(conn, victims, known_dead=False)
+        return min((wait for wait in waits.values() if wait > 0), default=self._settings.heartbeat)
+
+    def _wait(self, member: Member, now: float) -> float:
+        """Seconds until this node may bury the member; 0 or less: now."""
+        steady = self._steady_since
+        unchanged = member.lease - (now - self._sights[member.instance_id].since)
+        unbroken = member.lease - (now - steady) if steady is not None else member.lease
+        return max(member.left, unchanged, unbroken)
+
+    def _bury(self, conn: Connection[Any], victims: Sequence[UUID], *, known_dead: bool) -> None:
+        buried, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
+        for instance in buried:
+            self._sights.pop(instance, None)
+        if freed:
+            log.warning("%d dead instances left %d partitions, which go to others", len(buried), freed)
+
+    def _plan(self, conn: Connection[Any]) -> None:
+        members = [
+            member.instance_id for member in instances.members(conn, self._schema, self._subscription)
+            if not member.draining
+        ]
+        seen = instances.assignees(conn, self._schema, self._subscription)
+        if not seen or not needs_plan(seen, members):
+            return
+        planned = assign(seen, members)
+        moved = sum(before != after for before, after in zip(seen, planned, strict=True))
+        if instances.plan(conn, self._schema, self._subscription, members, seen, planned):
+            log.info("planned: %d partitions move among %d instances", moved, len(members))
+
+
+class _Pool(ConnectionPool[Connection[Any]]):
+    dsn: Callable[[], str]
+
+
+def _pool(settings: Settings, dsn: Callable[[], str]) -> _Pool:
+    """At most two connections, each opened with the DSN of that moment and the options of a worker's."""
+
+    class Fresh(Connection[Any]):
+        @classmethod
+        def connect(cls, conninfo: str = "", **_: Any) -> Any:
+            return connect(dsn(), lease=settings.lease, pooler=settings.pooler, name="partbox supervisor")
+
+    pool = _Pool(
+        "", connection_class=Fresh, min_size=1, max_size=2, open=False, name="partbox supervisor",
+        reconnect_timeout=0.0, check=ConnectionPool.check_connection,
+    )
+    pool.dsn = dsn
+    return pool
