@@ -145,6 +145,13 @@ class Chain:
             run.append(row)
         return run
 
+    def load(self, now: float) -> list[ParkedRow]:
+        """The runnable rows, which from here on count as loaded."""
+        rows = self.runnable(now)
+        for row in rows:
+            row.loaded = True
+        return rows
+
     def wakes_at(self) -> float | None:
         """When the head may run: 0.0 at once, monotonic seconds, or None (loaded, uncommitted or dead)."""
         if not self.rows:

@@ -74,6 +74,11 @@ class Partition:
         self._unpark(row, key_of(event))
         self.delete(row, event._row[2])
 
+    def vanished(self, row: ParkedRow, key: Key) -> None:
+        """The record of a parked row is gone: so goes the row."""
+        self._unpark(row, key)
+        self.delete(row, b"")
+
     def delete(self, row: ParkedRow, event_id: bytes) -> None:
         """Delete a parked row with the next save."""
         self.done_ids.append(row.id)

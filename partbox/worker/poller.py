@@ -25,7 +25,8 @@ from partbox.rules.horizon import Horizon, Snapshot
 from partbox.rules.progress import Page
 from partbox.settings import Settings
 from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.intake import take_chain, take_due, take_page
+from partbox.worker.holdings import Holdings
+from partbox.worker.intake import Intake
 from partbox.worker.partition import Partition
 from partbox.worker.room import Room
 from partbox.worker.saver import Saver
@@ -46,9 +47,12 @@ class Poller:
     """Reads the partitions of one process until it is told to stop and they are released."""
 
     def __init__(
-        self, dispatcher: Dispatcher, slot: Slot, settings: Settings, subscription: str, dsn: Callable[[], str]
+        self, holdings: Holdings, dispatcher: Dispatcher, intake: Intake, slot: Slot, settings: Settings,
+        subscription: str, dsn: Callable[[], str],
     ) -> None:
+        self._holdings = holdings
         self._dispatcher = dispatcher
+        self._intake = intake
         self._slot = slot
         self._settings = settings
         self._schema = settings.schema_name
@@ -67,7 +71,7 @@ class Poller:
         self._pause = settings.poll_busy
         self.failure: BaseException | None = None
         self.saver = Saver(
-            dispatcher, slot, self._schema, subscription, on_lost=self.lose, on_released=self._released,
+            holdings, slot, self._schema, subscription, on_lost=self.lose, on_released=self._released,
             on_saved=self._wake.set, on_broken=self._break,
         )
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
@@ -90,10 +94,10 @@ class Poller:
 
     def lose(self, partition: Partition) -> None:
         """The partition is no longer mine. While handlers of it still run it stays, as a ghost that nothing joins."""
-        with self._dispatcher.lock:
+        with self._holdings.lock:
             known = partition.lost
             partition.lose()
-            self._dispatcher.dirty.discard(partition)
+            self._holdings.dirty.discard(partition)
             self._forget_ghost(partition)
         if not known:
             log.warning("partition %d (epoch %d) is lost: another process may deliver its events again",
@@ -101,15 +105,11 @@ class Poller:
 
     def _forget_ghost(self, partition: Partition) -> None:
         if partition.lost and not partition.running:
-            self._drop(partition)
-
-    def _drop(self, partition: Partition) -> None:
-        if self._dispatcher.partitions.get(partition.number) is partition:
-            del self._dispatcher.partitions[partition.number]
+            self._holdings.drop(partition)
 
     def _released(self, partition: Partition) -> None:
-        with self._dispatcher.lock:
-            self._drop(partition)
+        with self._holdings.lock:
+            self._holdings.drop(partition)
         log.debug("partition %d is released", partition.number)
 
     def _break(self) -> None:
@@ -161,7 +161,7 @@ class Poller:
         """Be who the supervisor says, and take up what the database says is mine."""
         instance = self._slot.instance
         if instance != self._me:
-            for partition in list(self._dispatcher.partitions.values()):
+            for partition in list(self._holdings.partitions.values()):
                 self.lose(partition)
         self._me = instance
         mine = cursors.owned(self._conn, self._schema, self._subscription, instance) if instance else []
@@ -171,14 +171,14 @@ class Poller:
     def _take_up(self, mine: list[Owned]) -> None:
         """After a loss of connection: what is still mine is read anew, from its saved cursor."""
         rows = {row.partition: row for row in mine}
-        for partition in list(self._dispatcher.partitions.values()):
+        for partition in list(self._holdings.partitions.values()):
             row = rows.get(partition.number)
             if row is None or row.epoch != partition.epoch:
                 self.lose(partition)
         now = time.monotonic()
-        with self._dispatcher.lock:
+        with self._holdings.lock:
             for row in mine:
-                known = self._dispatcher.partitions.get(row.partition)
+                known = self._holdings.partitions.get(row.partition)
                 if known is not None and not known.lost:
                     known.reset()
                     known.begin(row, now)
@@ -186,18 +186,18 @@ class Poller:
         self._load([row.partition for row in mine])
 
     def _holds(self, number: int) -> bool:
-        partition = self._dispatcher.partitions.get(number)
+        partition = self._holdings.partitions.get(number)
         return partition is not None and not partition.lost
 
     def _adopt(self, rows: list[Owned]) -> None:
         now = time.monotonic()
-        with self._dispatcher.lock:
+        with self._holdings.lock:
             for row in rows:
                 partition = Partition(row, now)
-                before = self._dispatcher.partitions.get(row.partition)
+                before = self._holdings.partitions.get(row.partition)
                 if before is not None and before.running:
                     partition.waits_for = before
-                self._dispatcher.partitions[row.partition] = partition
+                self._holdings.partitions[row.partition] = partition
         for row in rows:
             self._horizon.claim(row.floor_id)
 
@@ -208,14 +208,14 @@ class Poller:
         where = (self._conn, self._schema, self._subscription, numbers)
         blocking, ahead, open_rows = parked.blocking(*where), parked.ahead(*where), parked.open_rows(*where)
         now = time.monotonic()
-        with self._dispatcher.lock:
+        with self._holdings.lock:
             for number in numbers:
-                partition = self._dispatcher.partitions[number]
+                partition = self._holdings.partitions[number]
                 mine = [row for row in blocking if row.partition == number]
                 for key in partition.load(mine, open_rows.get(number, 0), now):
-                    self._dispatcher.wake(partition, key)
+                    self._holdings.wake(partition, key)
             for number, record_id in ahead:
-                self._dispatcher.partitions[number].ahead.add(record_id)
+                self._holdings.partitions[number].ahead.add(record_id)
 
     # One step.
 
@@ -252,19 +252,19 @@ class Poller:
             return
         if now - self._brought_at > LINGER:
             self._pause = min(self._settings.poll_idle, self._pause * BACKOFF)
-        wakeup = self._dispatcher.next_wakeup()
+        wakeup = self._holdings.next_wakeup()
         until = min(self._tick_at, now + self._pause, wakeup if wakeup is not None else self._tick_at)
         self._wake.wait(max(0.0005, until - now))
 
     def _drain_all(self) -> None:
-        with self._dispatcher.lock:
-            for partition in self._dispatcher.partitions.values():
+        with self._holdings.lock:
+            for partition in self._holdings.partitions.values():
                 if not partition.stopping:
                     self._drain(partition)
 
     def _drain(self, partition: Partition) -> None:
         partition.drain()
-        self._dispatcher.touch(partition)
+        self._holdings.touch(partition)
 
     # Ownership.
 
@@ -273,22 +273,22 @@ class Poller:
         if self._me is None:
             return
         seen = {row.partition: row for row in cursors.tick(self._conn, self._schema, self._subscription, self._me)}
-        for partition in list(self._dispatcher.partitions.values()):
+        for partition in list(self._holdings.partitions.values()):
             self._compare(partition, seen.get(partition.number))
         if not self._slot[STOPPING] and any(row.assigned and row.free for row in seen.values()):
             self._claim()
         self._reload([row for row in seen.values() if row.owned])
         self._run_due([row.partition for row in seen.values() if row.owned and row.due is not None and row.due <= 0])
-        self._slot[OWNED] = float(len(self._dispatcher.partitions))
+        self._slot[OWNED] = float(len(self._holdings.partitions))
 
     def _compare(self, partition: Partition, row: Seen | None) -> None:
         if partition.lost:
-            with self._dispatcher.lock:
+            with self._holdings.lock:
                 self._forget_ghost(partition)
         elif row is None or not row.owned or row.epoch != partition.epoch:
             self.lose(partition)
         elif not row.assigned and not partition.draining:
-            with self._dispatcher.lock:
+            with self._holdings.lock:
                 self._drain(partition)
 
     def _claim(self) -> None:
@@ -303,7 +303,7 @@ class Poller:
         """A command has changed parked rows: read those of its partitions again."""
         changed = []
         for row in rows:
-            partition = self._dispatcher.partitions.get(row.partition)
+            partition = self._holdings.partitions.get(row.partition)
             if partition is not None and not partition.stopping and partition.parked_version < row.parked_version:
                 partition.parked_version = row.parked_version
                 changed.append(row.partition)
@@ -313,40 +313,40 @@ class Poller:
 
     def _run_blocked(self) -> None:
         """Heads of blocked keys that may run, with what may follow them."""
-        with self._dispatcher.lock:
-            found = self._dispatcher.awake(time.monotonic(), CHAINS)
+        with self._holdings.lock:
+            found = self._holdings.awake(time.monotonic(), CHAINS)
         if not found:
             return
         rows = records.bodies(
             self._conn, self._schema, [(partition.number, row.id) for partition, _, rows in found for row in rows]
         )
         bodies = {row[1]: row for row in rows}
-        with self._dispatcher.lock:
+        with self._holdings.lock:
             for partition, key, chain in found:
-                take_chain(self._dispatcher, partition, key, chain, bodies)
+                self._intake.chain(partition, key, chain, bodies)
 
     def _run_due(self, numbers: list[int]) -> None:
         """Parked rows that block nothing and are due."""
         numbers = [number for number in numbers if self._holds(number)]
         if not numbers:
             return
-        with self._dispatcher.lock:
-            held = [self._dispatcher.partitions[number] for number in numbers]
+        with self._holdings.lock:
+            held = [self._holdings.partitions[number] for number in numbers]
             taken = [id for partition in held for id in (*partition.taken, *partition.deleting)]
         stored = parked.due(self._conn, self._schema, self._subscription, numbers, taken, DUE)
         rows = records.bodies(self._conn, self._schema, [(row.partition, row.record_id) for row in stored])
         bodies = {row[1]: row for row in rows}
-        with self._dispatcher.lock:
+        with self._holdings.lock:
             for row in stored:
-                partition = self._dispatcher.partitions[row.partition]
+                partition = self._holdings.partitions[row.partition]
                 if not partition.stopping:
-                    take_due(self._dispatcher, partition, row, bodies)
+                    self._intake.due(partition, row, bodies)
 
     # Reading.
 
     def _poll(self) -> bool:
         """Read what is new; whether anything came."""
-        readable = [partition for partition in self._dispatcher.partitions.values() if _readable(partition)]
+        readable = [partition for partition in self._holdings.partitions.values() if _readable(partition)]
         fresh = [partition for partition in readable if partition.cursor.fresh]
         together = [partition for partition in readable if not partition.cursor.fresh]
         brought = self._read(fresh, alone=True) if fresh else False
@@ -372,7 +372,7 @@ class Poller:
         page = Page(text, horizon.read(snapshot))
         base = None if alone else Page(shared.snapshot or "", floor)
         self._room.learn(rows)
-        take_page(self._dispatcher, list(zip(partitions, asks, strict=True)), page, base, rows)
+        self._intake.page(list(zip(partitions, asks, strict=True)), page, base, rows)
         if not alone:
             horizon.advance(snapshot)
         return bool(rows) or alone
@@ -400,7 +400,7 @@ class Poller:
         """The room of each partition. A window that is full for long is freed of what stands in its way."""
         window = self._room.window(len(partitions))
         now = time.monotonic()
-        with self._dispatcher.lock:
+        with self._holdings.lock:
             rooms = self._room.of(partitions)
             for partition, room in zip(partitions, rooms, strict=True):
                 if room == 0 and partition.progress.unsaved() >= window and partition.running:

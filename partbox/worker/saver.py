@@ -18,7 +18,7 @@ from psycopg import Connection, Error
 from partbox.db import cursors
 from partbox.db.cursors import Saving
 from partbox.rules.progress import Target
-from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.holdings import Holdings
 from partbox.worker.intake import READY
 from partbox.worker.partition import Partition, Pending
 from partbox.worker.slot import SAVE_TICK, Slot, boottime
@@ -68,11 +68,11 @@ class Saver:
     """The thread that saves. The poller gives it a connection, and takes it away when either one is lost."""
 
     def __init__(
-        self, dispatcher: Dispatcher, slot: Slot, schema: str, subscription: str, *,
+        self, holdings: Holdings, slot: Slot, schema: str, subscription: str, *,
         on_lost: Callable[[Partition], None], on_released: Callable[[Partition], None], on_saved: Callable[[], None],
         on_broken: Callable[[], None],
     ) -> None:
-        self._dispatcher = dispatcher
+        self._holdings = holdings
         self._slot = slot
         self._schema = schema
         self._subscription = subscription
@@ -96,19 +96,19 @@ class Saver:
     def stop(self) -> None:
         """End after the save in hand."""
         self._stopped.set()
-        self._dispatcher.progressed.set()
+        self._holdings.progressed.set()
         self._thread.join()
 
     def connected(self, conn: Connection[Any] | None, me: UUID | None) -> None:
         """Save through `conn`, as `me`; None: hold still. Returns when the save in hand is over."""
         with self._using:
             self._conn, self._me, self._unsent = conn, me, []
-        self._dispatcher.progressed.set()
+        self._holdings.progressed.set()
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             self._slot[SAVE_TICK] = boottime()
-            if not self._dispatcher.progressed.wait(TICK):
+            if not self._holdings.progressed.wait(TICK):
                 self._note_idle_advances()
                 continue
             self._stopped.wait(self._save_once())
@@ -117,7 +117,7 @@ class Saver:
         """One save, if there is anything; seconds until the next may come."""
         with self._using:
             if self._conn is None or self._me is None:
-                self._dispatcher.progressed.clear()
+                self._holdings.progressed.clear()
                 return 0.0
             try:
                 took = self._save(self._conn, self._me)
@@ -161,26 +161,21 @@ class Saver:
 
     def _gather(self) -> list[Batch]:
         """What a failed statement left, else all that is dirty now."""
-        dispatcher = self._dispatcher
-        with dispatcher.lock:
+        with self._holdings.lock:
             if self._unsent:
                 return [batch for batch in self._unsent if not batch.partition.lost]
-            dirty = [partition for partition in dispatcher.dirty if not partition.lost]
-            dispatcher.dirty.clear()
-            dispatcher.progressed.clear()
-            return [Batch(partition) for partition in dirty]
+            return [Batch(partition) for partition in self._holdings.clean()]
 
     def _committed(self, batches: list[Batch]) -> None:
-        dispatcher = self._dispatcher
         now = time.monotonic()
-        with dispatcher.lock:
+        with self._holdings.lock:
             for batch in batches:
                 partition = batch.partition
                 if partition.life != batch.life:
                     continue
                 partition.saved(batch.target, now)
                 for key in partition.committed(batch.parks, batch.done_ids, now):
-                    dispatcher.wake(partition, key)
+                    self._holdings.wake(partition, key)
         for batch in batches:
             if batch.release:
                 self._on_released(batch.partition)
@@ -189,7 +184,7 @@ class Saver:
     def _note_idle_advances(self) -> None:
         """Cursors that only moved with the horizon are saved once a minute: they hold back pruning and purge."""
         old = time.monotonic() - IDLE_ADVANCE
-        with self._dispatcher.lock:
-            for partition in self._dispatcher.partitions.values():
+        with self._holdings.lock:
+            for partition in self._holdings.partitions.values():
                 if partition.saved_at < old and not partition.stopping:
-                    self._dispatcher.touch(partition)
+                    self._holdings.touch(partition)

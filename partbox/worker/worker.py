@@ -7,7 +7,10 @@ from collections.abc import Callable
 from partbox.codecs import Codecs
 from partbox.handlers import Routes
 from partbox.settings import Settings
+from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.holdings import Holdings
+from partbox.worker.intake import Intake
 from partbox.worker.poller import Poller
 from partbox.worker.slot import STOPPING, Slot
 
@@ -23,11 +26,13 @@ class Worker:
     ) -> None:
         self._settings = settings
         self._slot = slot
-        self.dispatcher = Dispatcher(
-            routes, slot, codecs, concurrency=concurrency, on_unroutable=settings.on_unroutable,
-            error_limit=settings.error_limit, subscription=subscription,
+        self.holdings = Holdings()
+        delivery = Delivery(
+            self.holdings, routes, slot, on_unroutable=settings.on_unroutable, error_limit=settings.error_limit
         )
-        self.poller = Poller(self.dispatcher, slot, settings, subscription, dsn)
+        self.dispatcher = Dispatcher(self.holdings, delivery, slot, concurrency)
+        intake = Intake(self.holdings, self.dispatcher, codecs, subscription)
+        self.poller = Poller(self.holdings, self.dispatcher, intake, slot, settings, subscription, dsn)
 
     @property
     def failure(self) -> BaseException | None:
@@ -65,5 +70,5 @@ class Worker:
         return drained and ended
 
     def _owns(self) -> bool:
-        with self.dispatcher.lock:
-            return any(not partition.lost for partition in self.dispatcher.partitions.values())
+        with self.holdings.lock:
+            return any(not partition.lost for partition in self.holdings.partitions.values())

@@ -1,0 +1,183 @@
+"""Walks one lane: hands its events to their handlers, one after the other, and notes what became of each."""
+
+import logging
+import time
+from typing import Any
+
+from partbox.events import DeliveredEvent
+from partbox.handlers import Handler, Routes
+from partbox.rules.parking import Verdict, judge, unroutable
+from partbox.worker.holdings import Holdings
+from partbox.worker.lane import Lane
+from partbox.worker.loop import Loop
+from partbox.worker.partition import Partition
+from partbox.worker.slot import Slot
+
+log = logging.getLogger("partbox.worker")
+
+LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded and other lanes get their turn
+TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much
+
+Step = tuple[Handler, DeliveredEvent]
+
+
+class Delivery:
+    """How the lanes of one process are walked; from any of its runner threads, and from its event loop."""
+
+    def __init__(self, holdings: Holdings, routes: Routes, slot: Slot, *, on_unroutable: str, error_limit: int) -> None:
+        self._holdings = holdings
+        self._routes = routes
+        self._slot = slot
+        self._on_unroutable = on_unroutable
+        self._error_limit = error_limit
+        self._trusted_at = 0.0
+
+    def walk(self, lane: Lane, turn_ends: float) -> bool:
+        """Run the lane's sync handlers in this thread; False if an async one comes next."""
+        while (step := self._step(lane, turn_ends)) is not None:
+            handler, event = step
+            if handler.is_async:
+                lane.queue.appendleft(event)
+                return False
+            try:
+                result = handler.call(event)
+            except BaseException as error:  # also SystemExit: a handler does not end the process
+                result = error
+            if result is None and event.parked is None:
+                lane.done.append(event._row[1:3])
+            else:
+                self._settle(lane, event, judge(handler, event.attempt - 1, result, self._error_limit), result)
+        return True
+
+    async def walk_async(self, lane: Lane, turn_ends: float) -> None:
+        """Run the lane's async handlers; a sync one that follows waits for a runner."""
+        while (step := self._step(lane, turn_ends)) is not None:
+            handler, event = step
+            if not handler.is_async:
+                lane.queue.appendleft(event)
+                break
+            result = await Loop.call(handler.call, event, handler.timeout)
+            self._settle(lane, event, judge(handler, event.attempt - 1, result, self._error_limit), result)
+
+    def trusted(self) -> bool:
+        """May a handler start now? The wall clock jumps over every pause of the process or its machine."""
+        now = time.time()
+        if -TRUST_SPAN < now - self._trusted_at < TRUST_SPAN:
+            return True
+        if not self._slot.trusted():
+            return False
+        self._trusted_at = now
+        return True
+
+    def record(self, lane: Lane) -> None:
+        """Note what the lane has done since it was last noted. Lock held."""
+        partition, done = lane.partition, lane.done
+        if partition.life != lane.life:  # read anew since the lane began: what is done will come again
+            partition.remembered.update(done)
+            lane.life = partition.life
+        elif done and not partition.lost:
+            if lane.unstuck is not None and lane.unstuck._row[1:3] in done:  # parked while it ran, done all the same
+                done.remove(lane.unstuck._row[1:3])
+                partition.done_parked(lane.unstuck)
+            if done:
+                partition.finish(done)
+            self._holdings.touch(partition)
+        lane.unstuck = None
+        lane.done = []
+
+    def unstick(self, lane: Lane) -> None:
+        """Park a handler that runs for long as `ready`, though it goes on here, and its key behind it. Lock held."""
+        partition, event = lane.partition, lane.current
+        if event is None or event.parked is not None or event._row[1] in partition.progress.finished:
+            return
+        partition.park(event, Verdict("ready", event.attempt - 1, None, True, None))
+        event.parked.loaded = True
+        lane.unstuck = event
+        if lane.key in partition.chains:
+            partition.chains[lane.key].stuck = True
+        _hold_rest(lane)
+        self._holdings.touch(partition)
+
+    def _step(self, lane: Lane, turn_ends: float) -> Step | None:
+        """The next event of the lane and its handler; None at the end of the lane, or of its turn."""
+        partition, queue = lane.partition, lane.queue
+        while queue and not partition.stopping and self.trusted():
+            try:
+                event = queue.popleft()
+            except IndexError:  # cleared meanwhile
+                break
+            if partition.remembered and self._remembered(partition, event):
+                continue
+            row = event._row
+            handler = self._routes.find(row[3], row[4])
+            if handler is None:
+                self._settle(lane, event, unroutable(self._on_unroutable, event.attempt - 1, _what(row)))
+                continue
+            now = time.monotonic()
+            if now > turn_ends and lane.current is not None:
+                queue.appendleft(event)
+                break
+            lane.started, lane.current = now, event
+            return handler, event
+        lane.current = None
+        return None
+
+    def _settle(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, result: object = None) -> None:
+        """What became of one event, where it is not simply done."""
+        with self._holdings.lock:
+            partition, life = lane.partition, lane.life
+            lane.unstuck = None if lane.unstuck is event else lane.unstuck
+            self.record(lane)
+            if partition.lost:
+                return
+            if partition.life != life:
+                if verdict is None:
+                    partition.remembered.add(event._row[1:3])
+                return
+            if verdict is not None:
+                partition.park(event, verdict)
+                if event.parked.blocks:
+                    _hold_rest(lane)
+            elif event.parked is not None:
+                partition.done_parked(event)
+            else:
+                partition.finish([event._row[1:3]])
+            self._holdings.touch(partition)
+        if verdict is not None:
+            _report(event, verdict, result)
+
+    def _remembered(self, partition: Partition, event: DeliveredEvent) -> bool:
+        """Whether this event, read again after a lost connection, was done before."""
+        with self._holdings.lock:
+            pair = event._row[1:3]
+            if pair not in partition.remembered:
+                return False
+            partition.remembered.discard(pair)
+            if event.parked is not None:
+                partition.done_parked(event)
+            else:
+                partition.finish([pair])
+            self._holdings.touch(partition)
+            return True
+
+
+def _hold_rest(lane: Lane) -> None:
+    """Park what waits in the lane behind a blocked event. One by one: its runner may be taking the next meanwhile."""
+    while lane.queue:
+        try:
+            event = lane.queue.popleft()
+        except IndexError:
+            return
+        lane.partition.hold(event)
+
+
+def _what(row: tuple[Any, ...]) -> str:
+    return f"event type {row[3]!r} of aggregate type {row[4]!r}"
+
+
+def _report(event: DeliveredEvent, verdict: Verdict, result: object) -> None:
+    error = result if isinstance(result, BaseException) else None
+    if verdict.state == "dead":
+        log.error("%r is dead after %d attempts: %s", event, verdict.attempts, verdict.error, exc_info=error)
+    else:
+        log.info("%r is %s, due in %.3g s: %s", event, verdict.state, verdict.delay or 0, verdict.error)

@@ -1,0 +1,68 @@
+"""What a process holds: its partitions, which of them have something to save, which blocked keys may go on.
+
+The one lock here guards everything that the threads of a process share about partitions. It is taken once for a lane
+or a page of a partition, not once for an event.
+"""
+
+import heapq
+import threading
+from itertools import count
+
+from partbox.rules.parking import ParkedRow
+from partbox.worker.lane import Key
+from partbox.worker.partition import Partition
+
+
+class Holdings:
+    """The partitions of one process. Every method wants the lock held."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.partitions: dict[int, Partition] = {}
+        self.dirty: set[Partition] = set()
+        self.progressed = threading.Event()  # set while something is dirty
+        self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
+        self._ticket = count()
+
+    def touch(self, partition: Partition) -> None:
+        """The partition has something to save."""
+        if not self.dirty:
+            self.progressed.set()
+        self.dirty.add(partition)
+
+    def clean(self) -> list[Partition]:
+        """The partitions that have something to save, which from here on have not."""
+        dirty = [partition for partition in self.dirty if not partition.lost]
+        self.dirty.clear()
+        self.progressed.clear()
+        return dirty
+
+    def drop(self, partition: Partition) -> None:
+        """Forget a partition that was released, or lost and is quiet."""
+        if self.partitions.get(partition.number) is partition:
+            del self.partitions[partition.number]
+
+    def wake(self, partition: Partition, key: Key) -> None:
+        """Note when the head of a blocked key may run, if it may by itself."""
+        chain = partition.chains.get(key)
+        at = chain.wakes_at() if chain else None
+        if at is not None:
+            heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.life, key))
+
+    def awake(self, now: float, most: int) -> list[tuple[Partition, Key, list[ParkedRow]]]:
+        """At most `most` blocked keys whose head may run now, with the rows to run; these count as loaded from here."""
+        found: list[tuple[Partition, Key, list[ParkedRow]]] = []
+        while self._wakeups and self._wakeups[0][0] <= now and len(found) < most:
+            _, _, partition, life, key = heapq.heappop(self._wakeups)
+            chain = partition.chains.get(key)
+            if chain is None or partition.life != life or partition.stopping:
+                continue
+            if rows := chain.load(now):
+                found.append((partition, key, rows))
+            elif (at := chain.wakes_at()) is not None and at > now:
+                self.wake(partition, key)
+        return found
+
+    def next_wakeup(self) -> float | None:
+        """When `awake` may find something (monotonic seconds)."""
+        return self._wakeups[0][0] if self._wakeups else None

@@ -1,0 +1,105 @@
+"""A subscription's instances and partitions as their processes see them, for the tests of ownership."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from waiting import eventually
+
+from partbox.db import cursors, instances
+from partbox.db.connect import connect
+from partbox.db.cursors import Owned, Saving
+
+Conn = psycopg.Connection[Any]
+
+SCHEMA = "partbox"
+DEFAULT = "default"
+ALL = range(256)
+LEASE = 20.0
+
+
+def worker(dsn: str, lease: float = LEASE) -> Conn:
+    """A connection as worker processes and supervisors have it."""
+    return connect(dsn, lease=lease, name="partbox test")
+
+
+def join(conn: Conn, count: int = 1, *, node: str = "n1", subscription: str = DEFAULT) -> list[UUID]:
+    """Register that many instances."""
+    return list(instances.register(
+        conn, SCHEMA, subscription=subscription, node=node, hostname="host", pids=range(1, count + 1), version="0",
+        lease=LEASE,
+    ).values())
+
+
+def assign(conn: Conn, instance: UUID | None, partitions: Sequence[int] = ALL) -> None:
+    conn.execute("update partbox.partition set assignee = %s where partition = any (%s)", [instance, list(partitions)])
+
+
+def claim(conn: Conn, me: UUID) -> list[Owned]:
+    return cursors.claim(conn, SCHEMA, DEFAULT, me)
+
+
+def seize(conn: Conn, me: UUID, partitions: Sequence[int] = ALL) -> dict[int, Owned]:
+    """Have these partitions assigned and claimed."""
+    assign(conn, me, partitions)
+    return {row.partition: row for row in claim(conn, me)}
+
+
+def bury(conn: Conn, victims: Sequence[UUID] = (), *, known_dead: bool = False) -> tuple[list[UUID], int]:
+    return instances.bury(conn, SCHEMA, victims, known_dead=known_dead)
+
+
+def save(conn: Conn, me: UUID, savings: Sequence[Saving], *args: Any, **kwargs: Any) -> set[int]:
+    """The partitions that are still mine."""
+    return cursors.save(conn, SCHEMA, DEFAULT, me, savings, *args, **kwargs)[0]
+
+
+def saving(row: Owned, snapshot: str | None = "5:5:", last_id: int | None = 3, floor_id: int | None = 2, *,
+           release: bool = False) -> Saving:
+    return Saving(row.partition, row.epoch, snapshot, last_id, floor_id, release)
+
+
+def expire(conn: Conn, *who: UUID) -> None:
+    """Let their leases be over by the database's clock."""
+    conn.execute(
+        "update partbox.instance set heartbeat_at = clock_timestamp() - lease - interval '1 second'"
+        " where instance_id = any (%s)", [list(who)],
+    )
+
+
+def owners(conn: Conn) -> dict[int, UUID]:
+    """The owner of each partition that has one."""
+    rows = conn.execute("select partition, owner from partbox.partition where owner is not null").fetchall()
+    return dict(rows)
+
+
+def orphans(conn: Conn) -> int:
+    """How many partitions belong to an instance that does not exist."""
+    row = conn.execute(
+        "select count(*) from partbox.partition p where owner is not null"
+        " and not exists (select from partbox.instance i where i.instance_id = p.owner)"
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def blocked(observer: Conn, *conns: Conn) -> None:
+    """Wait until each of these connections waits for a lock of another."""
+    pids = [conn.info.backend_pid for conn in conns]
+
+    def all_wait() -> bool:
+        row = observer.execute(
+            "select bool_and(cardinality(pg_blocking_pids(pid)) > 0) from unnest(%s::int[]) as pid", [pids]
+        ).fetchone()
+        return bool(row and row[0])
+
+    eventually(all_wait)
+
+
+@contextmanager
+def background() -> Iterator[Callable[..., Future[Any]]]:
+    """Calls functions in threads of their own; waits for them at the end."""
+    with ThreadPoolExecutor(20) as pool:
+        yield pool.submit
