@@ -35,6 +35,8 @@ def worker(
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     outbox = load_target(target)
-    given = {"processes": processes, "concurrency": concurrency, "schema": schema, "dsns": dsn}
-    chosen = {name: value for name, value in given.items() if value}
-    raise typer.Exit(outbox.run(source=partial(load_target, target), subscription=subscription, until_empty=until_empty, **chosen))
+    code = outbox.run(
+        processes=processes, concurrency=concurrency, subscription=subscription, until_empty=until_empty,
+        schema=schema, dsns=dsn or (), source=partial(load_target, target),
+    )
+    raise typer.Exit(code)

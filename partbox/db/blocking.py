@@ -41,12 +41,12 @@ def fetch(conn: Connection[Any], name: str, schema: str, values: Mapping[str, ob
         raise error_from_result(result)
     transformer = Transformer(conn)
     transformer.set_pgresult(result)
-    return transformer.load_rows(0, result.ntuples, tuple)  # type: ignore[arg-type]  # a row maker takes a sequence
+    return transformer.load_rows(0, result.ntuples, tuple)
 
 
 def array(values: Iterable[object]) -> str:
     """An array literal of numbers, booleans and snapshots, none of which holds a quote or a backslash."""
-    return "{%s}" % ",".join("null" if value is None else f'"{value}"' for value in values)
+    return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
 
 
 @cache

@@ -35,7 +35,7 @@ def _texts() -> dict[str, str]:
 def composed(text: str, schema: str) -> compose.Composed:
     """`text` with the schema and the id sequence put in."""
     sequence = f'"{schema.replace(chr(34), chr(34) * 2)}".record_id_seq'
-    return compose.SQL(text).format(  # type: ignore[arg-type]  # the text comes from sql/, not from a user
+    return compose.SQL(text).format(
         schema=compose.Identifier(schema),
         schema_name=compose.Literal(schema),
         sequence=compose.SQL("{}::regclass").format(compose.Literal(sequence)),

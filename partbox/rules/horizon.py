@@ -111,15 +111,13 @@ class Horizon:
         return max(self.fences[-1].drawn if self.fences else 0, self.claimed_floor, last_id)
 
     def still(self, drawn: int, ended: bool) -> bool:
-        """Nothing can have appeared since the shared snapshot, given ids `drawn` by now and whether a listed one ended.
+        """Nothing can be unread since the shared snapshot, given ids `drawn` by now and whether a listed one ended.
 
         What appears after S has an xid that S lists (then it has ended), or one at or above xmax(S), above the U of
-        the fence (then its id is above the fence's G, and more ids have been drawn).
+        the fence (then its id is above `settled`, and more ids have been drawn). It must be a fence older than S: what
+        was drawn and committed between that fence and S lies above the poll's ceiling and has not been read.
         """
-        if self.snapshot is None or ended:
-            return False
-        xmax = self.snapshot.xmax
-        return any(fence.xid < xmax and fence.drawn == drawn for fence in self.fences)
+        return self.snapshot is not None and not ended and drawn == self.settled
 
     def _bound(self, xid: int) -> int:
         drawn = max((fence.drawn for fence in self.fences if fence.xid < xid), default=0)

@@ -90,8 +90,8 @@ class Delivery:
         partition, event = lane.partition, lane.current
         if event is None or event.parked is not None or event._row[1] in partition.progress.finished:
             return
-        partition.park(event, Verdict("ready", event.attempt - 1, None, True, None))
-        event.parked.loaded = True
+        row = partition.park(event, Verdict("ready", event.attempt - 1, None, True, None))
+        row.loaded = True
         lane.unstuck = event
         if lane.key in partition.chains:
             partition.chains[lane.key].stuck = True
@@ -135,8 +135,7 @@ class Delivery:
                     partition.remembered.add(event._row[1:3])
                 return
             if verdict is not None:
-                partition.park(event, verdict)
-                if event.parked.blocks:
+                if partition.park(event, verdict).blocks:
                     _hold_rest(lane)
             elif event.parked is not None:
                 partition.done_parked(event)

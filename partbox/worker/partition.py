@@ -85,7 +85,7 @@ class Partition:
         self.deleting[row.id] = event_id
         self.open_rows -= row.state in OPEN
 
-    def park(self, event: DeliveredEvent, verdict: Verdict) -> None:
+    def park(self, event: DeliveredEvent, verdict: Verdict) -> ParkedRow:
         """Park an event, or change the row of a parked one, with the next save. Nothing blocks without an aggregate."""
         key = key_of(event)
         row: ParkedRow | None = event.parked
@@ -109,6 +109,7 @@ class Partition:
                 delay = 0.0
         event.parked = row
         self._send(event, row, key, delay, verdict.error, new)
+        return row
 
     def hold(self, event: DeliveredEvent) -> None:
         """Park an event behind others of its key. A row that is parked already just waits again."""

@@ -1,9 +1,13 @@
 """How many new records a poll may bring, per partition: the window, the brake, and the bytes."""
 
+from collections.abc import Sequence
+
+from partbox.db.blocking import Row
 from partbox.worker.partition import Partition
 
 LEAST_SHARE = 40
 GUESS = 65_536  # bytes of a record before any was seen: the first page is small rather than huge
+OVERHEAD = 1_000  # bytes of an event in memory, beside its payload
 SAMPLE = 16
 
 
@@ -17,11 +21,11 @@ class Room:
         self._window_bytes = window_bytes
         self._mean = float(GUESS)
 
-    def learn(self, rows: list[tuple[object, ...]]) -> None:
+    def learn(self, rows: Sequence[Row]) -> None:
         """Follow the size of records, by a running mean over a sample of each page."""
         sample = rows[:: max(1, len(rows) // SAMPLE)]
         if sample:
-            mean = sum(300 + len(row[7] or row[8] or b"") for row in sample) / len(sample)  # type: ignore[arg-type]
+            mean = sum(OVERHEAD + len(row[7] or row[8] or b"") for row in sample) / len(sample)
             self._mean = max(mean, 0.75 * self._mean + 0.25 * mean) if self._mean < GUESS else mean
 
     def share(self, owned: int) -> int:

@@ -3,7 +3,7 @@
 One fenced call saves everything that there is to save; nothing is written if one of the partitions is no longer mine,
 and then the others are sent again. The next save comes at the earliest 50 ms after the last, and not before 25 times
 what the last one took: an open transaction anywhere in the database keeps old row versions alive, and makes each save
-slower than the one before.
+slower than the one before. A save of many partitions with little progress each waits up to 150 ms for more.
 """
 
 import logging
@@ -26,7 +26,10 @@ from partbox.worker.slot import SAVE_TICK, Slot, boottime
 log = logging.getLogger("partbox.worker")
 
 SHORTEST = 0.05
+LONGEST = 0.15
 DUTY = 25
+ENOUGH = 40
+MANY = 32
 IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the horizon is saved
 TICK = 0.25
 RETRY = 0.1
@@ -68,7 +71,7 @@ class Saver:
     """The thread that saves. The poller gives it a connection, and takes it away when either one is lost."""
 
     def __init__(
-        self, holdings: Holdings, slot: Slot, schema: str, subscription: str, *,
+        self, holdings: Holdings, slot: Slot, schema: str, subscription: str, *, window: int,
         on_lost: Callable[[Partition], None], on_released: Callable[[Partition], None], on_saved: Callable[[], None],
         on_broken: Callable[[], None],
     ) -> None:
@@ -83,6 +86,8 @@ class Saver:
         self._conn: Connection[Any] | None = None
         self._me: UUID | None = None
         self._using = threading.Lock()
+        self._enough = min(ENOUGH, max(1, window // 2))
+        self._saved_at = 0.0
         self._stopped = threading.Event()
         self._unsent: list[Batch] = []
         self.busy = 0.0  # seconds that the server spent saving
@@ -119,6 +124,8 @@ class Saver:
             if self._conn is None or self._me is None:
                 self._holdings.progressed.clear()
                 return 0.0
+            if not self._worthwhile():
+                return SHORTEST / 4
             try:
                 took = self._save(self._conn, self._me)
             except Error as error:
@@ -130,7 +137,18 @@ class Saver:
                 return RETRY
         self.busy += took
         self.saves += 1
+        self._saved_at = time.monotonic()
         return self._until_next(took)
+
+    def _worthwhile(self) -> bool:
+        """Every partition saved costs some 170 bytes of WAL: a save of many with little progress each waits a while."""
+        with self._holdings.lock:
+            dirty = self._holdings.dirty
+            if len(dirty) < MANY or self._unsent or time.monotonic() - self._saved_at > LONGEST:
+                return True
+            if any(partition.parks or partition.done_ids or partition.draining for partition in dirty):
+                return True
+            return sum(len(partition.progress.finished) for partition in dirty) >= self._enough * len(dirty)
 
     def _until_next(self, took: float) -> float:
         """Seconds of rest after a save. One slow save alone (a cold cache, a checkpoint) says nothing of the next."""

@@ -116,13 +116,13 @@ def test_another_subscription_s_partition_of_the_same_number_is_not_mine(conn, m
 
 
 def test_a_park_keeps_what_it_says(conn, me, mine):
-    full = park(0, 7, "Order", "42 – ä 'quoted' \"x\" \\", "OrderPlaced", "retrying", blocks=True, attempts=2, delay=60,
+    full = park(0, 7, "Order", "42 ß ä 'quoted' \"x\" \\", "OrderPlaced", "retrying", blocks=True, attempts=2, delay=60,
                 error="ValueError: ä\n\"no\"")
     save(conn, me, [saving(mine[0])], parks=[full])
     (row,) = rows(conn).values()
     assert row | {"due_at": None, "parked_at": None} == {
         "subscription": "default", "record_id": 7, "partition": 0, "aggregate_type": "Order",
-        "aggregate_id": "42 – ä 'quoted' \"x\" \\", "event_type": "OrderPlaced", "state": "retrying", "blocks": True,
+        "aggregate_id": "42 ß ä 'quoted' \"x\" \\", "event_type": "OrderPlaced", "state": "retrying", "blocks": True,
         "attempts": 2, "due_at": None, "parked_at": None, "started_at": None, "last_error": "ValueError: ä\n\"no\"",
     }
 
@@ -300,7 +300,9 @@ def test_every_fenced_step_is_one_round_trip_outside_of_any_transaction(dsn, me,
     assert trips == dict.fromkeys(steps, 1)
 
 
-def parking(partition: int, id: int, state: str = "held", *, blocks: bool = True, attempts: int = 0, **more: Any) -> dict:
+def parking(
+    partition: int, id: int, state: str = "held", *, blocks: bool = True, attempts: int = 0, **more: Any
+) -> dict[str, Any]:
     return park(partition, id, "Order", "42", "OrderPlaced", state, blocks=blocks, attempts=attempts, **more)
 
 

@@ -249,6 +249,7 @@ class LogMachine(RuleBasedStateMachine):
             held.progress.saved(held.batch.target)
             if held.batch.release:
                 del self.held[number]
+                self.again |= {id for id, _ in held.remembered}  # a reconnect on the way out: at least once
                 self.order = [record for record in self.order if record.partition != number]
             held.batch = None
 
@@ -306,6 +307,7 @@ class LogMachine(RuleBasedStateMachine):
         for number, held in list(self.held.items()):
             if held.batch is not None and held.batch.release and committed:
                 del self.held[number]
+                self.again |= {id for id, _ in held.remembered}
             else:
                 held.reset(self.saved[number])
             self.horizon.claim(self.saved[number].floor)

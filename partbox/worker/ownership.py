@@ -1,0 +1,169 @@
+"""Which partitions are mine: sees it at each tick, claims what is assigned and free, drains what is asked for."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+
+from partbox.db import cursors, parked
+from partbox.db.cursors import Owned, Seen
+from partbox.worker.holdings import Holdings
+from partbox.worker.partition import Partition
+from partbox.worker.slot import OWNED, STOPPING, Slot
+
+log = logging.getLogger("partbox.worker")
+
+
+class Ownership:
+    """The partitions of one instance. Who that is says the slot; another identity means to drop everything."""
+
+    def __init__(
+        self, holdings: Holdings, slot: Slot, schema: str, subscription: str, on_claimed: Callable[[int], None]
+    ) -> None:
+        self._holdings = holdings
+        self._slot = slot
+        self._schema = schema
+        self._subscription = subscription
+        self._on_claimed = on_claimed
+        self.me: UUID | None = None
+
+    @property
+    def outdated(self) -> bool:
+        """The supervisor has given this process another identity, or taken it away."""
+        return self._slot.instance != self.me
+
+    def take_up(self, conn: Connection[Any]) -> None:
+        """On a new connection, or under a new identity: what is still mine is read anew, from its saved cursor."""
+        self.me = self._slot.instance
+        rows = cursors.owned(conn, self._schema, self._subscription, self.me) if self.me else []
+        epochs = {row.partition: row.epoch for row in rows}
+        for partition in list(self._holdings.partitions.values()):
+            if epochs.get(partition.number) != partition.epoch:
+                self.lose(partition)
+        kept = {number for number, partition in self._holdings.partitions.items() if not partition.lost}
+        self._reset([row for row in rows if row.partition in kept])
+        self._adopt([row for row in rows if row.partition not in kept])
+        self._load(conn, list(epochs))
+
+    def tick(self, conn: Connection[Any]) -> list[int]:
+        """See, claim, drain; the partitions in which a parked row is due."""
+        if self.me is None:
+            return []
+        seen = {row.partition: row for row in cursors.tick(conn, self._schema, self._subscription, self.me)}
+        for partition in list(self._holdings.partitions.values()):
+            self._compare(partition, seen.get(partition.number))
+        if not self._slot[STOPPING] and any(row.assigned and row.free for row in seen.values()):
+            self._claim(conn)
+        self._reload(conn, [row for row in seen.values() if row.owned])
+        self._slot[OWNED] = float(len(self._holdings.partitions))
+        return [row.partition for row in seen.values() if row.owned and row.due is not None and row.due <= 0]
+
+    def drain_all(self) -> None:
+        """Give up everything: the process is to end."""
+        with self._holdings.lock:
+            for partition in self._holdings.partitions.values():
+                if not partition.stopping:
+                    self._drain(partition)
+
+    def lose(self, partition: Partition) -> None:
+        """No longer mine. While its handlers run it stays, as a ghost: its next self must wait for them."""
+        with self._holdings.lock:
+            known = partition.lost
+            partition.lose()
+            self._holdings.dirty.discard(partition)
+            self._forget_ghost(partition)
+        if not known:
+            log.log(
+                logging.INFO if partition.draining else logging.WARNING,
+                "partition %d (epoch %d) is lost: what was not saved is delivered again by its next owner",
+                partition.number, partition.epoch,
+            )
+
+    def released(self, partition: Partition) -> None:
+        """Its release is committed."""
+        with self._holdings.lock:
+            self._holdings.drop(partition)
+        log.debug("partition %d is released", partition.number)
+
+    def _compare(self, partition: Partition, row: Seen | None) -> None:
+        if partition.lost:
+            with self._holdings.lock:
+                self._forget_ghost(partition)
+        elif row is None or not row.owned or row.epoch != partition.epoch:
+            if not self._just_released(partition):
+                self.lose(partition)
+        elif not row.assigned and not partition.draining:
+            with self._holdings.lock:
+                self._drain(partition)
+
+    def _just_released(self, partition: Partition) -> bool:
+        """The saver may have released it after it was listed, and before the tick looked."""
+        return self._holdings.partitions.get(partition.number) is not partition
+
+    def _forget_ghost(self, partition: Partition) -> None:
+        if partition.lost and not partition.running:
+            self._holdings.drop(partition)
+
+    def _drain(self, partition: Partition) -> None:
+        partition.drain()
+        self._holdings.touch(partition)
+
+    def _claim(self, conn: Connection[Any]) -> None:
+        assert self.me is not None
+        rows = cursors.claim(conn, self._schema, self._subscription, self.me)
+        self._adopt(rows)
+        self._load(conn, [row.partition for row in rows])
+        if rows:
+            log.info("claimed %d partitions", len(rows))
+
+    def _reset(self, rows: list[Owned]) -> None:
+        now = time.monotonic()
+        with self._holdings.lock:
+            for row in rows:
+                partition = self._holdings.partitions[row.partition]
+                partition.reset()
+                partition.begin(row, now)
+        self._claimed(rows)
+
+    def _adopt(self, rows: list[Owned]) -> None:
+        now = time.monotonic()
+        with self._holdings.lock:
+            for row in rows:
+                partition = Partition(row, now)
+                ghost = self._holdings.partitions.get(row.partition)
+                partition.waits_for = ghost if ghost is not None and ghost.running else None
+                self._holdings.partitions[row.partition] = partition
+        self._claimed(rows)
+
+    def _claimed(self, rows: list[Owned]) -> None:
+        for row in rows:
+            self._on_claimed(row.floor_id)
+
+    def _reload(self, conn: Connection[Any], rows: list[Seen]) -> None:
+        """A command has changed parked rows: read those of its partitions again."""
+        changed = []
+        for row in rows:
+            partition = self._holdings.partitions.get(row.partition)
+            if partition is not None and not partition.stopping and partition.parked_version < row.parked_version:
+                partition.parked_version = row.parked_version
+                changed.append(row.partition)
+        self._load(conn, changed)
+
+    def _load(self, conn: Connection[Any], numbers: list[int]) -> None:
+        """The parked rows of these partitions, read after their claim has committed."""
+        if not numbers:
+            return
+        where = (conn, self._schema, self._subscription, numbers)
+        blocking, ahead, open_rows = parked.blocking(*where), parked.ahead(*where), parked.open_rows(*where)
+        now = time.monotonic()
+        with self._holdings.lock:
+            for number in numbers:
+                partition = self._holdings.partitions[number]
+                mine = [row for row in blocking if row.partition == number]
+                for key in partition.load(mine, open_rows.get(number, 0), now):
+                    self._holdings.wake(partition, key)
+            for number, record_id in ahead:
+                self._holdings.partitions[number].ahead.add(record_id)

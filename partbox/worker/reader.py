@@ -1,0 +1,107 @@
+"""Reads the log: one poll for all partitions in lockstep, one of their own for those just claimed."""
+
+import time
+from typing import Any
+
+from psycopg import Connection
+
+from partbox.db import records
+from partbox.db.records import Look, Shared
+from partbox.rules.horizon import Horizon, Snapshot
+from partbox.rules.progress import Page
+from partbox.settings import Settings
+from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.holdings import Holdings
+from partbox.worker.intake import Intake
+from partbox.worker.partition import Partition
+from partbox.worker.room import Room
+
+LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds
+
+
+class Reader:
+    """Reads what is new for the partitions of one process. The poller's thread only."""
+
+    def __init__(self, holdings: Holdings, dispatcher: Dispatcher, intake: Intake, settings: Settings) -> None:
+        self._holdings = holdings
+        self._dispatcher = dispatcher
+        self._intake = intake
+        self._schema = settings.schema_name
+        self._room = Room(settings.page, settings.window, settings.max_parked, settings.window_bytes)
+        self.forget()
+
+    def forget(self) -> None:
+        """A new life of the server may have begun: nothing that is remembered of ids and transactions holds in it."""
+        self._horizon = Horizon()
+        self._looked_at = 0.0
+
+    def claimed(self, floor: int) -> None:
+        """A partition with this saved floor is read from here on."""
+        self._horizon.claim(floor)
+
+    def read(self, conn: Connection[Any]) -> bool:
+        """Whether anything came."""
+        readable = [partition for partition in list(self._holdings.partitions.values()) if _readable(partition)]
+        fresh = [partition for partition in readable if partition.cursor.fresh]
+        together = [partition for partition in readable if not partition.cursor.fresh]
+        if fresh:
+            self._look(conn)
+            self._poll(conn, fresh, self._rooms(fresh), alone=True)
+        return (self._read_together(conn, together) if together else False) or bool(fresh)
+
+    def _read_together(self, conn: Connection[Any], partitions: list[Partition]) -> bool:
+        rooms = self._rooms(partitions)
+        more = any(partition.cursor.full and room for partition, room in zip(partitions, rooms, strict=True))
+        if not (more and time.monotonic() - self._looked_at < LOOK_AGAIN):
+            look = self._look(conn)
+            lockstep = all(partition.cursor.lockstep for partition in partitions)
+            if lockstep and not more and self._horizon.still(look.fence.drawn, look.ended):
+                return False
+        return self._poll(conn, partitions, rooms, alone=False)
+
+    def _look(self, conn: Connection[Any]) -> Look:
+        """An idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
+        look = records.look(conn, self._schema, self._horizon.listed()[0])
+        self._horizon.add(look.fence)
+        self._looked_at = time.monotonic()
+        return look
+
+    def _poll(self, conn: Connection[Any], partitions: list[Partition], rooms: list[int], *, alone: bool) -> bool:
+        horizon = self._horizon
+        xids, bounds = horizon.listed()
+        shared = Shared(horizon.snapshot.text if horizon.snapshot else None, horizon.settled, xids, bounds)
+        lowest = min([horizon.settled, *bounds])
+        asks = [partition.cursor.ask(room) for partition, room in zip(partitions, rooms, strict=True)]
+        text, floor, rows = records.poll(
+            conn, self._schema, asks, shared,
+            lo=min(partition.cursor.lowest(lowest) for partition in partitions),
+            hi=horizon.ceiling(max(ask.last_id for ask in asks)),
+        )
+        snapshot = Snapshot.parse(text)
+        page = Page(text, horizon.read(snapshot))
+        if not alone:
+            horizon.advance(snapshot)
+        self._room.learn(rows)
+        base = None if alone else Page(shared.snapshot or "", floor)
+        self._intake.page(list(zip(partitions, asks, strict=True)), page, base, rows)
+        return bool(rows)
+
+    def _rooms(self, partitions: list[Partition]) -> list[int]:
+        """The room of each partition. A window that is full for long is freed of what stands in its way."""
+        window = self._room.window(len(partitions))
+        now = time.monotonic()
+        with self._holdings.lock:
+            rooms = self._room.of(partitions)
+            for partition, room in zip(partitions, rooms, strict=True):
+                if room == 0 and partition.running and partition.progress.unsaved() >= window:
+                    self._dispatcher.unstick(partition, now)
+            return rooms
+
+
+def _readable(partition: Partition) -> bool:
+    """Not while it is draining, but for the rest of a cut page; not while its earlier self still runs handlers."""
+    if partition.waits_for is not None and partition.waits_for.running == 0:
+        partition.waits_for = None
+    if partition.lost or partition.waits_for is not None:
+        return False
+    return not partition.draining or partition.cursor.until is not None

@@ -1,0 +1,38 @@
+"""The application that the nodes of these tests run.
+
+A `Step` takes `seconds`, and waits for its `gate`, a file, to be there. `AsyncStep` does the same in the event loop.
+"""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from journal import Writer
+
+from partbox import Outbox
+
+outbox = Outbox()
+writer = Writer(Path(os.environ["CLUSTER_JOURNAL"]))
+
+
+def closed(payload: dict[str, Any]) -> bool:
+    """Is the gate that the event waits for still shut?"""
+    return "gate" in payload and not Path(payload["gate"]).exists()
+
+
+@outbox.on("Step")
+def step(event: Any) -> None:
+    with writer.noted(event):
+        time.sleep(event.payload.get("seconds", 0))
+        while closed(event.payload):
+            time.sleep(0.01)
+
+
+@outbox.on("AsyncStep")
+async def async_step(event: Any) -> None:
+    with writer.noted(event):
+        await asyncio.sleep(event.payload.get("seconds", 0))
+        while closed(event.payload):
+            await asyncio.sleep(0.01)

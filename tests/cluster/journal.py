@@ -1,0 +1,95 @@
+"""What handlers did, as they wrote it down themselves: a file per process, a line when a handler starts and one when
+it has ended. A line is one write, so a process that is killed leaves whole lines."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+def now() -> float:
+    """Seconds of the clock that all processes of the machine share and that never steps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One call of a handler; `end` is None while it runs, and for ever if it never came to its end."""
+
+    event: str
+    aggregate: str
+    seq: int
+    partition: int
+    epoch: int
+    attempt: int
+    pid: int
+    start: float
+    end: float | None = None
+
+
+class Writer:
+    """The journal of this process, opened at the first line: importing an application writes nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._fd: int | None = None
+
+    @contextmanager
+    def noted(self, event: Any) -> Iterator[None]:
+        """Note the start of a handler, and its end unless it is cancelled, killed or raises."""
+        call = f"{event.event_id}/{event.epoch}/{event.attempt}/{now()!r}"
+        self._write({
+            "call": call, "event": str(event.event_id), "aggregate": event.aggregate_id, "seq": event.payload["seq"],
+            "partition": event.partition, "epoch": event.epoch, "attempt": event.attempt, "pid": os.getpid(),
+            "start": now(),
+        })
+        yield
+        self._write({"call": call, "end": now()})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._fd is None:
+            path = self._folder / f"{os.getpid()}.journal"
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(self._fd, json.dumps(line).encode() + b"\n")
+
+
+class Journal:
+    """All journals of a folder, read on from where the last look ended."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self._calls: dict[tuple[Path, str], Delivery] = {}
+        self._offsets: dict[Path, int] = {}
+
+    def deliveries(self, of: Callable[[Delivery], bool] = lambda _: True) -> list[Delivery]:
+        """Every delivery noted so far, by start."""
+        for path in self.folder.glob("*.journal"):
+            self._read(path)
+        return sorted(filter(of, self._calls.values()), key=lambda delivery: delivery.start)
+
+    def started(self) -> set[str]:
+        return {delivery.event for delivery in self.deliveries()}
+
+    def ended(self) -> set[str]:
+        return {delivery.event for delivery in self.deliveries() if delivery.end is not None}
+
+    def _read(self, path: Path) -> None:
+        with path.open("rb") as file:
+            file.seek(self._offsets.get(path, 0))
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offsets[path] = self._offsets.get(path, 0) + len(line)
+                self._note(path, json.loads(line))
+
+    def _note(self, path: Path, line: dict[str, Any]) -> None:
+        call = (path, line.pop("call"))
+        if "start" in line:
+            self._calls[call] = Delivery(**line)
+        else:
+            self._calls[call].end = line["end"]

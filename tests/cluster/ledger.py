@@ -1,0 +1,116 @@
+"""Aggregates that number their own events: each transaction locks the aggregates it touches, raises their numbers and
+publishes under them. A number is so given out once, in the order of the log, and a rollback takes it back."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from oracle import Published
+from psycopg import Connection, Rollback
+
+from partbox import Event, Outbox
+
+RAISE = """
+with locked as (select aggregate from ledger where aggregate = any (%(names)s) order by aggregate for update)
+update ledger set seq = seq + %(burst)s from locked where ledger.aggregate = locked.aggregate
+returning ledger.aggregate, seq
+"""
+
+
+class Ledger:
+    """`aggregates` rows of business, in the database of `dsn`."""
+
+    def __init__(self, dsn: str, aggregates: int = 500) -> None:
+        self.dsn = dsn
+        self.outbox = Outbox(dsn)
+        self.names = [f"account-{number}" for number in range(aggregates)]
+        with psycopg.connect(dsn) as conn:
+            conn.execute("create table ledger (aggregate text primary key, seq bigint not null default 0)")
+            conn.execute("insert into ledger (aggregate) select unnest(%s::text[])", [self.names])
+
+    def publish(
+        self, conn: Connection[Any], names: Sequence[str], burst: int = 1, event_type: str = "Step", **payload: Any
+    ) -> list[str]:
+        """Publish `burst` events of each aggregate in the transaction of `conn`; their ids."""
+        rows = conn.execute(RAISE, {"names": list(names), "burst": burst}).fetchall()
+        events = [
+            Event(event_type, {"seq": seq, **payload}, aggregate_type="Account", aggregate_id=name)
+            for name, last in rows for seq in range(last - burst + 1, last + 1)
+        ]
+        return [str(id) for id in self.outbox.publish_many(conn, events)]
+
+    def publish_now(self, names: Sequence[str], burst: int = 1, **payload: Any) -> list[str]:
+        """The same in a transaction of its own."""
+        with psycopg.connect(self.dsn) as conn:
+            return self.publish(conn, names, burst, **payload)
+
+    def published(self) -> list[Published]:
+        """What the log holds."""
+        with psycopg.connect(self.dsn) as conn:
+            return [
+                Published(str(event), aggregate, seq) for event, aggregate, seq in conn.execute(
+                    "select event_id, aggregate_id, (payload ->> 'seq')::int from partbox.record order by id"
+                )
+            ]
+
+
+class Publisher(threading.Thread):
+    """A thread that publishes `count` events or, with None, until it is told to stop. Every tenth transaction rolls back."""
+
+    def __init__(self, ledger: Ledger, seed: int, count: int | None = None, *, durable: bool = True, **payload: Any) -> None:
+        super().__init__(name=f"publisher-{seed}", daemon=True)
+        self._ledger = ledger
+        self._random = random.Random(seed)
+        self._count = count
+        self._durable = durable
+        self._payload = payload
+        self.stopping = threading.Event()
+        self.committed = 0
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            with psycopg.connect(self._ledger.dsn, autocommit=True) as conn:
+                if not self._durable:
+                    conn.execute("set synchronous_commit = off")
+                while not self.stopping.is_set() and self.committed != self._count:
+                    self._transact(conn)
+        except Exception as error:
+            self.error = error
+
+    def _transact(self, conn: Connection[Any]) -> None:
+        burst = self._random.choice((1, 1, 2))
+        left = (self._count - self.committed) // burst if self._count is not None else 8
+        if not left:
+            burst, left = 1, 1
+        names = self._random.sample(self._ledger.names, min(left, self._random.randint(1, 8)))
+        doomed = self._random.random() < 0.1
+        with conn.transaction():
+            ids = self._ledger.publish(conn, names, burst, **self._payload)
+            if doomed:
+                raise Rollback
+        self.committed += 0 if doomed else len(ids)
+
+
+@contextmanager
+def publishing(
+    ledger: Ledger, threads: int = 2, count: int | None = None, **options: Any
+) -> Iterator[Callable[[], int]]:
+    """Publishers at work, `count` events among them; gives how many events are committed. Waits for them at the end."""
+    publishers = [
+        Publisher(ledger, seed, None if count is None else count // threads, **options) for seed in range(threads)
+    ]
+    for publisher in publishers:
+        publisher.start()
+    try:
+        yield lambda: sum(publisher.committed for publisher in publishers)
+    finally:
+        for publisher in publishers:
+            if count is None:
+                publisher.stopping.set()
+            publisher.join()
+    errors = [publisher.error for publisher in publishers if publisher.error]
+    assert not errors, errors

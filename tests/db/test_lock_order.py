@@ -1,0 +1,175 @@
+"""Everything that locks, all at once, on the same subscription: no deadlock, no orphan, nothing stuck.
+
+The order is: instance rows by id, partition rows by (subscription, partition). Whoever locks several rows takes them
+in it, by an ordered locking CTE; a save, a plan or a heartbeat that does not is caught here within a second or two.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from random import Random, SystemRandom
+
+import pytest
+from ownership import (
+    ALL,
+    DEFAULT,
+    SCHEMA,
+    Conn,
+    assign,
+    bury,
+    claim,
+    expire,
+    join,
+    orphans,
+    owners,
+    save,
+    worker,
+)
+from psycopg import sql
+
+from partbox.db import cursors, instances
+from partbox.db.cursors import Owned, Saving
+from partbox.db.parked import park
+
+SECONDS = 6.0
+LEAST_CHANGES = 10
+MEMBERS = 4
+
+Step = Callable[[Conn, Random], object]
+"""What a role does again and again; truthy if it changed something."""
+
+
+def members(conn: Conn) -> list[instances.Member]:
+    return instances.members(conn, SCHEMA, DEFAULT)
+
+
+def saved(conn: Conn, random: Random) -> object:
+    """A process saves some of its partitions in any order, or all, parks and unparks, releases some."""
+    living = members(conn)
+    if not living:
+        return False
+    me = random.choice(living).instance_id
+    mine = cursors.owned(conn, SCHEMA, DEFAULT, me)
+    if random.random() < 0.5:
+        mine = random.sample(mine, random.randint(0, len(mine)))
+    else:
+        random.shuffle(mine)
+    if not mine:
+        return False
+    still = save(conn, me, [_saving(row, random) for row in mine], _parks(mine, random), _done(mine, random))
+    return len(still) == len(mine) > 1
+
+
+def _saving(row: Owned, random: Random) -> Saving:
+    last_id = row.last_id + random.randint(0, 9)
+    return Saving(row.partition, row.epoch, f"{last_id + 3}:{last_id + 3}:", last_id, row.floor_id,
+                  random.random() < 0.05)
+
+
+def _parks(mine: list[Owned], random: Random) -> list[dict]:
+    """Each partition has records of its own."""
+    return [
+        park(row.partition, _record(row, random), "A", "a", "E", "held", blocks=True, attempts=0,
+             new=random.random() < 0.6)
+        for row in random.sample(mine, min(5, len(mine)))
+    ]
+
+
+def _done(mine: list[Owned], random: Random) -> list[int]:
+    return [_record(row, random) for row in random.sample(mine, min(3, len(mine)))]
+
+
+def _record(row: Owned, random: Random) -> int:
+    return row.partition * 10 + random.randrange(10)
+
+
+def planned(conn: Conn, random: Random) -> object:
+    """A supervisor changes up to 64 assignees, so that there is always something to move."""
+    living = [member.instance_id for member in members(conn) if not member.draining]
+    seen = instances.assignees(conn, SCHEMA, DEFAULT)
+    if not living:
+        return False
+    moved = set(random.sample(ALL, 64))
+    wanted = [random.choice(living) if n in moved else assignee for n, assignee in enumerate(seen)]
+    return instances.plan(conn, SCHEMA, DEFAULT, living, seen, wanted)
+
+
+def claimed(conn: Conn, random: Random) -> object:
+    return sum(len(claim(conn, member.instance_id)) for member in members(conn))
+
+
+def buried(conn: Conn, random: Random) -> object:
+    """Everybody is looked at; now and then somebody is dead, known to be or because its lease is over."""
+    living = [member.instance_id for member in members(conn)]
+    random.shuffle(living)
+    chance = random.random()
+    if chance < 0.05:
+        return bury(conn, living[:1], known_dead=True)[1]
+    if chance < 0.1:
+        expire(conn, *living[:1])
+    return bury(conn, living)[1]
+
+
+def beaten(conn: Conn, random: Random) -> object:
+    living = [member.instance_id for member in members(conn)]
+    random.shuffle(living)
+    return instances.heartbeat(conn, SCHEMA, {instance: random.random() < 0.02 for instance in living})
+
+
+def joined(conn: Conn, random: Random) -> object:
+    missing = MEMBERS - len(members(conn))
+    return missing > 0 and join(conn, missing)
+
+
+ROLES: list[Step] = [saved, saved, saved, planned, planned, claimed, claimed, buried, beaten, beaten, joined]
+
+
+def _look_for_deadlocks_early(conn: Conn) -> None:
+    """After 20 ms of waiting instead of a second, on every new connection."""
+    name = sql.Identifier(conn.info.dbname)
+    conn.execute(sql.SQL("alter database {} set deadlock_timeout = '20ms'").format(name))
+
+
+@pytest.mark.timeout(60)
+def test_saves_plans_claims_buries_and_heartbeats_at_once_never_deadlock(dsn, conn):
+    seed = SystemRandom().randrange(1 << 32)
+    join(conn, MEMBERS)
+    _look_for_deadlocks_early(conn)
+    steps = _hammer(dsn, seed)
+    assert min(steps[role.__name__] for role in ROLES) >= LEAST_CHANGES, f"{steps}, seed {seed}"
+    assert orphans(conn) == 0
+    _claimable(conn)
+
+
+def _hammer(dsn: str, seed: int) -> Counter[str]:
+    """Every role in a thread and a connection of its own, for some seconds or until one fails; changes by role."""
+    steps: Counter[str] = Counter()
+    failed = threading.Event()
+    end = time.monotonic() + SECONDS
+
+    def act(role: Step, random: Random) -> None:
+        try:
+            with worker(dsn) as own:
+                while time.monotonic() < end and not failed.is_set():
+                    steps[role.__name__] += bool(role(own, random))
+        except BaseException as error:
+            failed.set()
+            error.add_note(f"seed {seed}")
+            raise
+
+    with ThreadPoolExecutor(len(ROLES)) as pool:
+        acting = [pool.submit(act, role, Random(seed + number)) for number, role in enumerate(ROLES)]
+    for each in acting:
+        each.result()
+    return steps
+
+
+def _claimable(conn: Conn) -> None:
+    """Nothing is stuck: when all others are dead one instance takes every partition."""
+    bury(conn, [member.instance_id for member in members(conn)], known_dead=True)
+    assert owners(conn) == {}
+    (heir,) = join(conn)
+    assign(conn, heir)
+    assert {row.partition for row in claim(conn, heir)} == set(ALL)

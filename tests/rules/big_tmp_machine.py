@@ -1,0 +1,375 @@
+"""The rules of the cursor against a model of PostgreSQL, in every order of events that Hypothesis can think of.
+
+The reader here does what `worker/poller.py`, `intake.py` and `saver.py` do with Horizon, Cursor and Progress, without
+threads and SQL. Checked all along: nothing is handed over twice within a life of the process, what was published
+before is handed over before, no saved cursor covers what is not finished; and at the end: nothing is lost, and quiet
+partitions hold nothing back.
+"""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from log_model import Log, Record, Transaction, visible
+
+from partbox.rules import cursor as cursor_rules
+from partbox.rules import progress as progress_rules
+from partbox.rules.cursor import Cursor
+from partbox.rules.horizon import Horizon, Snapshot
+from partbox.rules.progress import Page, Progress, Target
+
+PARTITIONS = range(3)
+KEYS = {partition: [f"{partition}a", f"{partition}b"] for partition in PARTITIONS}
+PROFILE = settings(
+    max_examples=4000, stateful_step_count=60, deadline=None, print_blob=True,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining traces every line, which is slow
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)  # fmt: skip
+QUIET_STEPS = 300
+
+
+@dataclass
+class Saved:
+    """A row of `partition`, and the rows of `parked` that belong to it."""
+
+    snapshot: str = "1:1:"
+    last_id: int = 0
+    floor: int = 0
+    parked: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Batch:
+    target: Target
+    parks: set[int]
+    release: bool
+
+
+class Held:
+    """A partition in the memory of its owner."""
+
+    def __init__(self, number: int, saved: Saved) -> None:
+        self.number = number
+        self.remembered: set[tuple[int, bytes]] = set()
+        self.draining = False
+        self.begin(saved)
+
+    def begin(self, saved: Saved) -> None:
+        self.cursor = Cursor(self.number, saved.last_id, saved.snapshot, saved.floor)
+        self.progress = Progress(Page(saved.snapshot, saved.floor), saved.last_id)
+        self.ahead = {id for id in saved.parked if id > min(saved.floor, saved.last_id)}
+        self.waiting: dict[int, Record] = {}
+        self.parks: set[int] = set()
+        self.batch: Batch | None = None
+
+    def reset(self, saved: Saved) -> None:
+        """After a lost connection."""
+        self.remembered.update(self.progress.done())
+        self.begin(saved)
+
+    def park(self, id: int) -> None:
+        del self.waiting[id]
+        self.parks.add(id)
+        self.progress.finish([(id, b"")], id)
+
+    def gather(self) -> Batch:
+        release = self.draining and self.cursor.until is None
+        if release:
+            last_id = max(self.progress.target().last_id, self.progress.highest_finished)
+            for id in self.progress.unfinished():
+                if id <= last_id:
+                    self.park(id)
+        batch = Batch(self.progress.released() if release else self.progress.target(), self.parks, release)
+        self.parks = set()
+        return batch
+
+
+publishes = st.tuples(st.just("publish"), st.integers(0, 3), st.sampled_from(PARTITIONS), st.integers(0, 1))
+ends = st.tuples(st.sampled_from(["commit", "commit", "abort"]), st.integers(0, 3), st.just(0), st.just(0))
+xids = st.tuples(st.sampled_from(["xid", "savepoint", "undo"]), st.integers(0, 3), st.just(0), st.just(0))
+meddling = st.lists(st.one_of(publishes, ends, xids), max_size=2)
+
+
+class LogMachine(RuleBasedStateMachine):
+    @initialize(first_xid=st.sampled_from([5, 2**32 - 4, 2**32 + 700]), claimed=st.sets(st.sampled_from(PARTITIONS)))
+    def start(self, first_xid: int, claimed: set[int]) -> None:
+        self.log = Log(first_xid)
+        self.saved = {number: Saved() for number in PARTITIONS}
+        self.ran: set[int] = set()
+        self.again: set[int] = set()  # ran, and unsaved when the process was killed: may run once more
+        self.born()
+        for number in claimed:
+            self.claim(number)
+
+    def born(self) -> None:
+        self.horizon = Horizon()
+        self.held: dict[int, Held] = {}
+        self.order: list[Record] = []  # handed over in this life
+
+    # Publishers.
+
+    @rule(what=st.one_of(publishes, ends, xids))
+    def publisher(self, what: tuple[str, int, int, int]) -> None:
+        kind, slot, partition, key = what
+        transaction = self.transaction(slot)
+        match kind:
+            case "publish":
+                self.log.publish(transaction, partition, KEYS[partition][key])
+            case "xid":
+                self.log.draw_xid(transaction)
+            case "savepoint":
+                transaction.marks.append(len(transaction.records))
+            case "undo":
+                self.log.roll_back_to_savepoint(transaction)
+            case _:
+                self.log.end(transaction, commit=kind == "commit")
+
+    def transaction(self, slot: int) -> Transaction:
+        while len(self.log.open) <= slot:
+            self.log.begin()
+        return self.log.open[slot]
+
+    # The reader, as in poller.py.
+
+    @rule(
+        rooms=st.tuples(*[st.integers(0, 3)] * 3), backlog=st.booleans(), in_look=meddling, after_look=meddling,
+    )  # fmt: skip
+    def step(
+        self, rooms: tuple[int, ...], backlog: bool, in_look: list[tuple[str, int, int, int]],
+        after_look: list[tuple[str, int, int, int]],
+    ) -> None:
+        fresh = [held for held in self.readable() if held.cursor.fresh]
+        together = [held for held in self.readable() if not held.cursor.fresh]
+        if fresh:
+            self.read(fresh, rooms, True, backlog, in_look, after_look)
+        if together:
+            self.read(together, rooms, False, backlog, in_look, after_look)
+
+    def readable(self) -> list[Held]:
+        return [held for held in self.held.values() if not held.draining or held.cursor.until is not None]
+
+    def read(
+        self, partitions: list[Held], rooms: tuple[int, ...], alone: bool, backlog: bool,
+        in_look: list[tuple[str, int, int, int]], after_look: list[tuple[str, int, int, int]],
+    ) -> bool:
+        """False if the idle rule said that there is nothing."""
+        horizon = self.horizon
+        room = {held.number: 0 if held.draining else rooms[held.number] for held in partitions}
+        xids, bounds = horizon.listed()
+        if alone or not (backlog and any(held.cursor.full and room[held.number] for held in partitions)):
+            drawn = self.log.drawn
+            self.meddle(in_look)
+            horizon.add(self.log.fence(drawn))
+            if not alone and horizon.still(drawn, any(self.log.ended(xids))) and all(
+                held.cursor.lockstep and not (held.cursor.full and room[held.number]) for held in partitions
+            ):
+                return False
+        self.meddle(after_look)
+        asks = [held.cursor.ask(room[held.number]) for held in partitions]
+        shared = horizon.snapshot.text if horizon.snapshot else None
+        lowest = min([horizon.settled, *bounds])
+        text, floor, found = self.log.poll(
+            asks, shared, horizon.settled, xids, bounds, lo=min(held.cursor.lowest(lowest) for held in partitions),
+            hi=horizon.ceiling(max(ask.last_id for ask in asks)),
+        )
+        snapshot = Snapshot.parse(text)
+        page = Page(text, horizon.read(snapshot))
+        base = None if alone else Page(shared or "", floor)
+        for held, ask in zip(partitions, asks, strict=True):
+            late, new = found[held.number]
+            records = {record.id: record for record in (*late, *new)}
+            reading = held.cursor.read(ask, page, base, [r.id for r in late], [r.id for r in new])
+            if reading.piece:
+                held.progress.read_piece(reading.page, reading.late, reading.last)
+            else:
+                held.progress.read(reading.page, reading.late, reading.new, reading.raised)
+            for id in sorted((*reading.late, *reading.new)):
+                self.hand_over(held, records[id])
+        if not alone:
+            horizon.advance(snapshot)
+        return True
+
+    def meddle(self, what: list[tuple[str, int, int, int]]) -> None:
+        for each in what:
+            self.publisher(each)
+
+    def hand_over(self, held: Held, record: Record) -> None:
+        pair = (record.id, record.event_id)
+        if record.id in held.ahead:
+            held.ahead.discard(record.id)
+            held.progress.finish([(record.id, b"")], record.id)
+            return
+        if pair in held.remembered:
+            held.remembered.discard(pair)
+            held.progress.finish([pair], record.id)
+            return
+        assert record.id not in self.ran or record.id in self.again, f"{record.id} is handed over again"
+        assert record.id not in held.waiting, f"{record.id} is handed over while it waits"
+        assert not any(record in other.before for other in self.order), f"{record.id} comes too late"
+        if not held.draining:
+            self.order.append(record)
+        held.waiting[record.id] = record
+        if held.draining:
+            held.park(record.id)
+
+    # Handlers.
+
+    @rule(pick=st.integers(0, 50), park=st.sampled_from([False, False, False, True]))
+    def finish(self, pick: int, park: bool) -> None:
+        """The first event of some key is done, or parked."""
+        heads = {(held.number, record.key): (held, record)
+                 for held in self.held.values() if not held.draining for record in reversed(held.waiting.values())}
+        if not heads:
+            return
+        held, record = list(heads.values())[pick % len(heads)]
+        if park:
+            held.park(record.id)
+            return
+        assert record.id not in self.ran or record.id in self.again, f"{record.id} ran twice"
+        self.ran.add(record.id)
+        self.again.discard(record.id)
+        del held.waiting[record.id]
+        held.progress.finish([(record.id, record.event_id)], record.id)
+
+    # The saver.
+
+    @rule(number=st.sampled_from(PARTITIONS))
+    def begin_save(self, number: int) -> None:
+        held = self.held.get(number)
+        if held is not None and held.batch is None:
+            held.batch = held.gather()
+
+    @rule(number=st.sampled_from(PARTITIONS))
+    def end_save(self, number: int) -> None:
+        held = self.held.get(number)
+        if held is not None and held.batch is not None:
+            self.commit(held, held.batch)
+            held.progress.saved(held.batch.target)
+            if held.batch.release:
+                del self.held[number]
+                self.again |= {id for id, _ in held.remembered}  # a reconnect on the way out: at least once
+                self.order = [record for record in self.order if record.partition != number]
+            held.batch = None
+
+    def commit(self, held: Held, batch: Batch) -> None:
+        saved, target = self.saved[held.number], batch.target
+        saved.snapshot, saved.last_id, saved.floor = target.page.snapshot, target.last_id, target.page.floor
+        saved.parked |= batch.parks
+        self.check_saved(held.number)
+
+    def check_saved(self, number: int) -> None:
+        saved = self.saved[number]
+        for record in self.log.alive():
+            if record.partition == number and self.covers(saved, record):
+                assert record.id in self.ran or record.id in saved.parked, f"{record.id} is saved and not finished"
+
+    @staticmethod
+    def covers(saved: Saved, record: Record) -> bool:
+        known = record.id <= saved.floor or visible(record.xid, saved.snapshot)
+        return record.id <= saved.last_id and known
+
+    # Ownership.
+
+    @rule(number=st.sampled_from(PARTITIONS))
+    def claim(self, number: int) -> None:
+        if number not in self.held:
+            self.held[number] = Held(number, self.saved[number])
+            self.horizon.claim(self.saved[number].floor)
+
+    @rule(number=st.sampled_from(PARTITIONS))
+    def drain(self, number: int) -> None:
+        """The partition is to be released."""
+        if number in self.held:
+            self.held[number].draining = True
+
+    @precondition(lambda self: self.held)
+    @rule(committed=st.booleans(), restart=st.sets(st.sampled_from(PARTITIONS)))
+    def kill(self, committed: bool, restart: set[int]) -> None:
+        """The process dies; the save in hand may have come through. Another one takes over what it finds saved."""
+        self.cut(committed)
+        for number, saved in self.saved.items():
+            mine = {record.id: record for record in self.log.alive() if record.partition == number}
+            self.again |= {
+                id for id in self.ran & mine.keys() if not self.covers(saved, mine[id]) and id not in saved.parked
+            }
+        self.born()
+        for number in restart:
+            self.claim(number)
+
+    @precondition(lambda self: self.held)
+    @rule(committed=st.booleans())
+    def reconnect(self, committed: bool) -> None:
+        """The connection is lost, the process goes on from what is saved, and starts nothing twice."""
+        self.cut(committed)
+        self.horizon = Horizon()
+        for number, held in list(self.held.items()):
+            if held.batch is not None and held.batch.release and committed:
+                del self.held[number]
+                self.again |= {id for id, _ in held.remembered}
+            else:
+                held.reset(self.saved[number])
+            self.horizon.claim(self.saved[number].floor)
+        self.order.clear()
+
+    def cut(self, committed: bool) -> None:
+        for held in self.held.values():
+            if held.batch is not None and committed:
+                self.commit(held, held.batch)
+
+    # The end.
+
+    def teardown(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        for transaction in list(self.log.open):
+            self.log.end(transaction, commit=True)
+        for number in PARTITIONS:
+            self.leave(number)
+            self.claim(number)
+        self.settle_down()
+        lost = {record.id for record in self.log.committed} - self.ran - set().union(
+            *(saved.parked for saved in self.saved.values())
+        )
+        assert not lost, f"lost: {sorted(lost)}"
+        for number, saved in self.saved.items():
+            assert saved.last_id == self.log.drawn, f"quiet partition {number} holds the log back at {saved.last_id}"
+
+    def leave(self, number: int) -> None:
+        """Let a partition that is to be released go."""
+        held = self.held.get(number)
+        for _ in range(QUIET_STEPS):
+            if held is None or not held.draining or number not in self.held:
+                return
+            self.step((3, 3, 3), False, [], [])
+            self.begin_save(number)
+            self.end_save(number)
+        raise AssertionError(f"partition {number} is never released")
+
+    def settle_down(self) -> None:
+        """Read until the idle rule holds, finish everything, save it."""
+        for _ in range(QUIET_STEPS):
+            together = [held for held in self.held.values() if not held.cursor.fresh]
+            if len(together) == len(PARTITIONS):
+                if not self.read(together, (3, 3, 3), False, False, [], []):
+                    break
+            else:
+                self.step((3, 3, 3), False, [], [])
+        else:
+            raise AssertionError("the reader does not come to rest")
+        while any(held.waiting for held in self.held.values()):
+            self.finish(0, False)
+        for number in PARTITIONS:
+            self.end_save(number)
+            self.begin_save(number)
+            self.end_save(number)
+
+
+@pytest.mark.parametrize(("cap", "stretch", "late_pages"), [(2, 5, 2), (1, 1_000_000, 1), (1_000, 1_000_000, 64)])
+def test_nothing_is_lost_doubled_or_reordered(monkeypatch, cap, stretch, late_pages):
+    """With small bounds every other late page is cut, and late pages are merged."""
+    monkeypatch.setattr(cursor_rules, "CAP", cap)
+    monkeypatch.setattr(cursor_rules, "STRETCH", stretch)
+    monkeypatch.setattr(progress_rules, "MOST_LATE_PAGES", late_pages)
+    run_state_machine_as_test(LogMachine, settings=PROFILE)
