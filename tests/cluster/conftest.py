@@ -1,13 +1,14 @@
 """Clusters of real processes."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from journal import Delivery, Journal
+from journal import Delivery, Journal, now
 from ledger import Ledger
 from node import PATIENCE, Node
 from oracle import Verdict, judge
@@ -57,7 +58,34 @@ class Cluster:
         eventually(lambda: set(events) <= self.journal.started(), PATIENCE, 0.05)
         return self.journal.deliveries(lambda delivery: delivery.event in events and delivery.end is None)
 
+    def kill(self, pid: int) -> float:
+        """Kill a worker process; when."""
+        os.kill(pid, signal.SIGKILL)
+        return now()
+
+    def clock(self) -> float:
+        """The time that deliveries are noted in."""
+        return now()
+
+    def pending(self, partitions: set[int]) -> set[str]:
+        """The events of these partitions that nobody has handled."""
+        ended = self.journal.ended()
+        return {event for event, partition in self.owners.events() if partition in partitions and event not in ended}
+
+    def cut(self, application: str) -> int:
+        """End the sessions of these applications on the server, a LIKE pattern; how many there were."""
+        return len(self.owners.conn.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and application_name like %s", [application]
+        ).fetchall())
+
+    def reconnect(self) -> None:
+        """Look at the database through a new connection, after it was away."""
+        self.owners.conn.close()
+        self.owners.conn = psycopg.connect(self.dsn, autocommit=True)
+
     def close(self) -> None:
+        self.owners.conn.close()
         for node in self.nodes:
             node.end()
 
@@ -72,13 +100,11 @@ class Cluster:
 def new_cluster(tmp_path: Path) -> Iterator[Callable[[str], Cluster]]:
     """Makes a cluster, without nodes yet, on the database of a DSN."""
     made: list[Cluster] = []
-    connections: list[psycopg.Connection[Any]] = []
 
     def new(dsn: str) -> Cluster:
-        connections.append(psycopg.connect(dsn, autocommit=True))
         folder = tmp_path / f"cluster-{len(made)}"
         folder.mkdir()
-        made.append(Cluster(dsn, folder, Ledger(dsn), Owners(connections[-1])))
+        made.append(Cluster(dsn, folder, Ledger(dsn), Owners(psycopg.connect(dsn, autocommit=True))))
         return made[-1]
 
     try:
@@ -86,9 +112,6 @@ def new_cluster(tmp_path: Path) -> Iterator[Callable[[str], Cluster]]:
     finally:
         for cluster in made:
             cluster.close()
-        for conn in connections:
-            with closing(conn):
-                pass
 
 
 @pytest.fixture

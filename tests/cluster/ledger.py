@@ -58,9 +58,11 @@ class Ledger:
 
 
 class Publisher(threading.Thread):
-    """A thread that publishes `count` events or, with None, until it is told to stop. Every tenth transaction rolls back."""
+    """A thread that publishes `count` events or, with None, until told to stop; every tenth transaction rolls back."""
 
-    def __init__(self, ledger: Ledger, seed: int, count: int | None = None, *, durable: bool = True, **payload: Any) -> None:
+    def __init__(
+        self, ledger: Ledger, seed: int, count: int | None = None, *, durable: bool = True, **payload: Any
+    ) -> None:
         super().__init__(name=f"publisher-{seed}", daemon=True)
         self._ledger = ledger
         self._random = random.Random(seed)

@@ -16,7 +16,9 @@ PATIENCE = 40.0
 class Node:
     """Started at once. `settings` are those of the environment: `lease=2` is PARTBOX_LEASE=2."""
 
-    def __init__(self, name: str, folder: Path, journal: Path, arguments: list[str], settings: dict[str, object]) -> None:
+    def __init__(
+        self, name: str, folder: Path, journal: Path, arguments: list[str], settings: dict[str, object]
+    ) -> None:
         self.name = name
         self.log_file = folder / f"{name}.log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
@@ -42,11 +44,11 @@ class Node:
         """The pids of the node's process group that still run, the supervisor's and those of its helpers included."""
         return [process.pid for process in psutil.process_iter() if _runs_in(process, self.pid)]
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         """Signal the supervisor alone."""
         self.process.send_signal(number)
 
-    def signal_group(self, number: signal.Signals) -> None:
+    def send_to_all(self, number: signal.Signals) -> None:
         """Signal every process of the node."""
         os.killpg(self.pid, number)
 
@@ -58,7 +60,7 @@ class Node:
 
     def stop(self) -> int:
         """Ask it to leave, and wait; its exit code."""
-        self.signal(signal.SIGTERM)
+        self.send(signal.SIGTERM)
         return self.wait()
 
     def end(self) -> None:

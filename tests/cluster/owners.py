@@ -24,11 +24,11 @@ class Owners:
     """Looks at the tables of ownership through an autocommit connection."""
 
     def __init__(self, conn: Connection[Any]) -> None:
-        self._conn = conn
+        self.conn = conn
 
     def rows(self) -> dict[int, Row]:
         """Every partition's row by its number."""
-        found = self._conn.execute(
+        found = self.conn.execute(
             "select partition, owner, assignee, epoch, last_id, pg_snapshot_xmax(snapshot)::text::bigint"
             " from partbox.partition"
         )
@@ -48,18 +48,22 @@ class Owners:
 
     def instances(self, node: str | None = None) -> dict[UUID, int]:
         """The pid of each instance, of a node or of all."""
-        return dict(self._conn.execute(
+        return dict(self.conn.execute(
             "select instance_id, pid from partbox.instance where node = coalesce(%s, node) order by started_at", [node]
         ).fetchall())
 
     def draining(self, node: str) -> bool:
         """Is a process of the node leaving?"""
-        found = self._conn.execute("select bool_or(draining) from partbox.instance where node = %s", [node]).fetchone()
+        found = self.conn.execute("select bool_or(draining) from partbox.instance where node = %s", [node]).fetchone()
         return bool(found and found[0])
+
+    def events(self) -> list[tuple[str, int]]:
+        """Each event of the log, and its partition."""
+        return self.conn.execute("select event_id::text, partition from partbox.record order by id").fetchall()
 
     def consumed(self) -> bool:
         """Has every cursor passed every record, with nothing parked?"""
-        found = self._conn.execute(
+        found = self.conn.execute(
             "select (select count(*) from partbox.record_status where status <> 'done')"
             " + (select count(*) from partbox.parked)"
         ).fetchone()

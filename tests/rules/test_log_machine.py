@@ -20,7 +20,7 @@ from partbox.rules.cursor import Cursor
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.rules.progress import Page, Progress, Target
 
-PARTITIONS = range(3)
+PARTITIONS = range(2)
 KEYS = {partition: [f"{partition}a", f"{partition}b"] for partition in PARTITIONS}
 PROFILE = settings(
     max_examples=150, stateful_step_count=60, deadline=None, print_blob=True,
@@ -86,14 +86,17 @@ class Held:
         return batch
 
 
+Doing = tuple[str, int, int, int]
 publishes = st.tuples(st.just("publish"), st.integers(0, 3), st.sampled_from(PARTITIONS), st.integers(0, 1))
 ends = st.tuples(st.sampled_from(["commit", "commit", "abort"]), st.integers(0, 3), st.just(0), st.just(0))
 xids = st.tuples(st.sampled_from(["xid", "savepoint", "undo"]), st.integers(0, 3), st.just(0), st.just(0))
-meddling = st.lists(st.one_of(publishes, ends, xids), max_size=2)
+doing = st.one_of(publishes, publishes, ends, xids)
+numbers = st.sets(st.sampled_from(PARTITIONS))
+meddling = st.lists(doing, max_size=2)
 
 
 class LogMachine(RuleBasedStateMachine):
-    @initialize(first_xid=st.sampled_from([5, 2**32 - 4, 2**32 + 700]), claimed=st.sets(st.sampled_from(PARTITIONS)))
+    @initialize(first_xid=st.sampled_from([5, 2**32 - 4, 2**32 + 700]), claimed=numbers)
     def start(self, first_xid: int, claimed: set[int]) -> None:
         self.log = Log(first_xid)
         self.saved = {number: Saved() for number in PARTITIONS}
@@ -110,8 +113,12 @@ class LogMachine(RuleBasedStateMachine):
 
     # Publishers.
 
-    @rule(what=st.one_of(publishes, ends, xids))
-    def publisher(self, what: tuple[str, int, int, int]) -> None:
+    @rule(what=st.lists(doing, min_size=1, max_size=6))
+    def publishers(self, what: list[Doing]) -> None:
+        for each in what:
+            self.do(each)
+
+    def do(self, what: Doing) -> None:
         kind, slot, partition, key = what
         transaction = self.transaction(slot)
         match kind:
@@ -134,11 +141,11 @@ class LogMachine(RuleBasedStateMachine):
     # The reader, as in poller.py.
 
     @rule(
-        rooms=st.tuples(*[st.integers(0, 3)] * 3), backlog=st.booleans(), in_look=meddling, after_look=meddling,
+        rooms=st.tuples(*[st.integers(0, 3)] * 2), backlog=st.booleans(), in_look=meddling, after_look=meddling,
     )  # fmt: skip
     def step(
-        self, rooms: tuple[int, ...], backlog: bool, in_look: list[tuple[str, int, int, int]],
-        after_look: list[tuple[str, int, int, int]],
+        self, rooms: tuple[int, ...], backlog: bool, in_look: list[Doing],
+        after_look: list[Doing],
     ) -> None:
         fresh = [held for held in self.readable() if held.cursor.fresh]
         together = [held for held in self.readable() if not held.cursor.fresh]
@@ -152,7 +159,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def read(
         self, partitions: list[Held], rooms: tuple[int, ...], alone: bool, backlog: bool,
-        in_look: list[tuple[str, int, int, int]], after_look: list[tuple[str, int, int, int]],
+        in_look: list[Doing], after_look: list[Doing],
     ) -> bool:
         """False if the idle rule said that there is nothing."""
         horizon = self.horizon
@@ -160,13 +167,13 @@ class LogMachine(RuleBasedStateMachine):
         xids, bounds = horizon.listed()
         if alone or not (backlog and any(held.cursor.full and room[held.number] for held in partitions)):
             drawn = self.log.drawn
-            self.meddle(in_look)
+            self.publishers(in_look)
             horizon.add(self.log.fence(drawn))
             if not alone and horizon.still(drawn, any(self.log.ended(xids))) and all(
                 held.cursor.lockstep and not (held.cursor.full and room[held.number]) for held in partitions
             ):
                 return False
-        self.meddle(after_look)
+        self.publishers(after_look)
         asks = [held.cursor.ask(room[held.number]) for held in partitions]
         shared = horizon.snapshot.text if horizon.snapshot else None
         lowest = min([horizon.settled, *bounds])
@@ -191,10 +198,6 @@ class LogMachine(RuleBasedStateMachine):
             horizon.advance(snapshot)
         return True
 
-    def meddle(self, what: list[tuple[str, int, int, int]]) -> None:
-        for each in what:
-            self.publisher(each)
-
     def hand_over(self, held: Held, record: Record) -> None:
         pair = (record.id, record.event_id)
         if record.id in held.ahead:
@@ -216,7 +219,11 @@ class LogMachine(RuleBasedStateMachine):
 
     # Handlers.
 
-    @rule(pick=st.integers(0, 50), park=st.sampled_from([False, False, False, True]))
+    @rule(picks=st.lists(st.tuples(st.integers(0, 3), st.sampled_from([False, False, False, True])), min_size=1))
+    def handlers(self, picks: list[tuple[int, bool]]) -> None:
+        for pick, park in picks:
+            self.finish(pick, park)
+
     def finish(self, pick: int, park: bool) -> None:
         """The first event of some key is done, or parked."""
         heads = {(held.number, record.key): (held, record)
@@ -235,13 +242,21 @@ class LogMachine(RuleBasedStateMachine):
 
     # The saver.
 
-    @rule(number=st.sampled_from(PARTITIONS))
+    @rule(number=st.sampled_from(PARTITIONS), at_once=st.booleans())
+    def save(self, number: int, at_once: bool) -> None:
+        """The save in hand is committed, or a new one begins, and may be committed at once."""
+        held = self.held.get(number)
+        if held is None or held.batch is None:
+            self.begin_save(number)
+            if not at_once:
+                return
+        self.end_save(number)
+
     def begin_save(self, number: int) -> None:
         held = self.held.get(number)
         if held is not None and held.batch is None:
             held.batch = held.gather()
 
-    @rule(number=st.sampled_from(PARTITIONS))
     def end_save(self, number: int) -> None:
         held = self.held.get(number)
         if held is not None and held.batch is not None:
@@ -278,14 +293,21 @@ class LogMachine(RuleBasedStateMachine):
             self.held[number] = Held(number, self.saved[number])
             self.horizon.claim(self.saved[number].floor)
 
-    @rule(number=st.sampled_from(PARTITIONS))
-    def drain(self, number: int) -> None:
-        """The partition is to be released."""
-        if number in self.held:
-            self.held[number].draining = True
-
     @precondition(lambda self: self.held)
-    @rule(committed=st.booleans(), restart=st.sets(st.sampled_from(PARTITIONS)))
+    @rule(what=st.sampled_from(["drain", "kill", "reconnect"]), committed=st.booleans(), numbers=numbers)
+    def trouble(self, what: str, committed: bool, numbers: set[int]) -> None:
+        if what == "kill":
+            self.kill(committed, numbers)
+        elif what == "reconnect":
+            self.reconnect(committed)
+        else:
+            self.drain(numbers)
+
+    def drain(self, numbers: set[int]) -> None:
+        """These partitions are to be released."""
+        for held in self.held.values():
+            held.draining = held.draining or held.number in numbers
+
     def kill(self, committed: bool, restart: set[int]) -> None:
         """The process dies; the save in hand may have come through. Another one takes over what it finds saved."""
         self.cut(committed)
@@ -298,8 +320,6 @@ class LogMachine(RuleBasedStateMachine):
         for number in restart:
             self.claim(number)
 
-    @precondition(lambda self: self.held)
-    @rule(committed=st.booleans())
     def reconnect(self, committed: bool) -> None:
         """The connection is lost, the process goes on from what is saved, and starts nothing twice."""
         self.cut(committed)
@@ -342,7 +362,7 @@ class LogMachine(RuleBasedStateMachine):
         for _ in range(QUIET_STEPS):
             if held is None or not held.draining or number not in self.held:
                 return
-            self.step((3, 3, 3), False, [], [])
+            self.step((3, 3), False, [], [])
             self.begin_save(number)
             self.end_save(number)
         raise AssertionError(f"partition {number} is never released")
@@ -352,10 +372,10 @@ class LogMachine(RuleBasedStateMachine):
         for _ in range(QUIET_STEPS):
             together = [held for held in self.held.values() if not held.cursor.fresh]
             if len(together) == len(PARTITIONS):
-                if not self.read(together, (3, 3, 3), False, False, [], []):
+                if not self.read(together, (3, 3), False, False, [], []):
                     break
             else:
-                self.step((3, 3, 3), False, [], [])
+                self.step((3, 3), False, [], [])
         else:
             raise AssertionError("the reader does not come to rest")
         while any(held.waiting for held in self.held.values()):

@@ -1,0 +1,6 @@
+"""The main job, live: a shop that publishes, worker processes that deliver, kills and joins, and who keeps count."""
+
+from partbox.demo.play import Play, perform
+from partbox.demo.summary import Summary
+
+__all__ = ["Play", "Summary", "perform"]

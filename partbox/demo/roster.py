@@ -1,0 +1,51 @@
+"""Gives every worker process a letter and a colour, which it keeps."""
+
+from collections.abc import Collection, Iterable
+from string import ascii_uppercase
+from typing import Final, NamedTuple
+
+# Okabe and Ito's colours, which colour-blind people can tell apart.
+COLOURS: Final = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#8A9AE8", "#A0A0A0")
+
+
+class Face(NamedTuple):
+    """How a process is shown."""
+
+    letter: str
+    colour: str
+
+
+NOBODY: Final = Face("·", "bright_black")
+
+
+class Roster:
+    """Newcomers get the letter after the last one, so that a replacement is not taken for the process it replaces."""
+
+    def __init__(self) -> None:
+        self._faces: dict[int, Face] = {}
+        self._given = 0
+
+    def meet(self, pids: Iterable[int]) -> None:
+        """Give those that are new a face; `pids` are all that live."""
+        living = list(pids)
+        for pid in living:
+            if pid not in self._faces:
+                others = {self._faces[other] for other in living if other in self._faces}
+                self._faces[pid] = Face(self._letter({o.letter for o in others}), _colour([o.colour for o in others]))
+
+    def face(self, pid: int | None) -> Face:
+        """The face of a process that was met."""
+        return self._faces.get(pid, NOBODY) if pid is not None else NOBODY
+
+    def _letter(self, taken: Collection[str]) -> str:
+        for _ in ascii_uppercase:
+            letter = ascii_uppercase[self._given % len(ascii_uppercase)]
+            self._given += 1
+            if letter not in taken:
+                return letter
+        return "?"
+
+
+def _colour(taken: list[str]) -> str:
+    """The one that the fewest others wear."""
+    return min(COLOURS, key=taken.count)

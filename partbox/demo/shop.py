@@ -1,0 +1,105 @@
+"""A small shop: orders are placed, paid and shipped; each step is an event, published in the step's transaction."""
+
+import random
+import threading
+import time
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from partbox.db.sql import query
+from partbox.demo.recorder import STEPS
+from partbox.outbox import Outbox
+
+CLERKS = 3
+OPEN = 200  # orders on their way at any time
+DECLINED = 0.02  # of all steps; their transactions are rolled back after the event was published
+BEHIND = 0.5  # seconds of work that a clerk who was held up catches up with
+
+
+class Shop:
+    """Its clerks work side by side on the same orders; where two want the same one, its row lock puts them in order.
+
+    `rate` is in events per second. `published` counts committed events, `rolled_back` those that must never be seen.
+    """
+
+    def __init__(self, outbox: Outbox, rate: float) -> None:
+        self._outbox = outbox
+        self._schema = outbox.settings.schema_name
+        self._pause = CLERKS / rate
+        self._open: list[int] = []
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._clerks = [threading.Thread(target=self._work, name=f"clerk-{n}", daemon=True) for n in range(CLERKS)]
+        self.published = self.rolled_back = 0
+        self.failure: Exception | None = None
+
+    def open(self) -> None:
+        """Make the shop's table, and begin to sell."""
+        with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
+            conn.execute(query("demo_shop", self._schema), {})
+        for clerk in self._clerks:
+            clerk.start()
+
+    def close(self) -> None:
+        """Wait until every clerk has ended its transaction. Closing a shop that is not open is fine."""
+        self._closing.set()
+        for clerk in self._clerks:
+            if clerk.ident is not None:
+                clerk.join()
+
+    def orders(self) -> list[tuple[int, int]]:
+        """How far each order is, as the shop's own table says: `(order, step)`."""
+        with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
+            return conn.execute(query("demo_orders", self._schema), {}).fetchall()
+
+    def _work(self) -> None:
+        try:
+            with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
+                due = time.monotonic()
+                while not self._closing.wait(max(0.0, due - time.monotonic())):
+                    self._serve(conn)
+                    due = max(due + self._pause, time.monotonic() - BEHIND)
+        except Exception as error:
+            self.failure = error
+            self._closing.set()
+
+    def _serve(self, conn: Connection[Any]) -> None:
+        """One step of one order, in one transaction with its event."""
+        order = self._pick()
+        declined = order is not None and random.random() < DECLINED
+        with conn.transaction():
+            moved = self._move(conn, order)
+            if moved is None:
+                return
+            self._publish(conn, *moved, declined)
+            if declined:
+                raise psycopg.Rollback
+        self._note(*moved, declined)
+
+    def _pick(self) -> int | None:
+        """An order to go on with; None when there is room for a new one."""
+        with self._lock:
+            return random.choice(self._open) if len(self._open) >= OPEN else None
+
+    def _move(self, conn: Connection[Any], order: int | None) -> tuple[int, int] | None:
+        """`(order, step)`, or None if another clerk had shipped it before."""
+        name, values = ("demo_place", {"total": random.randrange(5, 500)}) if order is None else (
+            "demo_advance", {"id": order})
+        return conn.execute(query(name, self._schema), values).fetchone()
+
+    def _publish(self, conn: Connection[Any], order: int, step: int, declined: bool) -> None:
+        payload = {"order": order, "declined": declined, "sent": time.monotonic_ns()}
+        self._outbox.publish(conn, STEPS[step - 1], payload, aggregate_type="Order", aggregate_id=str(order))
+
+    def _note(self, order: int, step: int, declined: bool) -> None:
+        with self._lock:
+            if declined:
+                self.rolled_back += 1
+                return
+            self.published += 1
+            if step == 1:
+                self._open.append(order)
+            if step == len(STEPS):
+                self._open.remove(order)

@@ -1,0 +1,96 @@
+"""What the run came to."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+LOST = 1
+CUT_SHORT = 130  # as shells say of Ctrl-C
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Counts of events unless said otherwise; seconds; lags in milliseconds, None if nothing was delivered.
+
+    `published` is what the shop's own table says, `delivered` what the handlers wrote down; `made_up` are events that
+    handlers got though their transaction was rolled back. After `cut_short` nobody waited for what is undelivered.
+    """
+
+    published: int
+    delivered: int
+    duplicates: int
+    unexplained: int
+    out_of_order: int
+    lost: int
+    rolled_back: int
+    made_up: int
+    kills: int
+    joins: int
+    leaves: int
+    moves: int
+    seconds: float
+    lag_p50_ms: float | None
+    lag_p99_ms: float | None
+    cut_short: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise was kept."""
+        return not (self.out_of_order or self.made_up or (self.lost and not self.cut_short))
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return LOST if not self.ok else CUT_SHORT if self.cut_short else 0
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"ok": self.ok}
+
+    def table(self) -> Table:
+        """For people."""
+        made = Table.grid(padding=(0, 2, 0, 0))
+        made.add_column()
+        made.add_column(justify="right", style="bold")
+        made.add_column()
+        for name, count, remark in self._rows():
+            made.add_row(name, count, Text(remark, style="" if name in ("", "lag") else "bright_black"))
+        return made
+
+    def verdict(self) -> Text:
+        """One line: the promise, and whether it was kept."""
+        if self.ok and not self.cut_short:
+            return Text("published = delivered, 0 out of order", style="bold green")
+        if self.ok:
+            return Text("ended at once, without waiting for what was on its way; 0 out of order", style="bold yellow")
+        return Text(f"BROKEN: {self.lost:,} lost, {self.out_of_order:,} out of order, {self.made_up:,} made up",
+                    style="bold red")
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        each = self.published / self.seconds if self.seconds else 0
+        return [
+            ("published", f"{self.published:,}", f"in {self.seconds:.1f} s: {each:,.0f} a second"),
+            ("delivered", f"{self.delivered:,}", ""),
+            ("lost", f"{0 if self.cut_short else self.lost:,}",
+             f"{self.lost:,} were on their way" if self.cut_short and self.lost else ""),
+            ("out of order", f"{self.out_of_order:,}", ""),
+            ("duplicates", f"{self.duplicates:,}", self._of_duplicates()),
+            ("rolled back", f"{self.rolled_back:,}", f"{self.made_up:,} of them delivered"),
+            ("kills", f"{self.kills:,}", f"{self.joins:,} joined, {self.leaves:,} left"),
+            ("moves", f"{self.moves:,}", "partitions changed owner"),
+            ("lag", *self._lag()),
+        ]
+
+    def _of_duplicates(self) -> str:
+        if not self.duplicates:
+            return ""
+        if self.unexplained:
+            return f"{self.unexplained:,} of them without a kill before, which is not as it should be"
+        return "all after a kill, from work that the killed process had not saved: at least once"
+
+    def _lag(self) -> tuple[str, str]:
+        if self.lag_p50_ms is None or self.lag_p99_ms is None:
+            return "-", ""
+        return f"{self.lag_p50_ms:.1f} ms", f"half of the events; 99 % within {self.lag_p99_ms:.1f} ms from publish to handler"

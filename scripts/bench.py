@@ -1,0 +1,110 @@
+"""Drains a preloaded log by one worker process with a no-op handler, and prints ratios.
+
+The yardstick is read in the same run: iterating the same lean columns through a psycopg server-side cursor. Times of the
+drain are the database's: from the claim of the partitions to the last save.
+"""
+
+import argparse
+import logging
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg
+
+from partbox import Outbox
+from partbox.db.blocking import lean
+from partbox.db.server import Server
+
+COLUMNS = """partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
+             content_type, headers, case when available_at > now() then available_at end, occurred_at, created_at"""
+
+
+def noop(event: object) -> None:
+    pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--aggregates", type=int, default=5_000)
+    parser.add_argument("--rounds", type=int, default=3, help="pairs of yardstick and drain; medians are printed")
+    parser.add_argument("--concurrency", type=int, default=1)
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="partbox-bench-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        server = Server(Path(folder) / "data", options={"max_wal_size": "4GB"})
+        try:
+            rounds = [_round(server.start(), given) for _ in range(given.rounds)]
+        finally:
+            server.stop()
+    _print(rounds)
+
+
+def _round(dsn: str, given: argparse.Namespace) -> tuple[float, float, float]:
+    outbox = Outbox(dsn, schema="bench")
+    outbox.register(noop, "*")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        _load(conn, dsn, given)
+        yardstick = max(_iterate(dsn, given.events) for _ in range(2))
+        drained, wal = _drain(conn, outbox, given)
+    print(f"  iterating {yardstick:>9,.0f}/s   drain {drained:>9,.0f}/s   ratio {drained / yardstick:.2f}"
+          f"   WAL {wal:.1f} B/event", flush=True)
+    return yardstick, drained, wal
+
+
+def _load(conn: psycopg.Connection, dsn: str, given: argparse.Namespace) -> None:
+    from partbox.db.migrate import migrate
+
+    conn.execute("drop schema if exists bench cascade")
+    migrate(dsn, "bench")
+    conn.execute(
+        """insert into bench.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
+           select bench.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', key,
+                  json_build_object('number', n, 'note', repeat('x', 150))
+             from generate_series(1, %s::integer) as n, lateral (select 'order-' || n %% %s::integer as key) as k""",
+        (given.events, given.aggregates),
+    )
+    conn.execute("vacuum (analyze) bench.record")
+    conn.execute("checkpoint")
+
+
+def _iterate(dsn: str, events: int) -> float:
+    with psycopg.connect(dsn) as conn:
+        lean(conn)
+        cursor = conn.cursor("yardstick", binary=True)
+        cursor.itersize = 10_000
+        started = time.perf_counter()
+        cursor.execute(f"select {COLUMNS} from bench.record")
+        read = sum(1 for _ in cursor)
+        assert read == events
+        return read / (time.perf_counter() - started)
+
+
+def _drain(conn: psycopg.Connection, outbox: Outbox, given: argparse.Namespace) -> tuple[float, float]:
+    before = conn.execute("select pg_current_wal_insert_lsn()").fetchone()[0]
+    node = outbox.supervisor(processes=1, concurrency=given.concurrency)
+    node.start()
+    while not node.empty():
+        time.sleep(0.05)
+    taken, wal = conn.execute(
+        """select extract(epoch from max(saved_at) - min(claimed_at))::float8,
+                  pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)::float8 from bench.partition""",
+        (before,),
+    ).fetchone()
+    node.stop()
+    node.join()
+    return given.events / taken, wal / given.events
+
+
+def _print(rounds: list[tuple[float, float, float]]) -> None:
+    ratio = statistics.median(drained / yardstick for yardstick, drained, _ in rounds)
+    wal = statistics.median(wal for _, _, wal in rounds)
+    print(f"drain / iterating the same columns: {ratio:.2f} (budget: at least 0.30)")
+    print(f"WAL per drained event, bytes:       {wal:.1f} (budget: at most 5)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""A worker inside an application, and `outbox.run` from a script."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import psycopg
+import pytest
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.errors import PartboxError
+
+FORGOTTEN = """
+from partbox import Outbox
+
+outbox = Outbox()
+outbox.worker().start()
+print("the end")
+"""
+
+SCRIPT = """
+import os
+import sys
+
+from partbox import Outbox
+
+outbox = Outbox()
+
+
+@outbox.on("Greeted")
+def greet(event):
+    with open(sys.argv[1], "a") as file:
+        file.write(f"{event.payload['name']} {os.getpid()}\\n")
+
+
+if __name__ == "__main__":
+    print(os.getpid())
+    sys.exit(outbox.run(processes=2, until_empty=True))
+"""
+
+
+@pytest.fixture
+def greeted() -> list[str]:
+    """The names that were greeted, in order."""
+    return []
+
+
+@pytest.fixture
+def outbox(dsn, greeted) -> Outbox:
+    outbox = Outbox(dsn, lease=2, heartbeat=0.3)
+
+    @outbox.on("Greeted")
+    def greet(event):
+        greeted.append(event.payload["name"])
+
+    return outbox
+
+
+def publish(outbox: Outbox, *names: str, event_type: str = "Greeted") -> None:
+    with psycopg.connect(outbox.dsn) as conn:
+        for name in names:
+            outbox.publish(conn, event_type, {"name": name}, aggregate_type="Guest", aggregate_id="guest")
+
+
+def run(script: str, folder, dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    file = folder / "script.py"
+    file.write_text(script)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
+    return subprocess.run(
+        [sys.executable, str(file), *arguments], cwd=folder, env=environment | {"PARTBOX_DSN": dsn}, text=True,
+        capture_output=True, timeout=60, check=False,
+    )
+
+
+def instances(conn) -> int:
+    return conn.execute("select count(*) from partbox.instance").fetchone()[0]
+
+
+def owned(conn) -> int:
+    return conn.execute("select count(owner) from partbox.partition").fetchone()[0]
+
+
+def test_a_with_block_delivers_and_leaves_nothing_behind(outbox, greeted, conn):
+    publish(outbox, "Ada")
+    with outbox.worker():
+        eventually(lambda: greeted == ["Ada"])
+        publish(outbox, "Bob", "Cy")
+        eventually(lambda: greeted == ["Ada", "Bob", "Cy"])
+        assert instances(conn) == 1
+    assert (instances(conn), owned(conn)) == (0, 0)
+
+
+async def test_an_async_with_block_delivers_to_async_handlers(dsn, conn):
+    outbox = Outbox(dsn)
+    greeted = threading.Event()
+
+    @outbox.on("Greeted")
+    async def greet(event):
+        greeted.set()
+
+    async with outbox.worker():
+        publish(outbox, "Ada")
+        eventually(greeted.is_set)
+    assert (instances(conn), owned(conn)) == (0, 0)
+
+
+def test_drain_delivers_what_is_due_and_returns(outbox, greeted, conn):
+    publish(outbox, *"abcdef")
+    assert outbox.drain(timeout=30) is True
+    assert greeted == [*"abcdef"]
+    assert (instances(conn), owned(conn)) == (0, 0)
+
+
+def test_drain_says_when_its_time_did_not_suffice(dsn):
+    outbox = Outbox(dsn, drain_timeout=20)
+    gate = threading.Event()
+
+    @outbox.on("Greeted")
+    def greet(event):
+        gate.wait(30)
+
+    publish(outbox, "Ada")
+    threading.Timer(1.5, gate.set).start()
+    assert outbox.drain(timeout=0.5) is False
+
+
+def test_a_worker_that_was_stopped_does_not_start_again(outbox):
+    worker = outbox.worker()
+    worker.start()
+    worker.start()
+    worker.stop()
+    worker.stop()
+    with pytest.raises(PartboxError, match=r"this worker was stopped: make a new one by outbox\.worker\(\)"):
+        worker.start()
+
+
+def test_a_stop_before_the_start_is_fine_and_final(outbox):
+    worker = outbox.worker()
+    worker.stop()
+    with pytest.raises(PartboxError, match="make a new one"):
+        worker.start()
+
+
+def test_a_start_that_fails_leaves_no_thread_and_no_instance(outbox, empty_dsn):
+    before = threading.active_count()
+    with pytest.raises(PartboxError, match="partbox init"):
+        Outbox(empty_dsn).worker().start()
+    assert threading.active_count() == before
+
+
+def test_a_handler_that_runs_past_the_drain_timeout_is_left_and_its_event_comes_again(dsn, caplog):
+    outbox = Outbox(dsn, drain_timeout=0.3, lease=2, heartbeat=0.3)
+    gate, calls = threading.Event(), []
+
+    @outbox.on("Greeted")
+    def greet(event):
+        calls.append(event.payload["name"])
+        gate.wait(60)
+
+    publish(outbox, "Ada")
+    with outbox.worker():
+        eventually(lambda: calls)
+    assert "may be delivered again" in caplog.text
+    gate.set()
+    assert outbox.drain(timeout=30)
+    assert calls == ["Ada", "Ada"]
+
+
+def test_a_forgotten_stop_does_not_hang_the_exit(dsn, tmp_path):
+    ended = run(FORGOTTEN, tmp_path, dsn)
+    assert (ended.returncode, ended.stdout) == (0, "the end\n")
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_script_runs_processes_with_the_handlers_defined_in_it(outbox, dsn, tmp_path):
+    names = [f"guest-{number}" for number in range(40)]
+    publish(outbox, *names)
+    file = tmp_path / "greeted"
+    ended = run(SCRIPT, tmp_path, dsn, str(file))
+    assert ended.returncode == 0, ended.stderr
+    greetings = [line.split() for line in file.read_text().splitlines()]
+    assert [name for name, _ in greetings] == names
+    assert {pid for _, pid in greetings} != {ended.stdout.strip()}
