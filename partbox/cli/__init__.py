@@ -7,7 +7,7 @@ from typing import NoReturn
 import psycopg
 import typer
 
-from partbox.cli import config, handlers, init, migrate, status, worker
+from partbox.cli import config, demo, handlers, init, migrate, status, worker
 from partbox.cli.output import in_one_line
 from partbox.errors import PartboxError
 
@@ -18,7 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init.init, migrate.migrate, worker.worker, status.status, handlers.handlers, config.config):
+for command in (init.init, migrate.migrate, worker.worker, status.status, demo.demo, handlers.handlers,
+                config.config):
     app.command()(command)
 
 

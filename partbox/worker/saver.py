@@ -3,7 +3,7 @@
 One fenced call saves everything that there is to save; nothing is written if one of the partitions is no longer mine,
 and then the others are sent again. The next save comes at the earliest 50 ms after the last, and not before 25 times
 what the last one took: an open transaction anywhere in the database keeps old row versions alive, and makes each save
-slower than the one before. A save of many partitions with little progress each waits up to 150 ms for more.
+slower than the one before. A save of many partitions with little progress each waits up to 200 ms for more.
 """
 
 import logging
@@ -26,9 +26,9 @@ from partbox.worker.slot import SAVE_TICK, Slot, boottime
 log = logging.getLogger("partbox.worker")
 
 SHORTEST = 0.05
-LONGEST = 0.15
+LONGEST = 0.2
 DUTY = 25
-ENOUGH = 52
+ENOUGH = 48
 MANY = 32
 IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the horizon is saved
 TICK = 0.25

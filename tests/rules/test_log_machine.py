@@ -7,6 +7,7 @@ partitions hold nothing back.
 """
 
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -23,11 +24,14 @@ from partbox.rules.progress import Page, Progress, Target
 PARTITIONS = range(2)
 KEYS = {partition: [f"{partition}a", f"{partition}b"] for partition in PARTITIONS}
 PROFILE = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, print_blob=True,
+    max_examples=100, stateful_step_count=10, deadline=None, print_blob=True,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining traces every line, which is slow
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )  # fmt: skip
 QUIET_STEPS = 300
+BUSY = 150
+BUSY_WITH = {"publish": 25, "commit": 10, "abort": 2, "savepoint": 2, "undo": 2, "xid": 2, "step": 25, "finish": 20,
+             "save": 15, "claim": 5, "drain": 1, "kill": 1, "reconnect": 1}
 
 
 @dataclass
@@ -137,6 +141,30 @@ class LogMachine(RuleBasedStateMachine):
         while len(self.log.open) <= slot:
             self.log.begin()
         return self.log.open[slot]
+
+    @rule(seed=st.integers(0, 2**32))
+    def busy(self, seed: int) -> None:
+        """A busy while: what takes many steps to come about is reached in one."""
+        random = Random(seed)
+        for _ in range(BUSY):
+            what = random.choices(list(BUSY_WITH), list(BUSY_WITH.values()))[0]
+            number = random.choice(PARTITIONS)
+            match what:
+                case "publish":
+                    self.do((what, random.randrange(4), number, random.randrange(2)))
+                case "step":
+                    rooms = tuple(random.choice([0, 1, 3]) for _ in PARTITIONS)
+                    self.step(rooms, random.random() < 0.5, [], [])
+                case "finish":
+                    self.finish(random.randrange(4), random.random() < 0.15)
+                case "save":
+                    self.save(number, random.random() < 0.7)
+                case "claim":
+                    self.claim(number)
+                case "drain" | "kill" | "reconnect":
+                    self.trouble(what, random.random() < 0.5, {number})
+                case _:
+                    self.do((what, random.randrange(4), 0, 0))
 
     # The reader, as in poller.py.
 

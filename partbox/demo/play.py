@@ -1,0 +1,193 @@
+"""The demo from its first line to its last."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TextIO
+
+import psycopg
+
+from partbox.db.connect import connect
+from partbox.demo.cast import Cast
+from partbox.demo.chronicle import Chronicle
+from partbox.demo.cluster import Sight, look
+from partbox.demo.ending import Ending, deaf
+from partbox.demo.ledger import Ledger
+from partbox.demo.meter import Meter
+from partbox.demo.recorder import STEPS, Recorder
+from partbox.demo.roster import Roster
+from partbox.demo.screen import Screen, screen
+from partbox.demo.shop import Shop
+from partbox.demo.stage import SCHEMA, Stage, aside, stage
+from partbox.demo.summary import Summary
+from partbox.demo.view import Frame
+from partbox.errors import PartboxError
+from partbox.outbox import Outbox
+from partbox.supervisor import Supervisor
+
+LOOK = 0.25  # seconds between two frames, and two queries
+TO_START = 60.0
+TO_DRAIN = 20.0
+FRESH = 1.5  # seconds that a moved partition is marked
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What to perform: `rate` in events per second, `seconds` 0 = until Ctrl-C, `dsn` None = an embedded database."""
+
+    seconds: float = 0.0
+    processes: int = 4
+    rate: float = 500.0
+    chaos: bool = True
+    dsn: str | None = None
+
+
+def perform(play: Play, out: TextIO) -> Summary:
+    """Perform it, showing it on `out`; afterwards no process, no file and no schema of it is left.
+
+    Raises PartboxError or psycopg.Error if it cannot go on.
+    """
+    with Ending() as ending:
+        shown = screen(out)
+        shown.console.print("setting up the database ...")
+        with stage(play.dsn) as place, aside(place.log):
+            summary = _Performance(play, place, ending, shown).run()
+            if not summary.ok:
+                shown.console.print(place.last_words(), markup=False)
+        return summary
+
+
+class _Performance:
+    def __init__(self, play: Play, place: Stage, ending: Ending, shown: Screen) -> None:
+        self._play = play
+        self._place = place
+        self._ending = ending
+        self._screen = shown
+        self._outbox = Outbox(place.dsn, schema=SCHEMA)
+        for step in STEPS:
+            self._outbox.register(Recorder(place.deliveries), step, "Order")
+        self._supervisor: Supervisor = self._outbox.supervisor(processes=play.processes)
+        self._shop = Shop(self._outbox, play.rate)
+        self._ledger = Ledger(place.deliveries)
+        self._roster = Roster()
+        self._chronicle = Chronicle(self._roster, shown.hear)
+        self._conn = connect(place.dsn, lease=self._outbox.settings.lease, name="partbox demo")
+        self._began = time.monotonic()
+        self._meter = Meter(self._began)
+        self._cast: Cast | None = None
+
+    def run(self) -> Summary:
+        try:
+            if self._start():
+                with self._screen.live():
+                    self._on_stage()
+                    self._drain()
+        finally:
+            self._stop()
+        return self._summary()
+
+    def _start(self) -> bool:
+        """Start the worker processes, then open the shop; False if the end came first."""
+        self._screen.console.print(f"starting {self._play.processes} worker processes ...")
+        with deaf():
+            self._supervisor.start()
+        if not self._wait(self._is_ready, TO_START, self._ending.asked.is_set):
+            if self._ending.asked.is_set():
+                return False
+            raise PartboxError(f"the worker processes are not ready within {TO_START:g} s: {self._complaint()}")
+        self._began = time.monotonic()
+        self._meter = Meter(self._began)
+        self._shop.open()
+        self._cast = Cast(self._supervisor, self._play.processes, self._chronicle, self._ledger, self._began)
+        return True
+
+    def _is_ready(self) -> bool:
+        sight = look(self._conn, SCHEMA)
+        if not sight.settled or len(sight.processes) != self._play.processes:
+            return False
+        self._chronicle.watch(sight)
+        self._chronicle.say(f"{len(sight.processes)} processes share 256 partitions; the shop opens")
+        return True
+
+    def _on_stage(self) -> None:
+        end = self._began + self._play.seconds if self._play.seconds else float("inf")
+        while time.monotonic() < end and not self._ending.asked.wait(min(LOOK, max(0.0, end - time.monotonic()))):
+            sight = self._frame()
+            if self._cast and self._play.chaos:
+                self._cast.act(sight)
+
+    def _drain(self) -> None:
+        """Wait until what was published is delivered."""
+        self._shop.close()
+        self._chronicle.say("the shop is closed; waiting for the last events")
+        self._wait(self._is_delivered, TO_DRAIN, self._ending.at_once.is_set)
+        self._frame()
+
+    def _is_delivered(self) -> bool:
+        self._frame()
+        return self._ledger.delivered >= self._shop.published
+
+    def _frame(self) -> Sight:
+        """Look at everything, and show it."""
+        self._check()
+        sight = look(self._conn, SCHEMA)
+        self._meter.add(sight.at, self._ledger.read(), self._shop.published)
+        self._chronicle.watch(sight)
+        self._screen.show(Frame(
+            elapsed=sight.at - self._began, seconds=self._play.seconds, sight=sight, roster=self._roster,
+            moved=self._chronicle.moved(sight.at, FRESH), rates=self._meter.rates(sight.at),
+            published=self._shop.published, published_rate=self._meter.published_rate,
+            delivered=self._ledger.delivered, delivered_rate=self._meter.delivered_rate(sight.at),
+            duplicates=self._ledger.duplicates, out_of_order=self._ledger.out_of_order,
+            lags=self._meter.recent_lags(), happenings=self._chronicle.happenings,
+        ))
+        return sight
+
+    def _wait(self, check: Callable[[], bool], seconds: float, given_up: Callable[[], bool]) -> bool:
+        end = time.monotonic() + seconds
+        while not (done := check()) and time.monotonic() < end and not given_up():
+            self._check()
+            self._ending.at_once.wait(LOOK)
+        return done
+
+    def _check(self) -> None:
+        """Raise what ended the shop or the worker processes."""
+        if self._shop.failure is not None:
+            raise self._shop.failure
+        if self._supervisor.failure is not None or not self._supervisor.running:
+            raise PartboxError(f"the worker processes ended: {self._complaint()}")
+
+    def _complaint(self) -> str:
+        return self._place.last_words(1) or "they did not say why"
+
+    def _stop(self) -> None:
+        """End the clerks and the worker processes, whatever happened."""
+        self._shop.close()
+        self._supervisor.stop()
+        while self._supervisor.running:
+            if self._ending.at_once.is_set():
+                self._supervisor.kill()
+            self._supervisor.join(LOOK)
+        self._conn.close()
+
+    def _summary(self) -> Summary:
+        seconds = time.monotonic() - self._began
+        self._meter.add(time.monotonic(), self._ledger.read(), self._shop.published)
+        published, lost, made_up = self._ledger.compare(self._orders())
+        ledger, lags = self._ledger, self._meter.all_lags()
+        ledger.close()
+        return Summary(
+            published=published, delivered=ledger.delivered, duplicates=ledger.duplicates,
+            unexplained=ledger.unexplained, out_of_order=ledger.out_of_order, lost=lost,
+            rolled_back=self._shop.rolled_back, made_up=made_up + ledger.phantoms,
+            kills=self._cast.kills if self._cast else 0, joins=self._chronicle.joins, leaves=self._chronicle.leaves,
+            moves=self._chronicle.moves, seconds=round(seconds, 1),
+            lag_p50_ms=round(lags[0] * 1000, 2) if lags else None,
+            lag_p99_ms=round(lags[1] * 1000, 2) if lags else None, cut_short=self._ending.at_once.is_set(),
+        )
+
+    def _orders(self) -> list[tuple[int, int]]:
+        with suppress(psycopg.errors.UndefinedTable):  # it ended before the shop opened
+            return self._shop.orders()
+        return []

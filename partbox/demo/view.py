@@ -1,0 +1,165 @@
+"""Draws what goes on: the partitions by owner, the processes, totals, and what happened last."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from partbox.demo.chronicle import Happening
+from partbox.demo.cluster import Process, Sight
+from partbox.demo.roster import Roster
+
+SIDE = 16  # the grid has 16 x 16 partitions
+BESIDE = 60  # columns from which the numbers have room beside the grid
+FULL = 58  # columns that the whole table of processes needs
+GAP = 3
+DIM = "bright_black"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Everything that is shown of one moment; rates per second, lags (median, 99th percentile) in seconds.
+
+    `moved` are partitions that changed owner just now, `rates` those of processes by pid, `seconds` 0 means no end.
+    """
+
+    elapsed: float
+    seconds: float
+    sight: Sight
+    roster: Roster
+    moved: frozenset[int]
+    rates: dict[int, float]
+    published: int
+    published_rate: float
+    delivered: int
+    delivered_rate: float
+    duplicates: int
+    out_of_order: int
+    lags: tuple[float, float] | None
+    happenings: Sequence[Happening]
+
+    @property
+    def pending(self) -> int:
+        """Published and not delivered yet; a delivery may be noted before its publisher has counted it."""
+        return max(0, self.published - self.delivered)
+
+
+def picture(frame: Frame, width: int, height: int) -> RenderableType:
+    """The whole view, for a terminal of this size."""
+    cell = 3 if width >= SIDE * 3 + GAP + FULL else 2
+    aside = width - SIDE * cell - GAP
+    if width < BESIDE:
+        grid, numbers, taken = _grid(frame, 2), _numbers(frame, width, height - SIDE), 2 * SIDE
+        body: RenderableType = Group(grid, Text(), numbers)
+    else:
+        body, taken = Table.grid(padding=(0, GAP, 0, 0) if width > BESIDE else (0, 2, 0, 0)), SIDE
+        body.add_row(_grid(frame, cell), _numbers(frame, aside, height))
+    return Group(_title(frame), Text(), body, Text(), *_last(frame, max(3, height - taken - 3)))
+
+
+def line(frame: Frame) -> str:
+    """The same in one line, for a pipe."""
+    owners = " ".join(f"{frame.roster.face(each.pid).letter} {each.owned}" for each in frame.sight.processes)
+    lags = f"lag p50 {_ms(frame.lags[0])}, p99 {_ms(frame.lags[1])}" if frame.lags else "lag -"
+    return (
+        f"{frame.elapsed:4.0f} s  published {frame.published:,} ({frame.published_rate:,.0f}/s)  "
+        f"delivered {frame.delivered:,} ({frame.delivered_rate:,.0f}/s)  pending {frame.pending:,}  {lags}  "
+        f"out of order {frame.out_of_order:,}  partitions {owners or '-'}"
+    )
+
+
+def told(happening: Happening) -> str:
+    """One thing that happened."""
+    return f"{happening.at}  {happening.text}"
+
+
+def _title(frame: Frame) -> RenderableType:
+    title = Table.grid(expand=True, padding=(0, 1, 0, 0))
+    title.add_column(no_wrap=True, overflow="ellipsis")
+    title.add_column(justify="right", no_wrap=True)
+    end = f" of {frame.seconds:.0f} s" if frame.seconds else " s"
+    title.add_row(
+        Text.assemble(("partbox demo", "bold"), ("  256 partitions by owner", DIM)),
+        Text.assemble((f"{frame.elapsed:.0f}{end}", "bold"), ("  Ctrl-C ends it", DIM)),
+    )
+    return title
+
+
+def _grid(frame: Frame, cell: int) -> Text:
+    """A letter a partition, on its owner's colour; one that has just moved is drawn the other way round."""
+    grid = Text(no_wrap=True)
+    for partition, owner in enumerate(frame.sight.owners):
+        face = frame.roster.face(owner)
+        plain = owner is None or partition in frame.moved
+        style = Style.parse(f"bold {face.colour}" if plain else f"black on {face.colour}")
+        grid.append(face.letter.center(cell), style)
+        if partition % SIDE == SIDE - 1 and partition < len(frame.sight.owners) - 1:
+            grid.append("\n")
+    return grid
+
+
+def _numbers(frame: Frame, width: int, height: int) -> RenderableType:
+    totals = _totals(frame)
+    room = max(2, max(height - 6, SIDE) - totals.row_count - 2)
+    return Group(_processes(frame, width >= FULL, room), Text(), totals)
+
+
+def _processes(frame: Frame, full: bool, room: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM)
+    table.add_column("", no_wrap=True)
+    table.add_column("pid", justify="right", no_wrap=True)
+    if full:
+        table.add_column("node", no_wrap=True, overflow="ellipsis", max_width=14)
+    table.add_column("partitions" if full else "owns", justify="right", no_wrap=True)
+    if full:
+        table.add_column("heartbeat", justify="right", no_wrap=True)
+    table.add_column("events/s", justify="right", no_wrap=True)
+    shown = frame.sight.processes if len(frame.sight.processes) <= room else frame.sight.processes[: room - 1]
+    for process in shown:
+        table.add_row(*_process(frame, process, full))
+    if left := len(frame.sight.processes) - len(shown):
+        table.add_row("…", Text(f"{left} more", DIM))
+    return table
+
+
+def _process(frame: Frame, process: Process, full: bool) -> list[RenderableType]:
+    face = frame.roster.face(process.pid)
+    cells: list[RenderableType] = [Text(f" {face.letter} ", f"bold black on {face.colour}"), str(process.pid)]
+    if full:
+        cells.append(Text(process.node))
+    cells.append(str(process.owned))
+    if full:
+        cells.append(f"{process.heartbeat_age:.1f} s ago")
+    return [*cells, f"{frame.rates.get(process.pid, 0):,.0f}"]
+
+
+def _totals(frame: Frame) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style=DIM, no_wrap=True)
+    table.add_column(justify="right", style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_row("published", f"{frame.published:,}", f"{frame.published_rate:,.0f}/s")
+    table.add_row("delivered", f"{frame.delivered:,}", f"{frame.delivered_rate:,.0f}/s")
+    table.add_row("pending", f"{frame.pending:,}")
+    table.add_row("lag, half", _ms(frame.lags[0]) if frame.lags else "-")
+    table.add_row("lag, 99 %", _ms(frame.lags[1]) if frame.lags else "-")
+    table.add_row("duplicates", f"{frame.duplicates:,}")
+    table.add_row("out of order", Text(f"{frame.out_of_order:,}", "bold red" if frame.out_of_order else "bold green"))
+    return table
+
+
+def _last(frame: Frame, count: int) -> list[Text]:
+    """What happened last, the newest at the bottom."""
+    lines = []
+    for happening in list(frame.happenings)[-count:]:
+        said = Text.assemble((f"{happening.at}  ", DIM), happening.text)
+        said.no_wrap, said.overflow = True, "ellipsis"
+        lines.append(said)
+    return lines
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:,.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"

@@ -1,0 +1,67 @@
+"""The programs in README and docs are run as a reader would run them."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(document: str) -> list[str]:
+    return BLOCK.findall((ROOT / document).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def reader(tmp_path, empty_dsn):
+    """Runs a command in a folder of its own, with PARTBOX_DSN set to an empty database; what it prints."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
+    environment = {**kept, "PARTBOX_DSN": empty_dsn, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run.folder = tmp_path
+    return run
+
+
+def test_the_program_of_the_readme_publishes_and_delivers(reader):
+    program, imports = blocks("README.md")
+    (reader.folder / "shop.py").write_text(program)
+    (reader.folder / "imports.py").write_text(imports)
+
+    reader("partbox", "init")
+    reader("python", "shop.py")
+    printed = reader("partbox", "worker", "shop:outbox", "--processes", "2", "--until-empty")
+    reader("python", "imports.py")
+
+    assert "order 1 is confirmed: {'total': 42}" in printed
+
+
+def test_the_program_of_the_readme_is_about_fifteen_lines(reader):
+    program = blocks("README.md")[0]
+    lines = [line for line in program.splitlines() if line.strip() and not line.startswith("#")]
+    assert len(lines) <= 15
+
+
+def test_the_programs_of_the_tutorial_deliver_everything(reader):
+    shop, embedded = blocks("docs/tutorial.md")
+    (reader.folder / "shop.py").write_text(shop)
+    (reader.folder / "application.py").write_text(embedded)
+
+    reader("partbox", "init")
+    reader("python", "shop.py")
+    printed = reader("partbox", "worker", "shop:outbox", "--processes", "2", "--until-empty")
+    there = reader("python", "application.py")
+
+    # Not lines: threads that print at once may share one.
+    assert printed.count(" of order ") == 2_000
+    assert there.count(" of order ") == 200
