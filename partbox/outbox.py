@@ -14,6 +14,7 @@ from psycopg import AsyncConnection, Connection
 from partbox import settings
 from partbox.codecs import Codec, Codecs
 from partbox.db import connect
+from partbox.db.migrate import migrate
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.handlers import AnyHandler, Handlers, Options
@@ -76,12 +77,13 @@ class Outbox:
         self.codecs = Codecs(codecs)
         self.handlers = Handlers()
         self._dsn = dsn if callable(dsn) else self.settings.dsn
+        self._migrated: set[str] = set()
         self._publisher = Publisher(self.settings.schema_name, self.codecs, self.settings.max_payload)
 
     @property
     def dsn(self) -> str:
         """A DSN that libpq understands, as of now: calls a callable, starts the server of an `embedded:` one."""
-        return connect.resolve(self._dsn)
+        return self._resolve()()
 
     def publish(
         self, conn: Connection[Any], event: Event | str | Enum, payload: Any = _NOT_GIVEN, **fields: Any
@@ -160,11 +162,19 @@ class Outbox:
         return run(nodes, until_empty=until_empty)
 
     def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
-        """What gives the DSN of each new connection; an embedded server is started here and now."""
+        """What gives the DSN of each new connection; an embedded server is started, and its schema made, here."""
         chosen = dsn or self._dsn
-        if callable(chosen):
-            return chosen
-        return _Fixed(connect.resolve(chosen))
+        resolved = connect.resolve(chosen)
+        if self._migrates(chosen) and resolved not in self._migrated:
+            migrate(resolved, self.settings.schema_name)
+            self._migrated.add(resolved)
+        return chosen if callable(chosen) else _Fixed(resolved)
+
+    def _migrates(self, dsn: str | Callable[[], str] | None) -> bool:
+        """`auto_migrate`; unless it is set, true for an embedded server, which is nobody else's."""
+        if self.settings.origins["auto_migrate"] != "default":
+            return self.settings.auto_migrate
+        return isinstance(dsn, str) and dsn.startswith("embedded:")
 
     def on(
         self,

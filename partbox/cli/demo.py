@@ -2,8 +2,8 @@
 
 import os
 import sys
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, TextIO
 
 import typer
@@ -19,7 +19,7 @@ NoChaos = Annotated[bool, typer.Option("--no-chaos", help="Kill no process, add 
 Dsn = Annotated[
     str | None,
     typer.Option(metavar="DSN", show_default=False,
-                 help="Use this database, in a schema partbox_demo of its own (else an embedded one; never PARTBOX_DSN)."),
+                 help="Use this database, in a schema of its own (else an embedded one; never that of PARTBOX_DSN)."),
 ]
 
 

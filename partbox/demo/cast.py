@@ -18,7 +18,9 @@ PAUSE = 4.0  # and between two; every other one is a kill
 class Cast:
     """Acts only while nothing is on the move, so that each act is seen by itself."""
 
-    def __init__(self, supervisor: Supervisor, processes: int, chronicle: Chronicle, ledger: Ledger, now: float) -> None:
+    def __init__(
+        self, supervisor: Supervisor, processes: int, chronicle: Chronicle, ledger: Ledger, now: float
+    ) -> None:
         self._supervisor = supervisor
         self._wanted = processes
         self._chronicle = chronicle

@@ -1,4 +1,4 @@
-"""What happened lately, in words: told by who does something, or seen by comparing one sight of the cluster with the next."""
+"""What happened lately, in words: told by who did it, or found by comparing two sights of the cluster."""
 
 import time
 from collections import deque
@@ -26,6 +26,7 @@ class Chronicle:
         self._roster = roster
         self._tell = tell
         self._last: Sight | None = None
+        self._met: set[int] = set()
         self._gone: set[int] = set()
         self._began: float | None = None
         self._moved_at: dict[int, float] = {}
@@ -37,6 +38,11 @@ class Chronicle:
         happening = Happening(time.strftime("%H:%M:%S"), text)
         self.happenings.append(happening)
         self._tell(happening)
+
+    def begin(self, text: str) -> None:
+        """Say it, and count from here."""
+        self.joins = self.leaves = self.moves = 0
+        self.say(text)
 
     def name(self, pid: int) -> str:
         """How to call a process."""
@@ -57,8 +63,9 @@ class Chronicle:
 
     @property
     def calm(self) -> bool:
-        """Nothing is on the move."""
-        return self._began is None and self._last is not None and self._last.settled
+        """Nothing is on the move, and nobody is about to join."""
+        last = self._last
+        return self._began is None and last is not None and last.settled and last.pids <= self._met
 
     def moved(self, now: float, seconds: float) -> frozenset[int]:
         """The partitions that changed owner in these last seconds."""
@@ -67,24 +74,26 @@ class Chronicle:
     def watch(self, sight: Sight) -> None:
         """Compare with the last sight, and say what is new."""
         self._roster.meet(process.pid for process in sight.processes)
+        self._newcomers(sight)
         if self._last is not None:
-            self._newcomers(sight, self._last.pids)
-            self._missing(sight, self._last.processes)
+            self._missing(sight, self._last)
             self._moves(sight, self._last.epochs)
             self._settle(sight)
         self._last = sight
 
-    def _newcomers(self, sight: Sight, known: set[int]) -> None:
+    def _newcomers(self, sight: Sight) -> None:
+        """Whoever has just got its first share."""
         for process in sight.processes:
-            if process.pid not in known:
+            if process.assigned and process.pid not in self._met:
+                self._met.add(process.pid)
                 self.joins += 1
                 self._disturb(sight.at - process.age, process.assigned)
                 self.say(f"{self.name(process.pid)} joined: {_partitions(process.assigned)} move to it")
 
-    def _missing(self, sight: Sight, known: Sequence[Process]) -> None:
-        for process in known:
+    def _missing(self, sight: Sight, before: Sight) -> None:
+        for process in before.processes:
             if process.pid not in sight.pids | self._gone:
-                self._disturb(self._last.at if self._last else sight.at, process.owned)
+                self._disturb(before.at, process.owned)
                 self.say(f"{self.name(process.pid)} is gone, nobody asked it to: its "
                          f"{_partitions(process.owned)} go to others")
 

@@ -65,8 +65,9 @@ class _Performance:
         self._ending = ending
         self._screen = shown
         self._outbox = Outbox(place.dsn, schema=SCHEMA)
+        recorder = Recorder(place.deliveries)
         for step in STEPS:
-            self._outbox.register(Recorder(place.deliveries), step, "Order")
+            self._outbox.register(recorder, step, "Order")
         self._supervisor: Supervisor = self._outbox.supervisor(processes=play.processes)
         self._shop = Shop(self._outbox, play.rate)
         self._ledger = Ledger(place.deliveries)
@@ -75,40 +76,45 @@ class _Performance:
         self._conn = connect(place.dsn, lease=self._outbox.settings.lease, name="partbox demo")
         self._began = time.monotonic()
         self._meter = Meter(self._began)
+        self._opened: float | None = None
         self._cast: Cast | None = None
 
     def run(self) -> Summary:
         try:
-            if self._start():
+            if not self._ending.asked.is_set():
+                self._start()
                 with self._screen.live():
-                    self._on_stage()
-                    self._drain()
+                    if self._gather():
+                        self._open()
+                        self._on_stage()
+                        self._drain()
         finally:
             self._stop()
         return self._summary()
 
-    def _start(self) -> bool:
-        """Start the worker processes, then open the shop; False if the end came first."""
+    def _start(self) -> None:
         self._screen.console.print(f"starting {self._play.processes} worker processes ...")
         with deaf():
             self._supervisor.start()
-        if not self._wait(self._is_ready, TO_START, self._ending.asked.is_set):
-            if self._ending.asked.is_set():
-                return False
-            raise PartboxError(f"the worker processes are not ready within {TO_START:g} s: {self._complaint()}")
-        self._began = time.monotonic()
+
+    def _gather(self) -> bool:
+        """Wait for the worker processes; False if the end comes first."""
+        if self._wait(self._are_ready, TO_START, self._ending.asked.is_set):
+            return True
+        if self._ending.asked.is_set():
+            return False
+        raise PartboxError(f"the worker processes are not ready within {TO_START:g} s: {self._complaint()}")
+
+    def _are_ready(self) -> bool:
+        return len(self._frame().processes) == self._play.processes and self._chronicle.calm
+
+    def _open(self) -> None:
+        """Open the shop; from here on everything counts."""
+        self._began = self._opened = time.monotonic()
         self._meter = Meter(self._began)
+        self._chronicle.begin(f"{self._play.processes} processes share 256 partitions; the shop opens")
         self._shop.open()
         self._cast = Cast(self._supervisor, self._play.processes, self._chronicle, self._ledger, self._began)
-        return True
-
-    def _is_ready(self) -> bool:
-        sight = look(self._conn, SCHEMA)
-        if not sight.settled or len(sight.processes) != self._play.processes:
-            return False
-        self._chronicle.watch(sight)
-        self._chronicle.say(f"{len(sight.processes)} processes share 256 partitions; the shop opens")
-        return True
 
     def _on_stage(self) -> None:
         end = self._began + self._play.seconds if self._play.seconds else float("inf")
@@ -135,7 +141,7 @@ class _Performance:
         self._meter.add(sight.at, self._ledger.read(), self._shop.published)
         self._chronicle.watch(sight)
         self._screen.show(Frame(
-            elapsed=sight.at - self._began, seconds=self._play.seconds, sight=sight, roster=self._roster,
+            elapsed=None if self._opened is None else sight.at - self._opened, seconds=self._play.seconds, sight=sight, roster=self._roster,
             moved=self._chronicle.moved(sight.at, FRESH), rates=self._meter.rates(sight.at),
             published=self._shop.published, published_rate=self._meter.published_rate,
             delivered=self._ledger.delivered, delivered_rate=self._meter.delivered_rate(sight.at),
@@ -169,14 +175,14 @@ class _Performance:
             if self._ending.at_once.is_set():
                 self._supervisor.kill()
             self._supervisor.join(LOOK)
+        self._meter.add(time.monotonic(), self._ledger.read(), self._shop.published)
+        self._ledger.close()
         self._conn.close()
 
     def _summary(self) -> Summary:
         seconds = time.monotonic() - self._began
-        self._meter.add(time.monotonic(), self._ledger.read(), self._shop.published)
         published, lost, made_up = self._ledger.compare(self._orders())
         ledger, lags = self._ledger, self._meter.all_lags()
-        ledger.close()
         return Summary(
             published=published, delivered=ledger.delivered, duplicates=ledger.duplicates,
             unexplained=ledger.unexplained, out_of_order=ledger.out_of_order, lost=lost,

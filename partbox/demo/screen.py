@@ -14,7 +14,7 @@ FOR_PIPES = 300  # columns
 
 
 class Screen(Protocol):
-    """`live()` is entered around all `show`; `say` prints a line of its own, at any time."""
+    """`live()` is entered around every `show`; `hear` may be called at any time."""
 
     console: Console
 
@@ -38,7 +38,9 @@ class Drawn:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self._live = Live(
+            console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
 
     def live(self) -> AbstractContextManager[object]:
         return self._live
@@ -61,7 +63,7 @@ class Lines:
         return self.console
 
     def show(self, frame: Frame) -> None:
-        if frame.elapsed >= self._due:
+        if frame.elapsed is not None and frame.elapsed >= self._due:
             self._due = frame.elapsed + EVERY
             self._print(line(frame))
 

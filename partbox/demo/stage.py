@@ -1,4 +1,4 @@
-"""Where the demo takes place: a temporary folder, a database of its own in it or a schema in a user's; all removed after."""
+"""Where the demo takes place: a temporary folder with a database in it, or a schema in a user's; removed at the end."""
 
 import os
 import shutil
@@ -98,7 +98,7 @@ def _embedded(data: Path) -> Iterator[str]:
 def _borrowed(dsn: str) -> Iterator[str]:
     dsn = resolve(dsn)
     with psycopg.connect(dsn, autocommit=True) as conn:
-        if conn.execute("select 1 from pg_namespace where nspname = %(name)s", {"name": SCHEMA}).fetchone():
+        if conn.execute(query("demo_found", SCHEMA), {"schema": SCHEMA}).fetchone():
             raise SettingsError(
                 f"schema {SCHEMA!r} exists already in this database: wait for the demo that runs there, or remove what "
                 f"one has left with `drop schema {SCHEMA} cascade`"

@@ -87,10 +87,10 @@ class Summary:
         if not self.duplicates:
             return ""
         if self.unexplained:
-            return f"{self.unexplained:,} of them without a kill before, which is not as it should be"
-        return "all after a kill, from work that the killed process had not saved: at least once"
+            return f"{self.unexplained:,} of them without a kill, which should not be"
+        return "all of them after a kill, of what was not saved yet"
 
     def _lag(self) -> tuple[str, str]:
         if self.lag_p50_ms is None or self.lag_p99_ms is None:
             return "-", ""
-        return f"{self.lag_p50_ms:.1f} ms", f"half of the events; 99 % within {self.lag_p99_ms:.1f} ms from publish to handler"
+        return f"{self.lag_p50_ms:.1f} ms", f"median from publish to handler; 99 % within {self.lag_p99_ms:.1f} ms"

@@ -23,10 +23,10 @@ DIM = "bright_black"
 class Frame:
     """Everything that is shown of one moment; rates per second, lags (median, 99th percentile) in seconds.
 
-    `moved` are partitions that changed owner just now, `rates` those of processes by pid, `seconds` 0 means no end.
+    `elapsed` is None until the shop opens; `moved` are partitions that changed owner just now, `rates` those of processes by pid, `seconds` 0 means no end.
     """
 
-    elapsed: float
+    elapsed: float | None
     seconds: float
     sight: Sight
     roster: Roster
@@ -65,7 +65,7 @@ def line(frame: Frame) -> str:
     owners = " ".join(f"{frame.roster.face(each.pid).letter} {each.owned}" for each in frame.sight.processes)
     lags = f"lag p50 {_ms(frame.lags[0])}, p99 {_ms(frame.lags[1])}" if frame.lags else "lag -"
     return (
-        f"{frame.elapsed:4.0f} s  published {frame.published:,} ({frame.published_rate:,.0f}/s)  "
+        f"{frame.elapsed or 0:4.0f} s  published {frame.published:,} ({frame.published_rate:,.0f}/s)  "
         f"delivered {frame.delivered:,} ({frame.delivered_rate:,.0f}/s)  pending {frame.pending:,}  {lags}  "
         f"out of order {frame.out_of_order:,}  partitions {owners or '-'}"
     )
@@ -81,9 +81,10 @@ def _title(frame: Frame) -> RenderableType:
     title.add_column(no_wrap=True, overflow="ellipsis")
     title.add_column(justify="right", no_wrap=True)
     end = f" of {frame.seconds:.0f} s" if frame.seconds else " s"
+    clock = "starting" if frame.elapsed is None else f"{frame.elapsed:.0f}{end}"
     title.add_row(
         Text.assemble(("partbox demo", "bold"), ("  256 partitions by owner", DIM)),
-        Text.assemble((f"{frame.elapsed:.0f}{end}", "bold"), ("  Ctrl-C ends it", DIM)),
+        Text.assemble((clock, "bold"), ("  Ctrl-C ends it", DIM)),
     )
     return title
 

@@ -28,21 +28,30 @@ class Page:
 
 @dataclass(slots=True)
 class LatePage:
-    """A page that brought late records: the page before it, itself, and what is unfinished of them."""
+    """A page that brought late records: the page before it, itself, and what is unfinished of them.
+
+    `read_before` counts the new records of all pages before it.
+    """
 
     before: Page
     page: Page
     unfinished: set[int]
+    read_before: int
     cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cursor that may be saved; `passed` counts the new records that it passes, for `Progress.saved`."""
+    """A cursor that may be saved, and for `Progress.saved` how many new records it passes, and how many of them for good.
+
+    The others were read in later pages than the cursor's, and some may be invisible in its snapshot: from there they
+    would be read again, as late ones.
+    """
 
     page: Page
     last_id: int
     passed: int
+    gone: int
 
 
 @dataclass(slots=True)
@@ -61,6 +70,7 @@ class Progress:
     read_new: int = 0
     passed: int = 0
     saved_passed: int = 0
+    _gone: int = 0
     _unread: deque[int] = field(default_factory=deque)
     _passed_ids: deque[int] = field(default_factory=deque)
     _passed_late: list[int] = field(default_factory=list)
@@ -81,7 +91,7 @@ class Progress:
             self.late[-1].unfinished |= ids
             self.late[-1].cut = not last
         elif ids or not last:
-            self.late.append(LatePage(self.page, page, ids, not last))
+            self.late.append(LatePage(self.page, page, ids, self.read_new, not last))
             self._merge()
         if last:
             self.page = page
@@ -112,21 +122,24 @@ class Progress:
     def target(self) -> Target:
         """The save rule."""
         self._pass()
-        return Target(self._page(self.last_id), self.last_id, self.passed)
+        page, read = self._page(self.last_id)
+        return Target(page, self.last_id, self.passed, min(read, self.passed))
 
     def released(self) -> Target:
         """The cursor of a release: everything up to the highest finished id is finished, or parked with this save."""
         self._pass()
-        return Target(self.page, max(self.last_id, self.highest_finished), self.read_new)
+        return Target(self.page, max(self.last_id, self.highest_finished), self.read_new, self.passed)
 
     def saved(self, target: Target) -> None:
-        """`target` is committed: forget what it has passed."""
-        while self._passed_ids and self.saved_passed < target.passed:
+        """`target` is committed: forget what it has passed. For it, a late record above its last id is a new one."""
+        self.saved_passed = target.passed
+        while self._gone < target.gone:
             self.finished.pop(self._passed_ids.popleft(), None)
-            self.saved_passed += 1
+            self._gone += 1
         for id in self._passed_late:
-            self.finished.pop(id, None)
-        self._passed_late.clear()
+            if id <= target.last_id:
+                self.finished.pop(id, None)
+        self._passed_late = [id for id in self._passed_late if id > target.last_id]
 
     def _raise(self, last_id: int) -> None:
         # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.
@@ -146,18 +159,19 @@ class Progress:
                 return
             self.last_id = unread.popleft()
 
-    def _page(self, last_id: int) -> Page:
+    def _page(self, last_id: int) -> tuple[Page, int]:
+        """N_k and F_k, and how many new records were read in the pages 1…k."""
         finished = self.finished
         while self.late and not self.late[0].cut and all(id in finished for id in self.late[0].unfinished):
             self._passed_late.extend(self.late.popleft().unfinished)
         for late in self.late:
             if late.cut or any(id <= last_id and id not in finished for id in late.unfinished):
-                return late.before
-        return self.page
+                return late.before, late.read_before
+        return self.page, self.read_new
 
     def _merge(self) -> None:
         if len(self.late) > MOST_LATE_PAGES:
             newest, older = self.late.pop(), self.late.pop()
             self.late.append(
-                LatePage(older.before, newest.page, older.unfinished | newest.unfinished, newest.cut or older.cut)
+                LatePage(older.before, newest.page, older.unfinished | newest.unfinished, older.read_before, newest.cut)
             )

@@ -82,9 +82,9 @@ class Dispatcher:
         for _ in range(runners):
             if self._notify():
                 continue
-            if len(self._threads) < self._concurrency:
-                self._start_runner()
-            return
+            if len(self._threads) == self._concurrency:
+                return
+            self._start_runner()
 
     def _notify(self) -> bool:
         if not self._idle:

@@ -1,3 +1,7 @@
+-- name: demo_found
+-- A row if the demo's schema is there already.
+select from pg_namespace where nspname = %(schema)s
+
 -- name: demo_shop
 -- The demo shop's own table: an order and how far it is (1 placed, 2 paid, 3 shipped).
 create table {schema}.shop_order (

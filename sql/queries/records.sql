@@ -34,7 +34,8 @@ select r.*, null
             r.payload_bytes, r.content_type, r.headers, case when r.available_at > now() then r.available_at end,
             r.occurred_at, r.created_at
        from {schema}.record r
-      where r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint
+      where start.id < c.last_id
+            and r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint
             and r.id > start.id and r.id <= least(c.last_id, start.id + %(stretch)s::bigint)
             and not pg_visible_in_snapshot(r.xid, coalesce(c.snapshot, %(snapshot)s::pg_snapshot))
             and (c.until is null or pg_visible_in_snapshot(r.xid, c.until))
@@ -44,7 +45,8 @@ select r.*, null
             r.payload_bytes, r.content_type, r.headers, case when r.available_at > now() then r.available_at end,
             r.occurred_at, r.created_at
        from {schema}.record r
-      where r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint and r.id > c.last_id
+      where c.room > 0
+            and r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint and r.id > c.last_id
       order by r.id limit c.room)
  ) as r
 

@@ -19,6 +19,9 @@ update ledger set seq = seq + %(burst)s from locked where ledger.aggregate = loc
 returning ledger.aggregate, seq
 """
 
+REST = 0.005
+"""Seconds between the transactions of who publishes for as long as a test lasts: a backlog is not the point."""
+
 
 class Ledger:
     """`aggregates` rows of business, in the database of `dsn`."""
@@ -58,7 +61,7 @@ class Ledger:
 
 
 class Publisher(threading.Thread):
-    """A thread that publishes `count` events or, with None, until told to stop; every tenth transaction rolls back."""
+    """A thread that publishes `count` events or, with None, until told to stop. Every tenth transaction rolls back."""
 
     def __init__(
         self, ledger: Ledger, seed: int, count: int | None = None, *, durable: bool = True, **payload: Any
@@ -80,8 +83,13 @@ class Publisher(threading.Thread):
                     conn.execute("set synchronous_commit = off")
                 while not self.stopping.is_set() and self.committed != self._count:
                     self._transact(conn)
+                    self._rest()
         except Exception as error:
             self.error = error
+
+    def _rest(self) -> None:
+        if self._count is None:
+            self.stopping.wait(REST)
 
     def _transact(self, conn: Connection[Any]) -> None:
         burst = self._random.choice((1, 1, 2))

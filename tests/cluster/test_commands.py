@@ -1,6 +1,9 @@
 """The ways `partbox worker` is called."""
 
+from waiting import eventually
+
 from partbox.db.migrate import migrate
+from partbox.rules.hashing import partition_of
 
 
 def test_until_empty_ends_when_everything_is_delivered(cluster):
@@ -44,3 +47,22 @@ def test_a_worker_without_its_schema_says_what_to_do(cluster):
     assert node.wait() == 1
     assert "partbox init" in node.log
     assert "Traceback" not in node.log
+
+
+def test_as_many_handlers_run_at_once_as_concurrency_allows_within_one_partition_too(cluster):
+    cluster.node("node", concurrency=6)
+    cluster.balanced(1)
+    names = [name for name in cluster.ledger.names if partition_of(name) == partition_of(cluster.ledger.names[0])][:6]
+    assert len(names) == 6
+    gates = [cluster.gate(f"gate-{number}") for number in range(2)]
+    first = cluster.ledger.publish_now(names, gate=str(gates[0]))
+    cluster.running(first)
+    others = cluster.ledger.publish_now(cluster.ledger.names[-20:], gate=str(gates[1]))
+    eventually(lambda: len(cluster.journal.started()) == 6)
+    gates[0].touch()
+    eventually(lambda: set(first) <= cluster.journal.ended() and len(cluster.journal.started()) == 6 + len(first))
+    assert not set(others) & cluster.journal.ended()
+    gates[1].touch()
+    cluster.delivered()
+    verdict = cluster.verdict()
+    assert (verdict.wrong(), verdict.repeats) == ({}, [])

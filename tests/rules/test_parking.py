@@ -179,7 +179,7 @@ def test_a_reason_that_cannot_be_stored_as_it_is_can_be_read_all_the_same(reason
     error.encode("utf-8")
 
 
-class Mute(Exception):  # noqa: N818  # not an error of ours
+class Mute(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
@@ -205,7 +205,7 @@ class Odd:
 
 
 @pytest.mark.xfail(strict=True, reason="bug: not a number becomes null in JSON: never due, and its key is blocked")
-@pytest.mark.parametrize("delay", [float("inf"), float("nan"), -1.0])
+@pytest.mark.parametrize("delay", [float("inf"), float("nan")])
 def test_a_policy_s_delay_is_always_one_that_can_be_waited_for(delay):
     found = judge(Handler(Odd(delay)), 0, ValueError(), LIMIT)
     assert found.state == "retrying"

@@ -1,0 +1,60 @@
+"""A small outbox under test: publishes numbered events, keeps what handlers saw, moves due times."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from waiting import eventually
+
+from partbox import Event, Outbox
+from partbox.events import DeliveredEvent
+
+
+class Desk:
+    """An outbox on a test's database, and what its handlers saw, in the order of their starts."""
+
+    def __init__(self, dsn: str, **settings: Any) -> None:
+        self.outbox = Outbox(dsn, **settings)
+        self.conn = psycopg.connect(dsn, autocommit=True)
+        self.seen: list[tuple[str | None, int, int]] = []
+        self._lock = threading.Lock()
+
+    def note(self, event: DeliveredEvent) -> None:
+        """Keep (aggregate id, number, attempt) of an event. A handler for those that need nothing else."""
+        with self._lock:
+            self.seen.append((event.aggregate_id, event.payload["number"], event.attempt))
+
+    def publish(self, key: str | None, *numbers: int, event_type: str = "Counted", **fields: Any) -> None:
+        with self.conn.transaction():
+            self.outbox.publish_many(self.conn, [
+                Event(event_type, {"number": number}, aggregate_type="Key", aggregate_id=key, **fields)
+                for number in numbers
+            ])
+
+    def numbers(self, key: str | None = "k") -> list[int]:
+        return [number for aggregate, number, _ in self.seen if aggregate == key]
+
+    def parked(self) -> list[tuple[int, str, int, bool]]:
+        """(number, state, attempts, blocks) of every parked row, in id order."""
+        return self.conn.execute(
+            """select (r.payload ->> 'number')::integer, k.state, k.attempts, k.blocks
+                 from partbox.parked k join partbox.record r on r.id = k.record_id order by k.record_id"""
+        ).fetchall()
+
+    def states(self) -> dict[int, str]:
+        return {number: state for number, state, _, _ in self.parked()}
+
+    def make_due(self) -> None:
+        """Move every due time to now, as a command would: the owners look again."""
+        with self.conn.transaction():
+            self.conn.execute("update partbox.parked set due_at = clock_timestamp() where due_at is not null")
+            self.conn.execute("update partbox.partition set parked_version = parked_version + 1")
+
+    def eventually(self, check: Callable[[], Any]) -> Any:
+        return eventually(check)
+
+    def all_done(self) -> bool:
+        """Everything published is done, by the database's word."""
+        row = self.conn.execute("select count(*) from partbox.record_status where status <> 'done'").fetchone()
+        return row == (0,)
