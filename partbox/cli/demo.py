@@ -18,8 +18,11 @@ Rate = Annotated[float, typer.Option(min=1, metavar="N", help="Events per second
 NoChaos = Annotated[bool, typer.Option("--no-chaos", help="Kill no process, add none.")]
 Dsn = Annotated[
     str | None,
-    typer.Option(metavar="DSN", show_default=False,
-                 help="Use this database, in a schema of its own (else an embedded one; never that of PARTBOX_DSN)."),
+    typer.Option(
+        metavar="DSN",
+        show_default=False,
+        help="Use this database, in a schema of its own (else an embedded one; never that of PARTBOX_DSN).",
+    ),
 ]
 
 

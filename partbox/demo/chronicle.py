@@ -94,8 +94,10 @@ class Chronicle:
         for process in before.processes:
             if process.pid not in sight.pids | self._gone:
                 self._disturb(before.at, process.owned)
-                self.say(f"{self.name(process.pid)} is gone, nobody asked it to: its "
-                         f"{_partitions(process.owned)} go to others")
+                self.say(
+                    f"{self.name(process.pid)} is gone, nobody asked it to: its "
+                    f"{_partitions(process.owned)} go to others"
+                )
 
     def _moves(self, sight: Sight, before: Sequence[int]) -> None:
         moved = [p for p, (old, new) in enumerate(zip(before, sight.epochs, strict=True)) if old != new]

@@ -53,7 +53,8 @@ def look(conn: Connection[Any], schema: str) -> Sight:
         owners=tuple(pids.get(owner) for owner in owners),
         epochs=tuple(epochs),
         claimed=at - (since_claim or 0.0),
-        settled=owners == assignees and all(owner in pids for owner in owners)
+        settled=owners == assignees
+        and all(owner in pids for owner in owners)
         and not any(each["draining"] for each in instances),
     )
 
@@ -61,6 +62,12 @@ def look(conn: Connection[Any], schema: str) -> Sight:
 def _process(row: dict[str, Any], owners: list[UUID | None], assignees: list[UUID | None]) -> Process:
     instance = UUID(row["instance_id"])
     return Process(
-        instance=instance, pid=row["pid"], node=row["node"], draining=row["draining"], age=row["age"],
-        heartbeat_age=row["heartbeat_age"], owned=owners.count(instance), assigned=assignees.count(instance),
+        instance=instance,
+        pid=row["pid"],
+        node=row["node"],
+        draining=row["draining"],
+        age=row["age"],
+        heartbeat_age=row["heartbeat_age"],
+        owned=owners.count(instance),
+        assigned=assignees.count(instance),
     )

@@ -93,7 +93,7 @@ class _Performance:
         return self._summary()
 
     def _start(self) -> None:
-        self._screen.console.print(f"starting {self._play.processes} worker processes ...")
+        self._chronicle.say(f"starting {self._play.processes} worker processes")
         with deaf():
             self._supervisor.start()
 
@@ -140,14 +140,24 @@ class _Performance:
         sight = look(self._conn, SCHEMA)
         self._meter.add(sight.at, self._ledger.read(), self._shop.published)
         self._chronicle.watch(sight)
-        self._screen.show(Frame(
-            elapsed=None if self._opened is None else sight.at - self._opened, seconds=self._play.seconds, sight=sight, roster=self._roster,
-            moved=self._chronicle.moved(sight.at, FRESH), rates=self._meter.rates(sight.at),
-            published=self._shop.published, published_rate=self._meter.published_rate,
-            delivered=self._ledger.delivered, delivered_rate=self._meter.delivered_rate(sight.at),
-            duplicates=self._ledger.duplicates, out_of_order=self._ledger.out_of_order,
-            lags=self._meter.recent_lags(), happenings=self._chronicle.happenings,
-        ))
+        self._screen.show(
+            Frame(
+                elapsed=None if self._opened is None else sight.at - self._opened,
+                seconds=self._play.seconds,
+                sight=sight,
+                roster=self._roster,
+                moved=self._chronicle.moved(sight.at, FRESH),
+                rates=self._meter.rates(sight.at),
+                published=self._shop.published,
+                published_rate=self._meter.published_rate,
+                delivered=self._ledger.delivered,
+                delivered_rate=self._meter.delivered_rate(sight.at),
+                duplicates=self._ledger.duplicates,
+                out_of_order=self._ledger.out_of_order,
+                lags=self._meter.recent_lags(),
+                happenings=self._chronicle.happenings,
+            )
+        )
         return sight
 
     def _wait(self, check: Callable[[], bool], seconds: float, given_up: Callable[[], bool]) -> bool:
@@ -184,13 +194,22 @@ class _Performance:
         published, lost, made_up = self._ledger.compare(self._orders())
         ledger, lags = self._ledger, self._meter.all_lags()
         return Summary(
-            published=published, delivered=ledger.delivered, duplicates=ledger.duplicates,
-            unexplained=ledger.unexplained, out_of_order=ledger.out_of_order, lost=lost,
-            rolled_back=self._shop.rolled_back, made_up=made_up + ledger.phantoms,
-            kills=self._cast.kills if self._cast else 0, joins=self._chronicle.joins, leaves=self._chronicle.leaves,
-            moves=self._chronicle.moves, seconds=round(seconds, 1),
+            published=published,
+            delivered=ledger.delivered,
+            duplicates=ledger.duplicates,
+            unexplained=ledger.unexplained,
+            out_of_order=ledger.out_of_order,
+            lost=lost,
+            rolled_back=self._shop.rolled_back,
+            made_up=made_up + ledger.phantoms,
+            kills=self._cast.kills if self._cast else 0,
+            joins=self._chronicle.joins,
+            leaves=self._chronicle.leaves,
+            moves=self._chronicle.moves,
+            seconds=round(seconds, 1),
             lag_p50_ms=round(lags[0] * 1000, 2) if lags else None,
-            lag_p99_ms=round(lags[1] * 1000, 2) if lags else None, cut_short=self._ending.at_once.is_set(),
+            lag_p99_ms=round(lags[1] * 1000, 2) if lags else None,
+            cut_short=self._ending.at_once.is_set(),
         )
 
     def _orders(self) -> list[tuple[int, int]]:

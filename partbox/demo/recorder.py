@@ -42,16 +42,21 @@ class Recorder:
 
     def handle(self, event: DeliveredEvent) -> None:
         """Write the event down."""
-        os.write(self._file, ENTRY.pack(*Entry(
-            order=int(event.aggregate_id or 0),
-            step=STEPS.index(event.event_type) + 1,
-            declined=event.payload["declined"],
-            partition=event.partition,
-            pid=os.getpid(),
-            epoch=event.epoch,
-            sent=event.payload["sent"],
-            handled=time.monotonic_ns(),
-        )))
+        os.write(
+            self._file,
+            ENTRY.pack(
+                *Entry(
+                    order=int(event.aggregate_id or 0),
+                    step=STEPS.index(event.event_type) + 1,
+                    declined=event.payload["declined"],
+                    partition=event.partition,
+                    pid=os.getpid(),
+                    epoch=event.epoch,
+                    sent=event.payload["sent"],
+                    handled=time.monotonic_ns(),
+                )
+            ),
+        )
 
     @cached_property
     def _file(self) -> int:

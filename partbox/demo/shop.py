@@ -85,8 +85,9 @@ class Shop:
 
     def _move(self, conn: Connection[Any], order: int | None) -> tuple[int, int] | None:
         """`(order, step)`, or None if another clerk had shipped it before."""
-        name, values = ("demo_place", {"total": random.randrange(5, 500)}) if order is None else (
-            "demo_advance", {"id": order})
+        name, values = (
+            ("demo_place", {"total": random.randrange(5, 500)}) if order is None else ("demo_advance", {"id": order})
+        )
         return conn.execute(query(name, self._schema), values).fetchone()
 
     def _publish(self, conn: Connection[Any], order: int, step: int, declined: bool) -> None:

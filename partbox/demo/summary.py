@@ -65,16 +65,21 @@ class Summary:
             return Text("published = delivered, 0 out of order", style="bold green")
         if self.ok:
             return Text("ended at once, without waiting for what was on its way; 0 out of order", style="bold yellow")
-        return Text(f"BROKEN: {self.lost:,} lost, {self.out_of_order:,} out of order, {self.made_up:,} made up",
-                    style="bold red")
+        return Text(
+            f"BROKEN: {self.lost:,} lost, {self.out_of_order:,} out of order, {self.made_up:,} made up",
+            style="bold red",
+        )
 
     def _rows(self) -> list[tuple[str, str, str]]:
         each = self.published / self.seconds if self.seconds else 0
         return [
             ("published", f"{self.published:,}", f"in {self.seconds:.1f} s: {each:,.0f} a second"),
             ("delivered", f"{self.delivered:,}", ""),
-            ("lost", f"{0 if self.cut_short else self.lost:,}",
-             f"{self.lost:,} were on their way" if self.cut_short and self.lost else ""),
+            (
+                "lost",
+                f"{0 if self.cut_short else self.lost:,}",
+                f"{self.lost:,} were on their way" if self.cut_short and self.lost else "",
+            ),
             ("out of order", f"{self.out_of_order:,}", ""),
             ("duplicates", f"{self.duplicates:,}", self._of_duplicates()),
             ("rolled back", f"{self.rolled_back:,}", f"{self.made_up:,} of them delivered"),

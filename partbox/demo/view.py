@@ -14,6 +14,7 @@ from partbox.demo.roster import Roster
 
 SIDE = 16  # the grid has 16 x 16 partitions
 BESIDE = 60  # columns from which the numbers have room beside the grid
+ROOMY = 80  # columns from which there is room for more than what is needed
 FULL = 58  # columns that the whole table of processes needs
 GAP = 3
 DIM = "bright_black"
@@ -23,7 +24,8 @@ DIM = "bright_black"
 class Frame:
     """Everything that is shown of one moment; rates per second, lags (median, 99th percentile) in seconds.
 
-    `elapsed` is None until the shop opens; `moved` are partitions that changed owner just now, `rates` those of processes by pid, `seconds` 0 means no end.
+    `elapsed` is None until the shop opens, `seconds` 0 means no end; `moved` are partitions that changed owner just now,
+    `rates` those of processes by pid.
     """
 
     elapsed: float | None
@@ -55,9 +57,10 @@ def picture(frame: Frame, width: int, height: int) -> RenderableType:
         grid, numbers, taken = _grid(frame, 2), _numbers(frame, width, height - SIDE), 2 * SIDE
         body: RenderableType = Group(grid, Text(), numbers)
     else:
-        body, taken = Table.grid(padding=(0, GAP, 0, 0) if width > BESIDE else (0, 2, 0, 0)), SIDE
+        body, taken = Table.grid(padding=(0, GAP if width >= ROOMY else 1, 0, 0), pad_edge=False), SIDE
         body.add_row(_grid(frame, cell), _numbers(frame, aside, height))
-    return Group(_title(frame), Text(), body, Text(), *_last(frame, max(3, height - taken - 3)))
+    last = _last(frame, max(3, height - taken - 3), clock=width >= ROOMY)
+    return Group(_title(frame, width >= ROOMY), Text(), body, Text(), *last)
 
 
 def line(frame: Frame) -> str:
@@ -76,14 +79,14 @@ def told(happening: Happening) -> str:
     return f"{happening.at}  {happening.text}"
 
 
-def _title(frame: Frame) -> RenderableType:
+def _title(frame: Frame, roomy: bool) -> RenderableType:
     title = Table.grid(expand=True, padding=(0, 1, 0, 0))
     title.add_column(no_wrap=True, overflow="ellipsis")
     title.add_column(justify="right", no_wrap=True)
     end = f" of {frame.seconds:.0f} s" if frame.seconds else " s"
     clock = "starting" if frame.elapsed is None else f"{frame.elapsed:.0f}{end}"
     title.add_row(
-        Text.assemble(("partbox demo", "bold"), ("  256 partitions by owner", DIM)),
+        Text.assemble(("partbox demo", "bold"), ("  256 partitions by owner" if roomy else "", DIM)),
         Text.assemble((clock, "bold"), ("  Ctrl-C ends it", DIM)),
     )
     return title
@@ -117,7 +120,7 @@ def _processes(frame: Frame, full: bool, room: int) -> Table:
     table.add_column("partitions" if full else "owns", justify="right", no_wrap=True)
     if full:
         table.add_column("heartbeat", justify="right", no_wrap=True)
-    table.add_column("events/s", justify="right", no_wrap=True)
+    table.add_column("events/s" if full else "per s", justify="right", no_wrap=True)
     shown = frame.sight.processes if len(frame.sight.processes) <= room else frame.sight.processes[: room - 1]
     for process in shown:
         table.add_row(*_process(frame, process, full))
@@ -152,11 +155,11 @@ def _totals(frame: Frame) -> Table:
     return table
 
 
-def _last(frame: Frame, count: int) -> list[Text]:
+def _last(frame: Frame, count: int, *, clock: bool) -> list[Text]:
     """What happened last, the newest at the bottom."""
     lines = []
     for happening in list(frame.happenings)[-count:]:
-        said = Text.assemble((f"{happening.at}  ", DIM), happening.text)
+        said = Text.assemble((f"{happening.at}  " if clock else "", DIM), happening.text)
         said.no_wrap, said.overflow = True, "ellipsis"
         lines.append(said)
     return lines

@@ -100,12 +100,16 @@ class Delivery:
 
     def _step(self, lane: Lane, turn_ends: float) -> Step | None:
         """The next event of the lane and its handler; None at the end of the lane, or of its turn."""
-        partition, queue = lane.partition, lane.queue
-        while queue and not partition.stopping and self.trusted():
+        partition = lane.partition
+        while (queue := lane.queue) and not partition.stopping and self.trusted():
+            if partition.life != lane.life:
+                with self._holdings.lock:
+                    self.record(lane)
+                continue
             try:
                 event = queue.popleft()
             except IndexError:  # cleared meanwhile
-                break
+                continue
             if partition.remembered and self._remembered(partition, event):
                 continue
             row = event._row

@@ -3,6 +3,7 @@
 Everything but `cursor`, which is the poller's own, is touched only with the dispatcher's lock held.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -43,12 +44,11 @@ class Partition:
         self.waits_for: Partition | None = None  # itself in an earlier ownership, with handlers still running
         self.remembered: set[Pair] = set()
         self.lanes: dict[Key, Lane] = {}
-        self.life = 0
+        self.life = 1  # how often it has been read anew, in this ownership
         self.begin(owned, now)
 
     def begin(self, owned: Owned, now: float) -> None:
         """Start reading from the saved cursor; nothing is known of parked rows yet."""
-        self.life += 1
         self.parked_version = owned.parked_version
         self.cursor = Cursor(self.number, owned.last_id, owned.snapshot, owned.floor_id)
         self.progress = Progress(Page(owned.snapshot, owned.floor_id), owned.last_id)
@@ -194,12 +194,17 @@ class Partition:
         }
 
     def reset(self) -> None:
-        """The connection was lost: forget what was read; what is done, or running, is remembered by id and event id."""
+        """The connection was lost: forget what was read; what is done, or running, is remembered by id and event id.
+
+        A runner looks at a lane's queue first and at the life then, without the lock: so the life changes first, and
+        whoever sees the new queue sees the new life.
+        """
+        self.life += 1
         self.remembered.update(self.progress.done(), self.deleting.items())
-        running = {lane.key: lane for lane in self.lanes.values() if lane.running}
         for lane in self.lanes.values():
-            lane.queue.clear()
-        self.lanes = running
+            old, lane.queue = lane.queue, deque()
+            old.clear()
+        self.lanes = {lane.key: lane for lane in self.lanes.values() if lane.running}
 
     def lose(self) -> None:
         """No longer mine: start nothing, save nothing."""

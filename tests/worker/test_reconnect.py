@@ -1,0 +1,84 @@
+"""A lost connection: what was read is forgotten, what is done or running is not started again."""
+
+import threading
+
+SLOW = 3
+
+
+def terminate(desk) -> None:
+    """End every worker connection of this database."""
+    desk.conn.execute(
+        """select pg_terminate_backend(pid) from pg_stat_activity
+            where datname = current_database() and application_name in ('partbox poller', 'partbox saver')"""
+    )
+
+
+def connected(desk) -> set[int]:
+    rows = desk.conn.execute(
+        """select pid from pg_stat_activity
+            where datname = current_database() and application_name in ('partbox poller', 'partbox saver')"""
+    )
+    return {pid for (pid,) in rows}
+
+
+def test_a_handler_that_runs_while_the_connection_is_lost_is_not_started_again(desk):
+    started, release = threading.Event(), threading.Event()
+
+    def handle(event):
+        desk.note(event)
+        if event.payload["number"] == SLOW:
+            started.set()
+            assert release.wait(60)
+
+    desk.outbox.register(handle, "Counted")
+    desk.publish("k", *range(10))
+    desk.publish(None, SLOW)
+    with desk.outbox.worker():
+        assert started.wait(60)
+        for _ in range(3):
+            before = connected(desk)
+            terminate(desk)
+            desk.eventually(lambda before=before: len(connected(desk) - before) == 2)
+            desk.publish("other", 100)
+            count = len(desk.numbers("other"))
+            desk.eventually(lambda count=count: len(desk.numbers("other")) > count)
+        release.set()
+        desk.eventually(desk.all_done)
+    assert desk.numbers("k") == list(range(10))
+    assert desk.numbers(None) == [SLOW]
+    assert desk.numbers("other") == [100, 100, 100]
+
+
+def test_connections_lost_again_and_again_duplicate_nothing(desk):
+    desk.outbox.register(desk.note, "Counted")
+    with desk.outbox.worker():
+        for round in range(6):
+            for key in range(40):
+                desk.publish(f"k{key}", *range(round * 10, round * 10 + 10))
+            terminate(desk)
+        desk.eventually(desk.all_done)
+    for key in range(40):
+        assert desk.numbers(f"k{key}") == list(range(60))
+
+
+def test_a_parked_event_that_runs_while_the_connection_is_lost_is_not_started_again(desk):
+    started, release = threading.Event(), threading.Event()
+
+    def handle(event):
+        desk.note(event)
+        if event.attempt == 1:
+            raise ValueError("first")
+        started.set()
+        assert release.wait(60)
+
+    desk.outbox.register(handle, "Counted")
+    desk.publish("k", 1)
+    with desk.outbox.worker():
+        assert started.wait(60)
+        before = connected(desk)
+        terminate(desk)
+        desk.eventually(lambda: len(connected(desk) - before) == 2)
+        desk.publish("other", 2)
+        release.set()
+        desk.eventually(lambda: (2 in desk.numbers("other")) and desk.all_done())
+    assert desk.numbers("k") == [1, 1]
