@@ -93,7 +93,7 @@ class _Performance:
         return self._summary()
 
     def _start(self) -> None:
-        self._chronicle.say(f"starting {self._play.processes} worker processes")
+        self._chronicle.say(f"starting {self._processes}")
         with deaf():
             self._supervisor.start()
 
@@ -112,7 +112,7 @@ class _Performance:
         """Open the shop; from here on everything counts."""
         self._began = self._opened = time.monotonic()
         self._meter = Meter(self._began)
-        self._chronicle.begin(f"{self._play.processes} processes share 256 partitions; the shop opens")
+        self._chronicle.begin(f"{self._processes} for 256 partitions; the shop opens")
         self._shop.open()
         self._cast = Cast(self._supervisor, self._play.processes, self._chronicle, self._ledger, self._began)
 
@@ -129,6 +129,11 @@ class _Performance:
         self._chronicle.say("the shop is closed; waiting for the last events")
         self._wait(self._is_delivered, TO_DRAIN, self._ending.at_once.is_set)
         self._frame()
+
+    @property
+    def _processes(self) -> str:
+        count = self._play.processes
+        return f"{count} worker process{'' if count == 1 else 'es'}"
 
     def _is_delivered(self) -> bool:
         self._frame()

@@ -98,7 +98,7 @@ def _embedded(data: Path) -> Iterator[str]:
 def _borrowed(dsn: str) -> Iterator[str]:
     dsn = resolve(dsn)
     with psycopg.connect(dsn, autocommit=True) as conn:
-        if conn.execute(query("demo_found", SCHEMA), {"schema": SCHEMA}).fetchone():
+        if conn.execute(query("demo_found", SCHEMA), {"schema": SCHEMA}).fetchone() is not None:
             raise SettingsError(
                 f"schema {SCHEMA!r} exists already in this database: wait for the demo that runs there, or remove what "
                 f"one has left with `drop schema {SCHEMA} cascade`"

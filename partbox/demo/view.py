@@ -16,6 +16,7 @@ SIDE = 16  # the grid has 16 x 16 partitions
 BESIDE = 60  # columns from which the numbers have room beside the grid
 ROOMY = 80  # columns from which there is room for more than what is needed
 FULL = 58  # columns that the whole table of processes needs
+WITH_RATES = 34  # columns that the totals and their rates need
 GAP = 3
 DIM = "bright_black"
 
@@ -24,8 +25,8 @@ DIM = "bright_black"
 class Frame:
     """Everything that is shown of one moment; rates per second, lags (median, 99th percentile) in seconds.
 
-    `elapsed` is None until the shop opens, `seconds` 0 means no end; `moved` are partitions that changed owner just now,
-    `rates` those of processes by pid.
+    `elapsed` is None until the shop opens, `seconds` 0 means no end; `moved` are partitions that have just changed
+    owner, `rates` those of processes by pid.
     """
 
     elapsed: float | None
@@ -51,16 +52,13 @@ class Frame:
 
 def picture(frame: Frame, width: int, height: int) -> RenderableType:
     """The whole view, for a terminal of this size."""
-    cell = 3 if width >= SIDE * 3 + GAP + FULL else 2
-    aside = width - SIDE * cell - GAP
-    if width < BESIDE:
-        grid, numbers, taken = _grid(frame, 2), _numbers(frame, width, height - SIDE), 2 * SIDE
-        body: RenderableType = Group(grid, Text(), numbers)
+    roomy = width >= ROOMY
+    if width >= BESIDE:
+        body, taken = _beside(frame, width, height), SIDE
     else:
-        body, taken = Table.grid(padding=(0, GAP if width >= ROOMY else 1, 0, 0), pad_edge=False), SIDE
-        body.add_row(_grid(frame, cell), _numbers(frame, aside, height))
-    last = _last(frame, max(3, height - taken - 3), clock=width >= ROOMY)
-    return Group(_title(frame, width >= ROOMY), Text(), body, Text(), *last)
+        body, taken = Group(_grid(frame, 2), Text(), _numbers(frame, width, height - SIDE)), 2 * SIDE
+    last = _last(frame, max(3, height - taken - 3), clock=roomy)
+    return Group(_title(frame, roomy), Text(), body, Text(), *last)
 
 
 def line(frame: Frame) -> str:
@@ -105,8 +103,19 @@ def _grid(frame: Frame, cell: int) -> Text:
     return grid
 
 
+def _beside(frame: Frame, width: int, height: int) -> RenderableType:
+    """The grid, its cells as wide as there is room for, and the numbers to the right of it."""
+    gap = GAP if width >= ROOMY else 1
+    cell = 3 if width >= SIDE * 3 + gap + FULL else 2
+    body = Table.grid(padding=(0, gap, 0, 0), pad_edge=False)
+    body.add_column(width=SIDE * cell)
+    body.add_column()
+    body.add_row(_grid(frame, cell), _numbers(frame, width - SIDE * cell - gap, height))
+    return body
+
+
 def _numbers(frame: Frame, width: int, height: int) -> RenderableType:
-    totals = _totals(frame)
+    totals = _totals(frame, rates=width >= WITH_RATES)
     room = max(2, max(height - 6, SIDE) - totals.row_count - 2)
     return Group(_processes(frame, width >= FULL, room), Text(), totals)
 
@@ -140,13 +149,13 @@ def _process(frame: Frame, process: Process, full: bool) -> list[RenderableType]
     return [*cells, f"{frame.rates.get(process.pid, 0):,.0f}"]
 
 
-def _totals(frame: Frame) -> Table:
+def _totals(frame: Frame, *, rates: bool) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style=DIM, no_wrap=True)
     table.add_column(justify="right", style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    table.add_row("published", f"{frame.published:,}", f"{frame.published_rate:,.0f}/s")
-    table.add_row("delivered", f"{frame.delivered:,}", f"{frame.delivered_rate:,.0f}/s")
+    table.add_row("published", f"{frame.published:,}", f"{frame.published_rate:,.0f}/s" if rates else "")
+    table.add_row("delivered", f"{frame.delivered:,}", f"{frame.delivered_rate:,.0f}/s" if rates else "")
     table.add_row("pending", f"{frame.pending:,}")
     table.add_row("lag, half", _ms(frame.lags[0]) if frame.lags else "-")
     table.add_row("lag, 99 %", _ms(frame.lags[1]) if frame.lags else "-")

@@ -64,7 +64,7 @@ class Delivery:
         now = time.time()
         if -TRUST_SPAN < now - self._trusted_at < TRUST_SPAN:
             return True
-        if not self._slot.trusted():
+        if self._slot.version != self._holdings.version or not self._slot.trusted():
             return False
         self._trusted_at = now
         return True

@@ -19,6 +19,7 @@ class Holdings:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.partitions: dict[int, Partition] = {}
+        self.version = 0  # the slot's, of the identity that holds them: what is trusted under another is not for them
         self.dirty: set[Partition] = set()
         self.progressed = threading.Event()  # set while something is dirty
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []

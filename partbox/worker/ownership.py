@@ -33,16 +33,17 @@ class Ownership:
     @property
     def outdated(self) -> bool:
         """The supervisor has given this process another identity, or taken it away."""
-        return self._slot.instance != self.me
+        return self._slot.version != self._holdings.version
 
     def take_up(self, conn: Connection[Any]) -> None:
         """On a new connection, or under a new identity: what is still mine is read anew, from its saved cursor."""
-        self.me = self._slot.instance
+        version, self.me = self._slot.version, self._slot.instance
         rows = cursors.owned(conn, self._schema, self._subscription, self.me) if self.me else []
         epochs = {row.partition: row.epoch for row in rows}
         for partition in list(self._holdings.partitions.values()):
             if epochs.get(partition.number) != partition.epoch:
                 self.lose(partition)
+        self._holdings.version = version
         kept = {number for number, partition in self._holdings.partitions.items() if not partition.lost}
         self._reset([row for row in rows if row.partition in kept])
         self._adopt([row for row in rows if row.partition not in kept])

@@ -56,6 +56,11 @@ class Slot:
         self[DEADLINE] = boot
 
     @property
+    def version(self) -> int:
+        """A number that changes whenever the identity does."""
+        return self._ids[self._id_at]
+
+    @property
     def instance(self) -> UUID | None:
         """My instance id. Written by the supervisor: a version before and after tells a torn reading."""
         while True:

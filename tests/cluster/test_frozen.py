@@ -2,65 +2,65 @@
 
 import os
 import signal
+from functools import partial
 
 import pytest
+from ledger import publishing
 from waiting import eventually
 
-FROZEN = 8
+from partbox.rules.hashing import partition_of
+
+BUSY = 8
 """Events whose handlers are in the middle of their work when their process freezes."""
 
 
-def thaw_and_check(cluster, frozen_pids, old_instances, in_flight, thaw):
-    """From when everything has gone to others: thaw, and look at what the thawed processes do."""
-    before = cluster.owners.rows()
-    thawed_at = thaw()
-    eventually(lambda: not old_instances & cluster.owners.instances().keys(), 20, 0.02)
-    cluster.balanced(len(frozen_pids) + 1)
-    after = cluster.owners.rows()
-    cluster.ledger.publish_now(cluster.ledger.names)
-    cluster.delivered()
+def freeze_and_thaw(cluster, pid, signal_it):
+    """Freeze a process, or its whole node, until others own everything and deliver; then thaw it.
 
-    late = cluster.journal.deliveries(lambda one: one.pid in frozen_pids and one.start > thawed_at)
-    assert late, "the thawed processes work again"
-    assert all(one.epoch > before[one.partition].epoch for one in late)
-    assert not old_instances & {row.owner for row in after.values()}
-    for number, row in before.items():
-        assert (after[number].last_id, after[number].xmax) >= (row.last_id, row.xmax)
-    verdict = cluster.verdict()
-    assert {repeat.event for repeat in verdict.repeats} <= in_flight
-
-    def excused(first):
-        """It was in the middle of its work, and goes on beside whoever has taken its aggregate over."""
-        return first.pid in frozen_pids and first.start < thawed_at
-
-    verdict.overlaps = [(first, second) for first, second in verdict.overlaps if not excused(first)]
-    assert verdict.wrong() == {}
+    Gives the partitions' rows, and the time, of the moment before the thaw.
+    """
+    owner = {number: row.owner for number, row in cluster.owners.rows().items()}
+    old = {instance for instance, its_pid in cluster.owners.instances().items() if its_pid == pid}
+    names = [name for name in cluster.ledger.names if owner[partition_of(name)] in old][:BUSY]
+    gate = cluster.gate()
+    gated = cluster.ledger.publish_now(names, gate=str(gate))
+    cluster.running(gated)
+    waiting = cluster.ledger.publish_now(names, burst=3)
+    signal_it(signal.SIGSTOP)
+    gate.touch()
+    eventually(lambda: not old & {None, *cluster.owners.shares()}, 40, 0.02)
+    eventually(lambda: {*gated, *waiting} <= cluster.journal.ended(), 40, 0.02)
+    before, at = cluster.owners.rows(), cluster.clock()
+    signal_it(signal.SIGCONT)
+    eventually(lambda: not old & cluster.owners.instances().keys(), 20, 0.02)
+    cluster.balanced(2)
+    return before, at
 
 
 @pytest.mark.parametrize("whole_node", [False, True], ids=["a process", "a node"])
 def test_after_a_freeze_it_starts_nothing_of_what_it_lost_and_saves_nothing(cluster, whole_node):
     lease = {"lease": 3, "heartbeat": 0.3}
-    frozen = cluster.node("frozen", concurrency=FROZEN + 2, **lease)
-    cluster.balanced(1)
-    gate = cluster.gate()
-    gated = cluster.ledger.publish_now(cluster.ledger.names[:FROZEN], gate=str(gate))
-    cluster.running(gated)
-    waiting = cluster.ledger.publish_now(cluster.ledger.names[:FROZEN], burst=3)
-    old = cluster.owners.instances("frozen")
-    (pid,) = old.values()
+    node = cluster.node("frozen", concurrency=BUSY + 4, **lease)
+    other = cluster.node("other", **lease)
+    cluster.balanced(2)
+    ((old, pid),) = cluster.owners.instances("frozen").items()
+    with publishing(cluster.ledger, seconds=0.001):
+        before, thawed_at = freeze_and_thaw(cluster, pid, node.send_to_all if whole_node else partial(os.kill, pid))
+    cluster.delivered()
 
-    frozen.send_to_all(signal.SIGSTOP) if whole_node else os.kill(pid, signal.SIGSTOP)
-    in_flight = cluster.journal.started()
-    gate.touch()
-    cluster.node("other", **lease)
-    eventually(lambda: {row.owner for row in cluster.owners.rows().values()} - {None}
-               == cluster.owners.instances("other").keys() != set(), 40, 0.02)
-    eventually(lambda: {*gated, *waiting} <= cluster.journal.ended(), 40, 0.02)
+    after = cluster.owners.rows()
+    assert old not in {row.owner for row in after.values()}
+    for number, row in before.items():
+        assert (after[number].last_id, after[number].xmax) >= (row.last_id, row.xmax), "its save was refused"
+    mine = cluster.journal.deliveries(lambda one: one.pid == pid)
+    in_flight = {one.event for one in mine if one.start < thawed_at}
+    late = [one for one in mine if one.start > thawed_at]
+    assert late, "it works again"
+    assert [one for one in late if one.epoch <= before[one.partition].epoch] == []
 
-    def thaw():
-        at = cluster.clock()
-        frozen.send_to_all(signal.SIGCONT) if whole_node else os.kill(pid, signal.SIGCONT)
-        return at
-
-    thaw_and_check(cluster, {pid}, set(old), in_flight, thaw)
-    assert frozen.stop() == 0
+    verdict = cluster.verdict()
+    assert {repeat.event for repeat in verdict.repeats} <= in_flight
+    # A handler in the middle of its work goes on after the thaw, beside whoever has taken its aggregate over.
+    verdict.overlaps = [pair for pair in verdict.overlaps if pair[0].pid != pid or pair[0].start > thawed_at]
+    assert verdict.wrong() == {}
+    assert (node.stop(), other.stop()) == (0, 0)

@@ -85,17 +85,15 @@ def orphans(conn: Conn) -> int:
     return int(row[0]) if row else 0
 
 
-def blocked(observer: Conn, *conns: Conn) -> None:
-    """Wait until each of these connections waits for a lock of another."""
-    pids = [conn.info.backend_pid for conn in conns]
+def blockers(observer: Conn, conn: Conn) -> list[int]:
+    """The pids of the backends that this connection's backend waits for."""
+    row = observer.execute("select pg_blocking_pids(%s)", [conn.info.backend_pid]).fetchone()
+    return row[0] if row else []
 
-    def all_wait() -> bool:
-        row = observer.execute(
-            "select bool_and(cardinality(pg_blocking_pids(pid)) > 0) from unnest(%s::int[]) as pid", [pids]
-        ).fetchone()
-        return bool(row and row[0])
 
-    eventually(all_wait)
+def blocked(observer: Conn, conn: Conn) -> None:
+    """Wait until this connection waits for a lock of another."""
+    eventually(lambda: blockers(observer, conn))
 
 
 @contextmanager

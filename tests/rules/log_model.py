@@ -1,4 +1,4 @@
-"""PostgreSQL as the cursor sees it: transaction ids, snapshots, a sequence, a log; and the two statements that read it."""
+"""PostgreSQL as the cursor sees it: transaction ids, snapshots, a sequence, a log, and the statements that read it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

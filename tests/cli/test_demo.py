@@ -1,0 +1,281 @@
+"""`partbox demo`, run as people run it; how it ends; how it looks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+import psycopg
+import pytest
+from rich.console import Console
+from waiting import eventually
+
+from partbox.demo.chronicle import Happening
+from partbox.demo.cluster import Process, Sight
+from partbox.demo.roster import Roster
+from partbox.demo.screen import Lines, screen
+from partbox.demo.summary import Summary
+from partbox.demo.view import Frame, picture
+
+COMMAND = [str(Path(sys.executable).with_name("partbox")), "demo", "--json"]
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def open_folder(folder) -> Path:
+    """A folder that root's server can pass through; the demo's files go there."""
+    folder.mkdir()
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def demo(open_folder):
+    """Starts a demo in a session of its own, as in a terminal of its own; afterwards nothing of it may be left."""
+    started = []
+
+    def start(*arguments: str) -> subprocess.Popen:
+        started.append(
+            subprocess.Popen(
+                [*COMMAND, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                env=os.environ | {"TMPDIR": str(open_folder)},
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:  # the test has failed: now at once
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)
+        process.communicate()
+        eventually(lambda session=process.pid: not list(left(session, open_folder)), timeout=10)
+    assert list(open_folder.iterdir()) == []
+
+
+def left(session: int, folder: Path) -> Iterator[psutil.Process]:
+    """Whoever is of the session, or works in the folder: PostgreSQL has sessions of its own."""
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == session or str(folder) in " ".join(process.cmdline()):
+                yield process
+        except (psutil.Error, ProcessLookupError):
+            continue
+
+
+def read_until(process: subprocess.Popen, word: str) -> None:
+    """Read what it says up to the line with that word."""
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if word in line:
+            return
+    raise AssertionError(f"it never said {word!r} but: {''.join(said)}")
+
+
+def ended(process: subprocess.Popen) -> dict:
+    """The summary that it ends with."""
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    summary = json.loads(out)
+    assert summary["ok"], err
+    assert summary["published"] == summary["delivered"]
+    assert (summary["lost"], summary["out_of_order"], summary["made_up"], summary["unexplained"]) == (0, 0, 0, 0)
+    return summary
+
+
+def test_what_is_published_is_delivered_in_order_while_processes_are_killed(demo):
+    process = demo("--seconds", "8", "--processes", "2", "--rate", "300")
+    read_until(process, "killed process")
+    read_until(process, "rebalanced in")
+    summary = ended(process)
+    assert summary["published"] > 300
+    assert summary["kills"] >= 1
+    assert summary["moves"] >= 128
+    assert 0 < summary["lag_p50_ms"] <= summary["lag_p99_ms"]
+
+
+@pytest.mark.parametrize("word", ["setting up", "starting", "  delivered "])
+def test_one_ctrl_c_ends_everything_in_order(demo, word):
+    process = demo("--processes", "2", "--rate", "300")
+    read_until(process, word)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to every process
+    assert (ended(process)["published"] > 0) == ("delivered" in word)
+
+
+def test_a_second_ctrl_c_ends_everything_at_once(demo):
+    process = demo("--processes", "2", "--rate", "300")
+    read_until(process, "  delivered ")
+    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    assert json.loads(out)["cut_short"]
+
+
+def test_it_leaves_nothing_in_a_database_of_the_users(demo, empty_dsn):
+    ended(demo("--dsn", empty_dsn, "--seconds", "1", "--processes", "1", "--no-chaos"))
+    with psycopg.connect(empty_dsn) as conn:
+        assert conn.execute("select from pg_namespace where nspname = 'partbox_demo'").fetchone() is None
+
+
+def test_it_refuses_a_database_where_its_schema_is(partbox, empty_dsn):
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute("create schema partbox_demo")
+        ran = partbox("demo", "--dsn", empty_dsn)
+        assert ran.code == 1
+        assert "drop schema partbox_demo cascade" in ran.err
+        assert conn.execute("select from pg_namespace where nspname = 'partbox_demo'").fetchone() is not None
+
+
+def a_process(pid: int, owned: int) -> Process:
+    return Process(
+        instance=uuid4(),
+        pid=pid,
+        node="a-node-of-a-long-name",
+        draining=False,
+        age=12.0,
+        heartbeat_age=0.4,
+        owned=owned,
+        assigned=owned,
+    )
+
+
+@pytest.fixture
+def frame() -> Frame:
+    roster = Roster()
+    roster.meet([4711, 1234567, 42])
+    return Frame(
+        elapsed=12.4,
+        seconds=30,
+        sight=Sight(
+            at=0.0,
+            processes=(a_process(4711, 100), a_process(1234567, 100), a_process(42, 40)),
+            owners=(4711,) * 100 + (1234567,) * 100 + (42,) * 40 + (None,) * 16,
+            epochs=(1,) * 256,
+            claimed=0.0,
+            settled=False,
+        ),
+        roster=roster,
+        moved=frozenset({0, 1}),
+        rates={4711: 250.2},
+        published=1234567,
+        published_rate=12345.6,
+        delivered=1234560,
+        delivered_rate=12340.0,
+        duplicates=3,
+        out_of_order=0,
+        lags=(0.0032, 1.5),
+        happenings=[Happening("12:00:01", "killed process B (pid 1234567): its 100 partitions go to others")],
+    )
+
+
+def shown(frame: Frame, width: int, height: int = 24, **options) -> list[str]:
+    console = Console(record=True, width=width, height=height, file=StringIO(), **options)
+    console.print(picture(frame, width, height))
+    return [line.rstrip() for line in console.export_text(styles=options.get("force_terminal", False)).splitlines()]
+
+
+@pytest.mark.parametrize("width", [40, 60, 100, 160])
+def test_the_view_fits_and_shows_every_partition_by_its_owner(frame, width):
+    lines = shown(frame, width)
+    assert max(map(len, lines)) <= width
+    grid = "".join("".join(line[: 48 if width == 160 else 32].split()) for line in lines[2:18])
+    assert grid == "A" * 100 + "B" * 100 + "C" * 40 + "·" * 16
+    text = "\n".join(lines)
+    for word in ("1234567", "100", "1,234,567", "1,234,560", "3.2 ms", "1.5 s", "killed process B"):
+        assert word in text
+
+
+def test_the_view_at_60_columns_fits_a_terminal_of_24_lines(frame):
+    assert len(shown(frame, 60)) <= 24
+
+
+def test_a_wide_view_tells_nodes_and_heartbeats(frame):
+    text = "\n".join(shown(frame, 100))
+    assert "a-node-of-a-l" in text
+    assert "0.4 s ago" in text
+
+
+def test_the_view_before_the_first_process_says_that_it_starts(frame):
+    nothing = replace(frame.sight, processes=(), owners=(None,) * 256)
+    text = "\n".join(shown(replace(frame, elapsed=None, sight=nothing, lags=None), 60))
+    assert "starting" in text
+
+
+def test_many_processes_are_counted_where_they_have_no_room(frame):
+    many = replace(frame.sight, processes=tuple(a_process(pid, 8) for pid in range(1, 33)))
+    lines = shown(replace(frame, sight=many), 100)
+    assert len(lines) <= 24
+    assert " more" in "\n".join(lines)
+
+
+def test_a_process_keeps_its_letter_and_its_replacement_gets_another():
+    roster = Roster()
+    roster.meet([1, 2])
+    before = roster.face(2)
+    roster.meet([2, 3])
+    assert (roster.face(2), roster.face(3).letter) == (before, "C")
+    assert roster.face(3).colour != before.colour
+
+
+def test_a_pipe_gets_lines_and_no_drawing(frame):
+    out = StringIO()
+    lines = screen(out)
+    assert isinstance(lines, Lines)
+    with lines.live():
+        lines.show(frame)
+        lines.show(frame)
+        lines.hear(frame.happenings[0])
+    first, second = out.getvalue().splitlines()
+    assert "published 1,234,567 (12,346/s)  delivered 1,234,560" in first
+    assert "pending 7" in first
+    assert "partitions A 100 B 100 C 40" in first
+    assert second == "12:00:01  killed process B (pid 1234567): its 100 partitions go to others"
+
+
+@pytest.mark.parametrize(
+    ("broken", "code"),
+    [
+        ({}, 0),
+        ({"duplicates": 4}, 0),
+        ({"lost": 1}, 1),
+        ({"out_of_order": 1}, 1),
+        ({"made_up": 1}, 1),
+        ({"cut_short": True, "lost": 3}, 130),
+        ({"cut_short": True, "out_of_order": 1}, 1),
+    ],
+)
+def test_the_exit_code_says_whether_a_promise_was_broken(broken, code):
+    whole = Summary(
+        published=9,
+        delivered=9,
+        duplicates=0,
+        unexplained=0,
+        out_of_order=0,
+        lost=0,
+        rolled_back=1,
+        made_up=0,
+        kills=1,
+        joins=1,
+        leaves=0,
+        moves=64,
+        seconds=8.0,
+        lag_p50_ms=1.0,
+        lag_p99_ms=2.0,
+        cut_short=False,
+    )
+    summary = replace(whole, **broken)
+    assert summary.code == code
+    assert (str(summary.verdict()) == "published = delivered, 0 out of order") == (code == 0)

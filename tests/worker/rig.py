@@ -1,0 +1,136 @@
+"""The reading half of a worker, moved by hand: page by page, with handlers that end when the test says so."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import Connection
+
+from partbox.codecs import Codecs
+from partbox.db import cursors, instances, records
+from partbox.db.blocking import lean
+from partbox.db.connect import connect
+from partbox.events import DeliveredEvent
+from partbox.settings import load
+from partbox.worker.holdings import Holdings
+from partbox.worker.intake import Intake
+from partbox.worker.lane import Lane
+from partbox.worker.ownership import Ownership
+from partbox.worker.partition import Partition
+from partbox.worker.reader import Reader
+from partbox.worker.saver import Batch
+from partbox.worker.slot import Slot
+
+SCHEMA = "partbox"
+DEFAULT = "default"
+PARTITION = 5
+
+
+class Waiting:
+    """In the place of a dispatcher: keeps the lanes that are ready, and starts nothing."""
+
+    def __init__(self) -> None:
+        self.lanes: list[Lane] = []
+
+    def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
+        self.lanes.extend(lanes)
+
+    def take(self) -> list[DeliveredEvent]:
+        events = []
+        for lane in self.lanes:
+            events.extend(lane.queue)
+            lane.queue.clear()
+            lane.active = False
+        self.lanes.clear()
+        return events
+
+
+class Rig:
+    """Owns `partitions`, from where their saved cursors stand."""
+
+    def __init__(self, dsn: str, partitions: Sequence[int] = (PARTITION,), **settings: Any) -> None:
+        self.settings = load(dsn=dsn, **settings)
+        self.conn: Connection[Any] = connect(dsn, lease=60, name="partbox rig")
+        self.slot = Slot.local()
+        self.me = self._own(partitions)
+        self.slot.instance = self.me
+        self.holdings = Holdings()
+        self.waiting = Waiting()
+        intake = Intake(self.holdings, self.waiting, Codecs(), DEFAULT)  # type: ignore[arg-type]
+        self.reader = Reader(self.holdings, self.waiting, intake, self.settings)  # type: ignore[arg-type]
+        self.ownership = Ownership(self.holdings, self.slot, SCHEMA, DEFAULT, self.reader.claimed)
+        lean(self.conn)
+        self.ownership.take_up(self.conn)
+        self.ownership.tick(self.conn)
+        self.events: dict[int, DeliveredEvent] = {}
+
+    def _own(self, partitions: Sequence[int]) -> UUID:
+        """A new instance, after which nobody else is left."""
+        before = [member.instance_id for member in instances.members(self.conn, SCHEMA, DEFAULT)]
+        instances.bury(self.conn, SCHEMA, before, known_dead=True)
+        me = instances.register(
+            self.conn, SCHEMA, subscription=DEFAULT, node="n", hostname="h", pids=[1], version="0", lease=60
+        )[1]
+        self.conn.execute("update partbox.partition set assignee = case when partition = any (%s) then %s::uuid end",
+                          [list(partitions), me])
+        return me
+
+    def partition(self, number: int = PARTITION) -> Partition:
+        return self.holdings.partitions[number]
+
+    def read(self) -> list[int]:
+        """What one step of the reader brings: ids in the order of handing over."""
+        self.reader.read(self.conn)
+        events = self.waiting.take()
+        self.events.update((event.id, event) for event in events)
+        return [event.id for event in events]
+
+    def read_all(self, steps: int = 30) -> list[int]:
+        """What so many steps bring, while nothing is published."""
+        return [id for _ in range(steps) for id in self.read()]
+
+    def done(self, *ids: int) -> None:
+        """Their handlers are done."""
+        for id in ids:
+            event = self.events.pop(id)
+            with self.holdings.lock:
+                self.partition(event.partition).finish([(event.id, event.event_id.bytes)])
+
+    def save(self) -> set[int]:
+        """Save every partition; those that are still mine."""
+        with self.holdings.lock:
+            batches = [Batch(partition) for partition in self.holdings.partitions.values()]
+        mine, _ = cursors.save(self.conn, SCHEMA, DEFAULT, self.me, [batch.saving() for batch in batches])
+        for batch in batches:
+            batch.partition.saved(batch.target, 0.0)
+        return mine
+
+    def reconnect(self) -> None:
+        """As after a lost connection."""
+        self.reader.forget()
+        self.ownership.take_up(self.conn)
+
+    def close(self) -> None:
+        self.conn.close()
+
+
+def write(conn: psycopg.Connection[Any], count: int = 1, partition: int = PARTITION) -> None:
+    """Publish so many events, each of an aggregate of its own."""
+    conn.execute(
+        "insert into partbox.record (partition, event_id, event_type, payload)"
+        " select %s, gen_random_uuid(), 'Written', '{}' from generate_series(1, %s)", [partition, count],
+    )
+
+
+def counted_polls(monkeypatch: Any) -> list[int]:
+    """A list with one element for each poll from now on."""
+    polls: list[int] = []
+    poll = records.poll
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        polls.append(1)
+        return poll(*args, **kwargs)
+
+    monkeypatch.setattr(records, "poll", counting)
+    return polls
