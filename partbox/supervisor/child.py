@@ -50,7 +50,13 @@ class Child:
         self._process = context.Process(
             target=main, args=(job, *memory, index, os.getpid()), name=f"partbox-worker-{index}", daemon=False
         )
-        self._process.start()
+        # Ctrl-C reaches the whole process group. The supervisor decides what it means; until the child ignores it by
+        # itself it is held back, from birth.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.started_at = time.monotonic()
         self.ward = Ward(slot, self._process.pid)
 
@@ -105,7 +111,8 @@ class Child:
 def main(job: Job, times: Any, ids: Any, index: int, parent: int) -> None:
     """The process: works until it is told to stop, its parent is gone, or it fails."""
     slot = Slot(times, ids, index)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
     logging.basicConfig(level=job.log_level, format="%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s")
     sys.exit(_work(job, slot, parent))

@@ -105,7 +105,7 @@ class Ownership:
         return self._holdings.partitions.get(partition.number) is not partition
 
     def _forget_ghost(self, partition: Partition) -> None:
-        if partition.lost and not partition.running:
+        if partition.lost and not partition.busy:
             self._holdings.drop(partition)
 
     def _drain(self, partition: Partition) -> None:
@@ -135,7 +135,7 @@ class Ownership:
             for row in rows:
                 partition = Partition(row, now)
                 ghost = self._holdings.partitions.get(row.partition)
-                partition.waits_for = ghost if ghost is not None and ghost.running else None
+                partition.waits_for = ghost if ghost is not None and ghost.busy else None
                 self._holdings.partitions[row.partition] = partition
         self._claimed(rows)
 

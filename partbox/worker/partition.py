@@ -182,6 +182,11 @@ class Partition:
 
     # Leaving.
 
+    @property
+    def busy(self) -> bool:
+        """A handler of it runs, of this ownership or of an earlier one."""
+        return self.running > 0 or (self.waits_for is not None and self.waits_for.busy)
+
     def drain(self) -> None:
         """To be released: start nothing new."""
         self.draining = self.stopping = True

@@ -125,7 +125,7 @@ def held_open(dsn: str, wanted: bool) -> Iterator[None]:
 def test_nothing_is_lost_doubled_or_reordered(dsn, monkeypatch, cap, beside_an_open_transaction):
     """With a cap of two late records to a page many pages are cut."""
     seed = int(os.environ.get("PARTBOX_TEST_SEED") or randrange(2**32))
-    print(f"PARTBOX_TEST_SEED={seed}")
+    print(f"PARTBOX_TEST_SEED={seed}")  # noqa: T201  # shown when the test fails, to run it again
     for module in (records, cursor):
         monkeypatch.setattr(module, "CAP", cap)
     random = Random(seed)

@@ -16,7 +16,8 @@ LATEST = 1.0
 TABLE = "create table if not exists public.aggregate (key integer primary key, published integer not null default 0)"
 PUBLISH = """
     insert into partbox.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
-    values (partbox.partition_of(%(id)s), gen_random_uuid(), 'Counted', %(type)s, %(id)s, json_build_object('n', %(n)s::int))
+    values (partbox.partition_of(%(id)s), gen_random_uuid(), 'Counted', %(type)s, %(id)s,
+            json_build_object('n', %(n)s::integer))
 """
 
 

@@ -1,0 +1,233 @@
+"""Which cursor may be saved."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.rules import progress as rules
+from partbox.rules.progress import Page, Progress
+
+P0, P1, P2, P3 = (Page(f"{n}:{n}:", n) for n in range(4))
+
+
+def progress(last_id: int = 0) -> Progress:
+    return Progress(P0, last_id)
+
+
+def done(progress: Progress, *ids: int) -> None:
+    progress.finish([(id, b"%d" % id) for id in ids], max(ids))
+
+
+def target(progress: Progress) -> tuple[Page, int]:
+    made = progress.target()
+    return made.page, made.last_id
+
+
+def test_the_last_id_is_that_of_the_finished_prefix():
+    made = progress()
+    made.read(P1, [], [1, 2, 3])
+    done(made, 3, 1)
+    assert target(made) == (P1, 1)
+    assert made.oldest_unfinished() == 2
+    assert made.unfinished() == [2]
+    done(made, 2)
+    assert target(made) == (P1, 3)
+    assert made.oldest_unfinished() is None
+
+
+def test_a_late_record_that_is_unfinished_keeps_the_page_before_it():
+    made = progress(10)
+    made.read(P1, [], [11])
+    made.read(P2, [5, 6], [12])
+    done(made, 11, 12, 5)
+    assert target(made) == (P1, 12)
+    done(made, 6)
+    assert target(made) == (P2, 12)
+
+
+def test_a_late_record_above_the_last_id_is_new_for_the_saved_cursor():
+    made = progress()
+    made.read(P1, [], [1, 3])
+    made.read(P2, [2], [])
+    assert target(made) == (P2, 0)
+    done(made, 1)
+    assert target(made) == (P2, 1)
+    done(made, 3)
+    assert target(made) == (P2, 1) or target(made) == (P1, 3)
+
+
+def test_every_earlier_page_counts_not_only_the_page_itself():
+    made = progress(10)
+    made.read(P1, [5], [])
+    made.read(P2, [6], [])
+    made.read(P3, [], [11])
+    done(made, 6, 11)
+    assert target(made) == (P0, 11)
+    done(made, 5)
+    assert target(made) == (P3, 11)
+
+
+def test_late_records_of_later_pages_do_not_matter():
+    made = progress(10)
+    made.read(P1, [5], [])
+    made.read(P2, [6], [])
+    done(made, 5)
+    assert target(made) == (P1, 10)
+
+
+def test_a_cut_page_is_saved_when_its_last_piece_is_finished():
+    made = progress(10)
+    made.read_piece(P1, [3], last=False)
+    done(made, 3)
+    assert target(made) == (P0, 10)
+    made.read_piece(P1, [7], last=True)
+    assert target(made) == (P0, 10)
+    done(made, 7)
+    assert target(made) == (P1, 10)
+
+
+def test_a_piece_without_records_holds_the_page_as_well():
+    made = progress(10)
+    made.read_piece(P1, [], last=False)
+    assert target(made) == (P0, 10)
+    made.read_piece(P1, [], last=True)
+    assert target(made) == (P1, 10)
+
+
+def test_a_raised_last_id_is_saved_when_everything_below_it_is_finished():
+    made = progress()
+    made.read(P1, [], [1, 2], raised=9)
+    done(made, 2)
+    assert target(made) == (P1, 0)
+    assert made.unfinished() == [1]
+    done(made, 1)
+    assert target(made) == (P1, 9)
+    assert made.unsaved() == 2, "a raise is no record"
+
+
+def test_more_than_enough_late_pages_are_merged_and_lose_nothing(monkeypatch):
+    monkeypatch.setattr(rules, "MOST_LATE_PAGES", 2)
+    made = progress(10)
+    pages = [Page(f"{n}:{n}:", n) for n in range(1, 6)]
+    for id, page in enumerate(pages, start=1):
+        made.read(page, [id], [])
+    assert len(made.late) == 2
+    done(made, 1, 3, 4, 5)
+    assert target(made) == (pages[0], 10)
+    done(made, 2)
+    assert target(made) == (pages[-1], 10)
+
+
+def test_what_is_read_counts_until_it_is_saved():
+    made = progress()
+    made.read(P1, [], [1, 2, 3])
+    done(made, 1, 2)
+    saved = made.target()
+    assert made.unsaved() == 3
+    done(made, 3)
+    made.saved(saved)
+    assert made.unsaved() == 1
+    assert [id for id, _ in made.done()] == [3]
+
+
+def test_what_is_parked_is_finished_but_not_done():
+    made = progress()
+    made.read(P1, [], [1, 2])
+    made.finish([(1, b"")], 1)
+    done(made, 2)
+    assert target(made) == (P1, 2)
+    assert made.done() == [(2, b"2")]
+
+
+def test_a_late_record_above_the_saved_last_id_is_remembered_though_its_page_is_saved():
+    """Who goes on from that cursor reads it again, as a new one."""
+    made = progress()
+    made.read(P1, [], [1, 3])
+    made.read(P2, [2], [])
+    done(made, 2)
+    assert target(made) == (P2, 0)
+    made.saved(made.target())
+    assert [id for id, _ in made.done()] == [2]
+    done(made, 1, 3)
+    made.saved(made.target())
+    assert made.done() == []
+
+
+def test_a_new_record_that_the_saved_snapshot_may_not_see_is_remembered_though_the_last_id_is_above_it():
+    """Who goes on from that cursor reads it again, as a late one."""
+    made = progress(10)
+    made.read(P1, [], [11])
+    made.read(P2, [5], [12])
+    done(made, 11, 12)
+    assert target(made) == (P1, 12)
+    made.saved(made.target())
+    assert made.unsaved() == 0
+    assert [id for id, _ in made.done()] == [12]
+    done(made, 5)
+    made.saved(made.target())
+    assert made.done() == []
+
+
+def test_a_release_passes_everything_up_to_the_highest_finished_id():
+    made = progress()
+    made.read(P1, [], [1, 2, 3, 4])
+    made.read(P2, [], [5])
+    done(made, 3)
+    released = made.released()
+    assert (released.page, released.last_id) == (P2, 3)
+    assert made.unfinished() == [1, 2, 4, 5]
+
+
+def test_a_release_never_falls_behind_what_was_saved():
+    made = progress(40)
+    made.read(P1, [5], [])
+    done(made, 5)
+    assert made.released().last_id == 40
+
+
+pages = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), min_size=1, max_size=8)
+
+
+@given(pages, st.randoms(use_true_random=False))
+def test_a_target_never_covers_what_is_unfinished(shape, random):
+    """Read pages with late records in the gaps, finish in any order, save now and then."""
+    made, last, gaps = progress(), 0, []
+    seen: dict[int, int] = {}  # id: the number of the page that brought it
+    for number, (new, late, raise_) in enumerate(shape, start=1):
+        late_ids = [gaps.pop(random.randrange(len(gaps))) for _ in range(min(late, len(gaps)))]
+        new_ids = [last + 2 * n for n in range(1, new + 1)]
+        gaps += [id - 1 for id in new_ids]
+        last = new_ids[-1] if new_ids else last
+        raised = last + 2 if raise_ else 0
+        last = raised or last
+        made.read(Page(str(number), number), late_ids, new_ids, raised)
+        seen |= dict.fromkeys((*late_ids, *new_ids), number)
+    finished: set[int] = set()
+    for id in random.sample(sorted(seen), len(seen)):
+        saved = made.target()
+        number = int(saved.page.snapshot.split(":")[0])
+        covered = {id for id, page in seen.items() if id <= saved.last_id and page <= number}
+        assert covered <= finished
+        assert not ({id for id, _ in made.done()} & set(made.unfinished()))
+        if random.random() < 0.5:
+            made.saved(saved)
+        remembered = {id for id, _ in made.done()}
+        assert finished - covered <= remembered | before(seen, finished, made)
+        done(made, id)
+        finished.add(id)
+    assert made.target().last_id == last
+    assert made.unfinished() == []
+
+
+def before(seen: dict[int, int], finished: set[int], made: Progress) -> set[int]:
+    """What an earlier saved cursor covered already."""
+    return {id for id in finished if id <= made.last_id and id not in dict(made.done())}
+
+
+@pytest.mark.parametrize("ids", [[3, 1], [1, 3]])
+def test_the_highest_finished_id_does_not_depend_on_the_order(ids):
+    made = progress()
+    made.read(P1, [], [1, 3])
+    for id in ids:
+        done(made, id)
+    assert made.highest_finished == 3
