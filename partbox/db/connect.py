@@ -36,6 +36,7 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str) -> dict[str, 
     given = conninfo_to_dict(dsn)
     merged: dict[str, Any] = {
         "application_name": name,
+        "client_encoding": "utf8",
         "connect_timeout": whole,
         "tcp_user_timeout": whole * 1000,
         "keepalives_idle": max(1, whole // 3),

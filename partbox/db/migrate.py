@@ -156,6 +156,12 @@ def _refuse_newer(version: Version, schema: str) -> None:
 def _check_server(conn: psycopg.Connection[Any]) -> None:
     if conn.info.server_version < _OLDEST_SERVER:
         raise SchemaError(f"partbox needs PostgreSQL 14 or newer, this server is {conn.info.server_version // 10000}")
+    encoding = conn.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SchemaError(
+            f"partbox needs a database with encoding UTF8, {conn.info.dbname!r} has {encoding}: "
+            "create one with `create database ... encoding 'UTF8' template template0`"
+        )
 
 
 def _check_name(schema: str) -> None:

@@ -44,4 +44,5 @@ def gives_up(signs: Signs, patience: Patience) -> bool:
     """Kill the child? Silent for two leases beyond the first without a reason, or a handler far over its time."""
     if signs.handler is not None and signs.handler >= patience.handler_timeout + patience.drain_timeout:
         return signs.silent >= patience.lease
-    return not vouches(signs, patience) and signs.silent >= 3 * patience.lease
+    running = signs.handler is not None and not signs.stopped
+    return not running and signs.silent >= 3 * patience.lease

@@ -17,6 +17,8 @@ State = Literal["retrying", "deferred", "scheduled", "held", "dead", "ready"]
 AT_ONCE = ("held", "ready")
 UNCHARGED = (PayloadError, UnroutableError)
 CHAIN = 100
+LONGEST = 36_500 * 86_400.0  # seconds; what publishing allows at most, too
+LAST_RESORT = 60.0  # seconds until the next attempt, where a retry policy fails itself
 UNROUTABLE_DELAY = 5.0
 OPEN = ("retrying", "deferred", "held", "ready")
 
@@ -54,22 +56,22 @@ def judge(policy: Policy, attempts: int, result: object, limit: int) -> Verdict 
         case None | Done():
             return None
         case RetryAfter(delay=delay):
-            return Verdict("deferred", attempts, delay, policy.on_failure == "block", None)
+            return Verdict("deferred", attempts, min(delay, LONGEST), policy.on_failure == "block", None)
         case Dead(reason=reason):
-            return _dead(policy, attempts + 1, reason and reason[:limit])
+            return _dead(policy, attempts + 1, None if reason is None else storable(str(reason), limit))
         case BaseException():
             return _failed(policy, attempts, result, limit)
     wrong = TypeError(f"a handler may return None, Done, RetryAfter or Dead, not {type(result).__name__}")
     return _failed(policy, attempts, wrong, limit)
 
 
-def unroutable(mode: str, attempts: int, what: str) -> Verdict | None:
-    """What becomes of an event without a handler, by the setting `on_unroutable`; no attempt is counted."""
+def unroutable(mode: str, on_dead: str, attempts: int, what: str) -> Verdict | None:
+    """What becomes of an event without a handler, by the settings `on_unroutable`, `on_dead`; no attempt is counted."""
     if mode == "ignore":
         return None
     if mode == "retry":
         return Verdict("deferred", attempts, UNROUTABLE_DELAY, True, f"no handler for {what} yet")
-    return Verdict("dead", attempts, None, False, f"UnroutableError: no handler for {what}")
+    return Verdict("dead", attempts, None, on_dead == "block", f"UnroutableError: no handler for {what}")
 
 
 def _dead(policy: Policy, attempts: int, reason: str | None) -> Verdict:
@@ -86,17 +88,35 @@ def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> 
         return _dead(policy, attempts, text)
     blocks = policy.on_failure == "block"
     if isinstance(error, RetryAfterError):
-        return Verdict("retrying", attempts, error.delay, blocks, text)
-    if not policy.retry.should_retry(error):
+        return Verdict("retrying", attempts, min(error.delay, LONGEST), blocks, text)
+    try:
+        retry, delay = policy.retry.should_retry(error), policy.retry.next_delay(attempts)
+    except Exception as wrong:  # a policy of the application's own
+        retry, delay, text = True, LAST_RESORT, storable(f"{text}; and its retry policy: {describe(wrong, limit)}", limit)
+    if not retry:
         return _dead(policy, attempts, text)
-    return Verdict("retrying", attempts, policy.retry.next_delay(attempts), blocks, text)
+    return Verdict("retrying", attempts, _bounded(delay), blocks, text)
+
+
+def _bounded(delay: float) -> float:
+    """A delay that can be waited for, whatever a policy says; not a number waits as if there were no policy."""
+    return LAST_RESORT if delay != delay else min(max(delay, 0.0), LONGEST)
 
 
 def describe(error: BaseException, limit: int) -> str:
-    """Type and text of an error, at most `limit` characters; NUL cannot be stored."""
+    """Type and text of an error, at most `limit` characters, fit to be stored."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    return f"{name}: {error}".replace("\0", "\\0").encode(errors="backslashreplace").decode()[:limit]
+    try:
+        said = str(error)
+    except Exception as wrong:
+        said = f"(its text cannot be had: {type(wrong).__name__})"
+    return storable(f"{name}: {said}", limit)
+
+
+def storable(text: str, limit: int) -> str:
+    """At most `limit` characters that PostgreSQL can store: neither NUL nor lone surrogates."""
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()[:limit]
 
 
 @dataclass(slots=True)
@@ -137,7 +157,7 @@ class Chain:
         self.rows.remove(row)
 
     def runnable(self, now: float) -> list[ParkedRow]:
-        """The head and what may follow it without waiting, at most `CHAIN` rows; nothing while some are loaded."""
+        """The head and what may follow it without waiting, at most `CHAIN` rows; nothing while the head is loaded."""
         run: list[ParkedRow] = []
         for row in self.rows:
             if len(run) == CHAIN or not row.may_run(now):

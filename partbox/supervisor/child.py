@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from partbox.codecs import Codecs
+from partbox.errors import SchemaError
 from partbox.handlers import Handlers
 from partbox.rules.lease import Signs
 from partbox.settings import Settings
@@ -58,6 +59,7 @@ class Child:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.started_at = time.monotonic()
+        self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
         self.ward = Ward(slot, self._process.pid)
 
     @property
@@ -85,11 +87,12 @@ class Child:
     def signs(self) -> Signs:
         """Its signs of life."""
         slot, now = self.ward.slot, boottime()
-        running = slot[RUNNING_SINCE]
-        return Signs(
-            silent=now - max(slot[POLL_TICK], slot[SAVE_TICK]) if self.ready else 0.0,
-            handler=now - running if running else None, stopped=_stopped(self.pid),
-        )
+        running, stopped = slot[RUNNING_SINCE], _stopped(self.pid)
+        if running and not stopped:
+            self._busy_at = now
+        # Silence counts from the end of a handler that held the interpreter: the poller needs a moment to tick again.
+        heard = max(slot[POLL_TICK], slot[SAVE_TICK], self._busy_at if not running else 0.0)
+        return Signs(now - heard if self.ready else 0.0, now - running if running else None, stopped)
 
     def drain(self) -> None:
         """Ask it to release everything and to end."""
@@ -131,7 +134,7 @@ def _work(job: Job, slot: Slot, parent: int) -> int:
     while not slot[STOPPING] and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK)
     if worker.failure is not None:
-        return FATAL
+        return FATAL if isinstance(worker.failure, SchemaError) else 1
     if os.getppid() == parent:
         worker.stop()
     else:

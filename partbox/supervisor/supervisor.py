@@ -203,7 +203,7 @@ class Supervisor:
             self._deaths.popleft()
         if len(self._deaths) >= CRASHES[0]:
             log.error("%d processes died within %g s: look at the first of their errors", len(self._deaths), CRASHES[1])
-        if now - child.started_at > CRASHES[1]:
+        if now - child.started_at > BACKOFF[1]:
             self._backoff = BACKOFF[0]
         self._spawn_at = now + self._backoff
         self._backoff = min(BACKOFF[1], self._backoff * 2)

@@ -7,6 +7,7 @@ from typing import Any
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler, Routes
 from partbox.rules.parking import Verdict, judge, unroutable
+from partbox.settings import Settings
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.loop import Loop
@@ -24,12 +25,13 @@ Step = tuple[Handler, DeliveredEvent]
 class Delivery:
     """How the lanes of one process are walked; from any of its runner threads, and from its event loop."""
 
-    def __init__(self, holdings: Holdings, routes: Routes, slot: Slot, *, on_unroutable: str, error_limit: int) -> None:
+    def __init__(self, holdings: Holdings, routes: Routes, slot: Slot, *, settings: Settings) -> None:
         self._holdings = holdings
         self._routes = routes
         self._slot = slot
-        self._on_unroutable = on_unroutable
-        self._error_limit = error_limit
+        self._on_unroutable = settings.on_unroutable
+        self._on_dead = settings.on_dead
+        self._error_limit = settings.error_limit
         self._trusted_at = 0.0
 
     def walk(self, lane: Lane, turn_ends: float) -> bool:
@@ -115,7 +117,8 @@ class Delivery:
             row = event._row
             handler = self._routes.find(row[3], row[4])
             if handler is None:
-                self._settle(lane, event, unroutable(self._on_unroutable, event.attempt - 1, _what(row)))
+                verdict = unroutable(self._on_unroutable, self._on_dead, event.attempt - 1, _what(row))
+                self._settle(lane, event, verdict)
                 continue
             now = time.monotonic()
             if now > turn_ends and lane.current is not None:

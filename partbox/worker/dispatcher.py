@@ -8,7 +8,7 @@ one lane at a time; a lane whose next handler is `async def` goes on in one even
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from partbox.events import DeliveredEvent
 from partbox.worker.delivery import LANE_TURN, Delivery
@@ -26,12 +26,16 @@ STUCK = 1.0  # a handler that runs longer does not hold up its partition any mor
 class Dispatcher:
     """The runners of one process, and the lanes that wait for them."""
 
-    def __init__(self, holdings: Holdings, delivery: Delivery, slot: Slot, concurrency: int) -> None:
+    def __init__(
+        self, holdings: Holdings, delivery: Delivery, slot: Slot, concurrency: int, *,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
         self._holdings = holdings
         self._lock = holdings.lock
         self._delivery = delivery
         self._slot = slot
         self._concurrency = concurrency
+        self._on_failure = on_failure
         self._work = threading.Condition(self._lock)
         self._fresh: deque[Lane] = deque()
         self._due: deque[Lane] = deque()
@@ -102,9 +106,12 @@ class Dispatcher:
 
     def _run(self) -> None:
         lanes: list[Lane] = []
-        while lanes := self._next(lanes):
-            turn_ends = lanes[0].started + LANE_TURN
-            lanes = [lane for lane in lanes if self._walk(lane, turn_ends)]
+        try:
+            while lanes := self._next(lanes):
+                turn_ends = lanes[0].started + LANE_TURN
+                lanes = [lane for lane in lanes if self._walk(lane, turn_ends)]
+        except BaseException as error:
+            self._on_failure(error)
 
     def _walk(self, lane: Lane, turn_ends: float) -> bool:
         """Walk the lane; False if it goes on in the event loop, which will end it."""
@@ -114,7 +121,10 @@ class Dispatcher:
         return False
 
     async def _walk_async(self, lane: Lane, turn_ends: float) -> None:
-        await self._delivery.walk_async(lane, turn_ends)
+        try:
+            await self._delivery.walk_async(lane, turn_ends)
+        except Exception as error:
+            self._on_failure(error)
         with self._lock:
             self._end(lane)
             self._notify()

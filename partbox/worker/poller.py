@@ -17,7 +17,6 @@ from psycopg import Connection, Error
 from partbox.db import migrate
 from partbox.db.blocking import lean
 from partbox.db.connect import check, connect
-from partbox.errors import SchemaError
 from partbox.settings import Settings
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.due import Due
@@ -42,7 +41,7 @@ class Poller:
 
     def __init__(
         self, holdings: Holdings, dispatcher: Dispatcher, intake: Intake, slot: Slot, settings: Settings,
-        subscription: str, dsn: Callable[[], str],
+        subscription: str, dsn: Callable[[], str], *, on_failure: Callable[[BaseException], None],
     ) -> None:
         schema = settings.schema_name
         self._holdings = holdings
@@ -59,10 +58,11 @@ class Poller:
         self._tick_at = 0.0
         self._brought_at = 0.0
         self._pause = settings.poll_busy
-        self.failure: BaseException | None = None
+        self._on_failure = on_failure
         self.saver = Saver(
             holdings, slot, schema, subscription, window=settings.window, on_lost=self._ownership.lose,
             on_released=self._ownership.released, on_saved=self._wake.set, on_broken=self._break,
+            on_failure=on_failure,
         )
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
@@ -91,9 +91,7 @@ class Poller:
             while not self._ended.is_set():
                 self._try_session()
         except BaseException as error:
-            log.critical("the poller ends: %s", error, exc_info=not isinstance(error, SchemaError))
-            self.failure = error
-            self._ended.set()
+            self._on_failure(error)
 
     def _try_session(self) -> None:
         self._reconnect_in = RECONNECT[0]

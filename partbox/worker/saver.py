@@ -74,6 +74,7 @@ class Saver:
         self, holdings: Holdings, slot: Slot, schema: str, subscription: str, *, window: int,
         on_lost: Callable[[Partition], None], on_released: Callable[[Partition], None], on_saved: Callable[[], None],
         on_broken: Callable[[], None],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._holdings = holdings
         self._slot = slot
@@ -83,6 +84,7 @@ class Saver:
         self._on_released = on_released
         self._on_saved = on_saved
         self._on_broken = on_broken
+        self._on_failure = on_failure
         self._conn: Connection[Any] | None = None
         self._me: UUID | None = None
         self._using = threading.Lock()
@@ -111,12 +113,15 @@ class Saver:
         self._holdings.progressed.set()
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._slot[SAVE_TICK] = boottime()
-            if not self._holdings.progressed.wait(TICK):
-                self._note_idle_advances()
-                continue
-            self._stopped.wait(self._save_once())
+        try:
+            while not self._stopped.is_set():
+                self._slot[SAVE_TICK] = boottime()
+                if self._holdings.progressed.wait(TICK):
+                    self._stopped.wait(self._save_once())
+                else:
+                    self._note_idle_advances()
+        except BaseException as error:
+            self._on_failure(error)
 
     def _save_once(self) -> float:
         """One save, if there is anything; seconds until the next may come."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from partbox.codecs import Codecs
+from partbox.errors import SchemaError
 from partbox.handlers import Routes
 from partbox.settings import Settings
 from partbox.worker.delivery import Delivery
@@ -26,18 +27,19 @@ class Worker:
     ) -> None:
         self._settings = settings
         self._slot = slot
+        self._failure: BaseException | None = None
         self.holdings = Holdings()
-        delivery = Delivery(
-            self.holdings, routes, slot, on_unroutable=settings.on_unroutable, error_limit=settings.error_limit
-        )
-        self.dispatcher = Dispatcher(self.holdings, delivery, slot, concurrency)
+        delivery = Delivery(self.holdings, routes, slot, settings=settings)
+        self.dispatcher = Dispatcher(self.holdings, delivery, slot, concurrency, on_failure=self._fail)
         intake = Intake(self.holdings, self.dispatcher, codecs, subscription)
-        self.poller = Poller(self.holdings, self.dispatcher, intake, slot, settings, subscription, dsn)
+        self.poller = Poller(
+            self.holdings, self.dispatcher, intake, slot, settings, subscription, dsn, on_failure=self._fail
+        )
 
     @property
     def failure(self) -> BaseException | None:
         """What ended the worker, if it ended by itself."""
-        return self.poller.failure
+        return self._failure
 
     def start(self) -> None:
         self.poller.start()
@@ -68,6 +70,11 @@ class Worker:
         ended = self.dispatcher.join(time.monotonic() + (1.0 if drained else 0.1))
         self.poller.end()
         return drained and ended
+
+    def _fail(self, error: BaseException) -> None:
+        """A thread has ended that must not: the worker is of no use any more, and says so."""
+        log.critical("the worker ends: %s", error, exc_info=None if isinstance(error, SchemaError) else error)
+        self._failure = error
 
     def _owns(self) -> bool:
         with self.holdings.lock:

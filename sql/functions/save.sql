@@ -49,7 +49,8 @@ begin
         insert into {schema}.parked as k (subscription, record_id, partition, aggregate_type, aggregate_id, event_type,
                                           state, blocks, attempts, due_at, last_error)
         select save.subscription, j.id, j.p, j.at, j.ai, j.et, j.s, j.b, j.n,
-               coalesce(j.due, clock_timestamp() + j."in" * interval '1 second'), j.e
+               coalesce(j.due, case when j."in" is not null then
+                                    clock_timestamp() + least(j."in", 36500 * 86400.0) * interval '1 second' end), j.e
           from json_to_recordset(save.parks) as j (p smallint, id bigint, "at" text, ai text, et text, s text,
                                                    b boolean, n integer, "in" float8, due timestamptz, e text, new boolean)
          where j.new
@@ -58,7 +59,8 @@ begin
 
         update {schema}.parked k
            set state = j.s, blocks = j.b, attempts = j.n, last_error = coalesce(j.e, k.last_error),
-               due_at = coalesce(j.due, clock_timestamp() + j."in" * interval '1 second'),
+               due_at = coalesce(j.due, case when j."in" is not null then
+                                             clock_timestamp() + least(j."in", 36500 * 86400.0) * interval '1 second' end),
                parked_at = case when j.s = 'dead' then clock_timestamp() else k.parked_at end, started_at = null
           from json_to_recordset(save.parks) as j (id bigint, s text, b boolean, n integer, "in" float8,
                                                    due timestamptz, e text, new boolean)

@@ -6,18 +6,8 @@ select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * i
 returning instance_id, pid
 
 -- name: heartbeat
--- Renew all my processes' rows, locked in order; what does not come back is gone.
-with mine as materialized (
-    select i.instance_id, sent.draining
-      from {schema}.instance i
-      join unnest(%(instances)s::uuid[], %(draining)s::boolean[]) as sent (instance_id, draining)
-        on sent.instance_id = i.instance_id
-     order by i.instance_id
-       for no key update of i
-)
-update {schema}.instance i set heartbeat_at = clock_timestamp(), draining = mine.draining
-  from mine where i.instance_id = mine.instance_id
-returning i.instance_id
+-- Renew all my processes' rows; what does not come back is gone. See the function.
+select heartbeat from {schema}.heartbeat(%(instances)s::uuid[], %(draining)s::boolean[])
 
 -- name: members
 -- Everybody of a subscription, with the seconds that are left of each lease.

@@ -15,7 +15,9 @@ number = 5
 
 class Recording(Outbox):
     def run(self, **given):
-        print(given)
+        source = given.pop("source")
+        assert source().__class__.__name__ == "Recording"  # what a worker process will import
+        print({name: list(value) if name == "dsns" else value for name, value in given.items() if value is not None})
         return 3
 
 
@@ -54,9 +56,9 @@ def test_handlers_shows_who_takes_what(partbox, shop):
     lines = partbox("handlers", "shop:outbox").out.splitlines()
     assert lines[0].split("  ")[0] == "subscription"
     assert [line.split() for line in lines[1:]] == [
-        ["audit", "*", "any", "shop.audit"], ["shop.py:25"],
-        ["default", "OrderPlaced", "Order", "shop.confirm"], ["shop.py:17"],
-        ["default", "OrderPlaced", "any", "shop.notify", "(async)"], ["shop.py:21"], ["max_attempts", "=", "3"],
+        ["audit", "*", "any", "shop.audit"], ["shop.py:27"],
+        ["default", "OrderPlaced", "Order", "shop.confirm"], ["shop.py:19"],
+        ["default", "OrderPlaced", "any", "shop.notify", "(async)"], ["shop.py:23"], ["max_attempts", "=", "3"],
     ]
     assert "audit" not in partbox("handlers", "shop:outbox", "--subscription", "default").out
 
@@ -99,7 +101,7 @@ def test_a_target_that_is_none_is_one_line_with_the_remedy(partbox, shop, target
         ("def f():\n    return 1 / 0\nf()", "(broken.py:2): ZeroDivisionError: division by zero; correct that line"),
         ("raise SystemExit('no\\nthanks')", "(broken.py:1): SystemExit: no thanks"),
         ("from shop import outbox\n\noutbox.register(print, 'OrderPlaced', 'Order')",
-         "(broken.py:3): 'OrderPlaced' of Order has a handler in subscription 'default', shop.confirm (shop.py:17)"),
+         "(broken.py:3): 'OrderPlaced' of Order has a handler in subscription 'default', shop.confirm (shop.py:19)"),
         ("from partbox import Outbox\noutbox = Outbox(leese=3)", "(broken.py:2): unknown setting 'leese'"),
     ],
 )
@@ -114,9 +116,9 @@ def test_worker_hands_its_flags_to_the_outbox_and_ends_with_its_code(partbox, sh
     plain = partbox("worker", "shop:recording")
     assert plain.code == 3
     assert ast.literal_eval(plain.out) == {
-        "source": "shop:recording", "subscription": "default", "until_empty": False}
+        "subscription": "default", "until_empty": False, "dsns": []}
     full = partbox("worker", "shop:recording", "--processes", "2", "--concurrency", "8", "--subscription", "audit",
                    "--until-empty", "--dsn", "a", "--dsn", "b", "--schema", "orders")
     assert ast.literal_eval(full.out) == {
-        "source": "shop:recording", "subscription": "audit", "until_empty": True, "processes": 2, "concurrency": 8,
+        "subscription": "audit", "until_empty": True, "processes": 2, "concurrency": 8,
         "dsns": ["a", "b"], "schema": "orders"}

@@ -6,8 +6,10 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from partbox.db import migrate as migrations
+from partbox.db.embedded import Server
 from partbox.db.migrate import check, migrate, script
 from partbox.errors import SchemaError
 
@@ -139,3 +141,13 @@ def test_a_database_with_serializable_as_default_is_migrated(empty_dsn: str) -> 
 def _set_versions(conn: psycopg.Connection[Any], newest: int, breaking: int) -> None:
     conn.execute("update partbox.meta set value = %s where key = 'schema_version'", (str(newest),))
     conn.execute("update partbox.meta set value = %s where key = 'breaking_version'", (str(breaking),))
+
+
+def test_a_database_that_is_not_utf8_is_refused(server: Server) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as conn:
+        conn.execute("create database latin encoding 'LATIN1' locale 'C' template template0")
+        try:
+            with pytest.raises(SchemaError, match="encoding UTF8"):
+                migrate(make_conninfo(server.dsn, dbname="latin"))
+        finally:
+            conn.execute("drop database latin with (force)")

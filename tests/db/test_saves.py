@@ -196,7 +196,6 @@ def test_a_due_time_is_kept_to_the_microsecond(conn, me, mine):
     assert infinite == (True,)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: a delay beyond the calendar fails the whole save, again and again")
 def test_a_delay_beyond_the_calendar_is_a_far_day(conn, me, mine):
     delays = {1: 1e13, 2: timedelta.max.total_seconds(), 3: 1e300}
     parks = [parking(0, id, "deferred", delay=delay) for id, delay in delays.items()]

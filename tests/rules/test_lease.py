@@ -64,7 +64,6 @@ def test_a_child_is_killed_when_silent_for_three_leases_without_a_reason(signs, 
     assert gives_up(signs, PATIENCE) is killed
 
 
-@pytest.mark.xfail(strict=True, reason="bug: killed at the timeout already, the drain timeout is not granted")
 @given(st.floats(TIMEOUT, TIMEOUT + DRAIN, exclude_max=True))
 def test_a_silent_child_whose_handler_is_over_its_time_has_the_drain_timeout_left(handler):
     assert not gives_up(Signs(handler, handler, False), PATIENCE)

@@ -19,12 +19,15 @@ from partbox.db import cursors, instances, parked, records
 from partbox.db.connect import connect
 from partbox.db.records import Shared
 from partbox.db.sql import folder, query
+from partbox.events import DeliveredEvent
 from partbox.rules import cursor as cursor_rules
 from partbox.rules.cursor import Ask
 from partbox.rules.horizon import Snapshot
+from partbox.worker import reader
 
 Conn = psycopg.Connection[Any]
 TOP = 2**62
+OTHER = PARTITION + 1
 
 
 @pytest.fixture
@@ -146,17 +149,36 @@ def test_a_cut_page_brings_every_late_record_before_any_new_one(
     assert pages[3:] == [[11, 12]]
 
 
+def test_a_cut_page_that_is_half_read_is_not_saved_as_read(
+    dsn: str, conn: Conn, rig_with: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (records, cursor_rules):
+        monkeypatch.setattr(module, "CAP", 3)
+    rig = rig_with()
+    with transaction(dsn) as late:
+        write(late, 8)
+        write(conn, 2)
+        rig.done(*rig.read_all())
+        late.commit()
+    page = rig.read()
+    assert page == [1, 2, 3]
+    rig.done(*page)
+    rig.save()
+    assert set(rig_with().read_all()) >= {4, 5, 6, 7, 8}
+
+
 # A5: a partition without room moves to the new snapshot with the others: it must have read what came late.
 
 
 def test_a_full_window_does_not_lose_late_records(dsn: str, conn: Conn, rig_with: Callable[..., Rig]) -> None:
-    rig = rig_with(window=2)
+    rig = rig_with(partitions=(PARTITION, OTHER), window=2)
     with transaction(dsn) as late:
         write(late)
         write(conn, 4)
         assert rig.read_all() == [2, 3]
         late.commit()
-    assert rig.read_all() == [1]
+    write(conn, 1, OTHER)
+    assert rig.read_all() == [1, 6], "the other partition goes on, and the full one reads what came late"
     rig.done(1, 2, 3)
     rig.save()
     assert rig.read_all() == [4, 5]
@@ -199,7 +221,10 @@ def test_the_floor_of_a_page_is_saved_with_it(dsn: str, conn: Conn, rig_with: Ca
 # A7: nothing that there is to read may wait for the next publish; and one open transaction must not keep polls going.
 
 
-def test_a_full_page_is_not_taken_for_the_end(conn: Conn, rig_with: Callable[..., Rig]) -> None:
+def test_a_full_page_is_not_taken_for_the_end(
+    conn: Conn, rig_with: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "LOOK_AGAIN", 0.0)  # look before each page
     write(conn, 100)
     rig = rig_with(page=1, window=40)
     seen = []
@@ -265,6 +290,32 @@ def test_events_that_reuse_the_ids_of_a_lost_tail_are_delivered(own_server: Any)
         publish(outbox, own_server.dsn, 400, durable=True)
         there = existing(own_server.dsn)
         eventually(lambda: there <= set(delivered))
+
+
+def test_an_event_under_the_id_of_one_that_was_done_is_another_event(dsn: str, conn: Conn) -> None:
+    """The first event holds the cursor, so the second is done and not saved when the connections are lost."""
+    outbox = Outbox(dsn)
+    release, started = threading.Event(), []
+
+    def handle(event: DeliveredEvent) -> None:
+        started.append(event.event_id)
+        if event.id == 1:
+            assert release.wait(60)
+
+    outbox.register(handle, "Written")
+    write(conn, 2)
+    with outbox.worker(concurrency=2):
+        eventually(lambda: len(started) == 2)
+        with conn.transaction():
+            conn.execute("delete from partbox.record where id = 2")
+            conn.execute("select setval('partbox.record_id_seq', 1)")
+            write(conn)
+        conn.execute("select pg_terminate_backend(pid) from pg_stat_activity"
+                     " where datname = current_database() and application_name like 'partbox %%'")
+        release.set()
+        there = {id for (id,) in conn.execute("select event_id from partbox.record")}
+        eventually(lambda: there <= set(started))
+    assert len(started) == len(set(started)) == 3
 
 
 def publish(outbox: Outbox, dsn: str, count: int, *, durable: bool) -> None:
