@@ -1,7 +1,7 @@
 """Drains a preloaded log by one worker process with a no-op handler, and prints ratios.
 
-The yardstick is read in the same run: iterating the same lean columns through a psycopg server-side cursor. Times of the
-drain are the database's: from the claim of the partitions to the last save.
+The yardstick is read in the same run: iterating the same lean columns through a psycopg server-side cursor. Times of
+the drain are the database's: from the claim of the partitions to the last save.
 """
 
 import argparse

@@ -14,11 +14,11 @@ Dsn = str | Callable[[], str]
 
 
 def resolve(dsn: Dsn | None) -> str:
-    """A plain libpq DSN: calls a callable, starts the server of an `embedded:` one. SettingsError when there is none."""
+    """A plain libpq DSN: calls a callable, starts the server of an `embedded:` one. SettingsError if there is none."""
     if callable(dsn):
         dsn = dsn()
     if not dsn:
-        raise SettingsError("no database: set PARTBOX_DSN, pass --dsn, or Outbox('postgresql://…'); embedded: needs none")
+        raise SettingsError("no database: set PARTBOX_DSN, pass --dsn, or Outbox('postgresql://…'); or use embedded:")
     if dsn.startswith("embedded:"):
         from partbox.db import embedded
 

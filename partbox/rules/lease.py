@@ -1,7 +1,7 @@
 """When a process may trust that it holds its lease, and when a supervisor stops vouching for one.
 
-The database's clock decides who owns what; local clocks may only end trust early. Two of them: one that counts suspended
-time too, and the wall clock, because a paused virtual machine may stop the first.
+The database's clock decides who owns what; local clocks may only end trust early. Two of them: one that counts
+suspended time too, and the wall clock, because a paused virtual machine may stop the first.
 """
 
 from dataclasses import dataclass

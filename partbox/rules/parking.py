@@ -92,7 +92,8 @@ def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> 
     try:
         retry, delay = policy.retry.should_retry(error), policy.retry.next_delay(attempts)
     except Exception as wrong:  # a policy of the application's own
-        retry, delay, text = True, LAST_RESORT, storable(f"{text}; and its retry policy: {describe(wrong, limit)}", limit)
+        retry, delay = True, LAST_RESORT
+        text = storable(f"{text}; and its retry policy: {describe(wrong, limit)}", limit)
     if not retry:
         return _dead(policy, attempts, text)
     return Verdict("retrying", attempts, _bounded(delay), blocks, text)
@@ -106,7 +107,8 @@ def _bounded(delay: float) -> float:
 def describe(error: BaseException, limit: int) -> str:
     """Type and text of an error, at most `limit` characters, fit to be stored."""
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    ours = kind.__module__ in ("builtins", "__main__")
+    name = kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
     try:
         said = str(error)
     except Exception as wrong:

@@ -42,7 +42,7 @@ class LatePage:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cursor that may be saved, and for `Progress.saved` how many new records it passes, and how many of them for good.
+    """A cursor that may be saved; for `Progress.saved`, how many new records it passes, and how many of them for good.
 
     The others were read in later pages than the cursor's, and some may be invisible in its snapshot: from there they
     would be read again, as late ones.

@@ -45,7 +45,7 @@ class EmbeddedWorker:
         self._thread = threading.Thread(target=self._beat, name="partbox-membership", daemon=True)
 
     def start(self) -> None:
-        """Join the cluster and deliver; a second call does nothing. PartboxError after a stop or when it cannot start."""
+        """Join the cluster and deliver; a second call does nothing. PartboxError after a stop, or if it cannot."""
         if self._state == "started":
             return
         if self._state == "stopped":
@@ -65,7 +65,7 @@ class EmbeddedWorker:
         self._state = "started"
 
     def stop(self) -> None:
-        """Finish running handlers, release everything, leave the cluster. Stopping twice, or before a start, is fine."""
+        """Finish running handlers, release everything, leave. Stopping twice, or before a start, is fine."""
         if self._state != "started":
             self._state = "stopped"
             return

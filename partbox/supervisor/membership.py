@@ -65,7 +65,7 @@ class Membership:
         self._sights: dict[UUID, _Sight] = {}
 
     def open(self) -> None:
-        """Connect, and check that the schema, the cluster and the subscription are there. SchemaError, psycopg.Error."""
+        """Connect; check that schema, cluster and subscription are there. Raises SchemaError, psycopg.Error."""
         self._pool.open(wait=False)
         with connect(self._pool.dsn(), lease=self._settings.lease, pooler=self._settings.pooler) as conn:
             migrate.check(conn, self._schema)

@@ -1,8 +1,8 @@
 """Gives lanes that have something to do to runners.
 
-Two queues of ready lanes, of fresh events and of parked ones that are due, share the handlers 2:1. A runner thread takes
-one lane at a time; a lane whose next handler is `async def` goes on in one event loop, and its runner turns to the next.
-`concurrency` bounds the handlers in progress of both kinds; threads are made when they are needed.
+Two queues of ready lanes, of fresh events and of parked ones that are due, share the handlers 2:1. A runner thread
+takes one lane at a time; a lane whose next handler is `async def` goes on in one event loop, and its runner turns to
+the next. `concurrency` bounds the handlers in progress of both kinds; threads are made when they are needed.
 """
 
 import threading

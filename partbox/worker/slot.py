@@ -1,4 +1,4 @@
-"""The few numbers that a worker process and its supervisor share: who I am, until when I may trust my lease, signs of life.
+"""The few numbers that a worker process and its supervisor share: identity, trust in the lease, signs of life.
 
 A lock-free array: each field has one writer. Embedded in an application both sides live in one process and the array
 is plain memory.

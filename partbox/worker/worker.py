@@ -49,7 +49,7 @@ class Worker:
         self.poller.wake()
 
     def drain(self, timeout: float) -> bool:
-        """Start nothing new and release every partition, waiting at most `timeout` seconds; whether all are released."""
+        """Start nothing new, release every partition, wait at most `timeout` seconds; whether all are released."""
         self._slot[STOPPING] = 1.0
         self.poller.wake()
         until = time.monotonic() + timeout
