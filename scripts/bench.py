@@ -88,7 +88,7 @@ def _drain(conn: psycopg.Connection, outbox: Outbox, given: argparse.Namespace) 
     node = outbox.supervisor(processes=1, concurrency=given.concurrency)
     node.start()
     while not node.empty():
-        time.sleep(0.05)
+        time.sleep(0.2)
     taken, wal = conn.execute(
         """select extract(epoch from max(saved_at) - min(claimed_at))::float8,
                   pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)::float8 from bench.partition""",

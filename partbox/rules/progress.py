@@ -99,7 +99,8 @@ class Progress:
     def finish(self, pairs: Iterable[tuple[int, bytes]], highest: int) -> None:
         """These (id, event id) are finished; `highest` is the greatest of the ids."""
         self.finished.update(pairs)
-        self.highest_finished = max(self.highest_finished, highest)
+        if highest > self.highest_finished:
+            self.highest_finished = highest
 
     def unfinished(self) -> list[int]:
         """Every id read and not finished."""
@@ -118,6 +119,10 @@ class Progress:
     def unsaved(self) -> int:
         """How many new records have been read above the saved last id."""
         return self.read_new - self.saved_passed
+
+    def in_flight(self) -> int:
+        """How many new records are read and not finished; late ones make it too low by as many as are finished."""
+        return len(self._unread) - len(self._raises) - (len(self.finished) - len(self._passed_ids))
 
     def target(self) -> Target:
         """The save rule."""

@@ -27,7 +27,7 @@ class Delivery:
 
     def __init__(self, holdings: Holdings, routes: Routes, slot: Slot, *, settings: Settings) -> None:
         self._holdings = holdings
-        self._routes = routes
+        self._find = routes.find
         self._slot = slot
         self._on_unroutable = settings.on_unroutable
         self._on_dead = settings.on_dead
@@ -74,6 +74,17 @@ class Delivery:
     def record(self, lane: Lane) -> None:
         """Note what the lane has done since it was last noted. Lock held."""
         partition, done = lane.partition, lane.done
+        if partition.life == lane.life and lane.unstuck is None and not partition.lost:
+            if done:
+                lane.done = []
+                partition.finish(done)
+                self._holdings.touch(partition)
+            return
+        self._record_odd(lane)
+
+    def _record_odd(self, lane: Lane) -> None:
+        """The same where the partition was read anew or lost meanwhile, or an event of the lane was parked."""
+        partition, done = lane.partition, lane.done
         if partition.life != lane.life:  # read anew since the lane began: what is done will come again
             partition.remembered.update(done)
             lane.life = partition.life
@@ -103,7 +114,10 @@ class Delivery:
     def _step(self, lane: Lane, turn_ends: float) -> Step | None:
         """The next event of the lane and its handler; None at the end of the lane, or of its turn."""
         partition = lane.partition
-        while (queue := lane.queue) and not partition.stopping and self.trusted():
+        while (queue := lane.queue) and not partition.stopping:
+            # Looked at again here, without the call, for it is done before each event.
+            if not -TRUST_SPAN < time.time() - self._trusted_at < TRUST_SPAN and not self.trusted():
+                break
             if partition.life != lane.life:
                 with self._holdings.lock:
                     self.record(lane)
@@ -115,7 +129,7 @@ class Delivery:
             if partition.remembered and self._remembered(partition, event):
                 continue
             row = event._row
-            handler = self._routes.find(row[3], row[4])
+            handler = self._find(row[3], row[4])
             if handler is None:
                 verdict = unroutable(self._on_unroutable, self._on_dead, event.attempt - 1, _what(row))
                 self._settle(lane, event, verdict)

@@ -27,9 +27,9 @@ class Holdings:
 
     def touch(self, partition: Partition) -> None:
         """The partition has something to save."""
-        if not self.dirty:
+        if partition not in self.dirty:
+            self.dirty.add(partition)
             self.progressed.set()
-        self.dirty.add(partition)
 
     def clean(self) -> list[Partition]:
         """The partitions that have something to save, which from here on have not."""

@@ -19,16 +19,18 @@ class Lane:
 
     __slots__ = ("active", "current", "done", "key", "life", "partition", "queue", "running", "started", "unstuck")
 
+    # Set when the lane begins to run:
+    life: int  # the partition's life that `done` belongs to
+    started: float  # monotonic seconds; of the current event, while one runs
+
     def __init__(self, partition: "Partition", key: Key) -> None:
         self.partition = partition
         self.key = key
         self.queue: deque[DeliveredEvent] = deque()
         self.done: list[tuple[int, bytes]] = []  # (id, event id) of what is done and not recorded yet
-        self.life = 0  # the partition's life that `done` belongs to
         self.active = False
         self.running = False
         self.current: DeliveredEvent | None = None
-        self.started = 0.0  # monotonic seconds
         self.unstuck: DeliveredEvent | None = None  # parked while its handler went on running
 
 

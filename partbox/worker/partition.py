@@ -65,8 +65,8 @@ class Partition:
     # What was read and what became of it.
 
     def finish(self, pairs: list[Pair]) -> None:
-        """These are done."""
-        self.progress.finish(pairs, pairs[-1][0])
+        """These are done; not always in the order of their ids, for a late one may come behind."""
+        self.progress.finish(pairs, pairs[0][0] if len(pairs) == 1 else max(pairs)[0])
 
     def done_parked(self, event: DeliveredEvent) -> None:
         """A parked event is done: its row goes with the next save."""

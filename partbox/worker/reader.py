@@ -88,12 +88,11 @@ class Reader:
 
     def _rooms(self, partitions: list[Partition]) -> list[int]:
         """The room of each partition. A window that is full for long is freed of what stands in its way."""
-        window = self._room.window(len(partitions))
         now = time.monotonic()
         with self._holdings.lock:
             rooms = self._room.of(partitions)
             for partition, room in zip(partitions, rooms, strict=True):
-                if room == 0 and partition.running and partition.progress.unsaved() >= window:
+                if room == 0 and partition.running and self._room.full(partition):
                     self._dispatcher.unstick(partition, now)
             return rooms
 

@@ -153,7 +153,9 @@ class Saver:
                 return True
             if any(partition.parks or partition.done_ids or partition.draining for partition in dirty):
                 return True
-            return sum(len(partition.progress.finished) for partition in dirty) >= self._enough * len(dirty)
+            if sum(len(partition.progress.finished) for partition in dirty) >= self._enough * len(dirty):
+                return True
+            return all(partition.progress.in_flight() <= 0 for partition in dirty)  # there is no more to wait for
 
     def _until_next(self, took: float) -> float:
         """Seconds of rest after a save. One slow save alone (a cold cache, a checkpoint) says nothing of the next."""

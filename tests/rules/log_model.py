@@ -19,13 +19,13 @@ class Transaction:
 
 @dataclass(eq=False)
 class Record:
-    """`before`: the records of its key that were published before it in the sense of the order guarantee."""
+    """`before`: the ids of its key that were published before it in the sense of the order guarantee."""
 
     id: int
     xid: int
     partition: int
     key: str
-    before: list["Record"]
+    before: frozenset[int]
 
     @property
     def event_id(self) -> bytes:
@@ -62,7 +62,7 @@ class Log:
     def publish(self, transaction: Transaction, partition: int, key: str) -> Record:
         xid = self.draw_xid(transaction)
         self.drawn += 1
-        before = [record for record in (*self.committed, *transaction.records) if record.key == key]
+        before = frozenset(record.id for record in (*self.committed, *transaction.records) if record.key == key)
         record = Record(self.drawn, xid, partition, key, before)
         transaction.records.append(record)
         return record

@@ -6,6 +6,7 @@ before is handed over before, no saved cursor covers what is not finished; and a
 partitions hold nothing back.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from random import Random
 
@@ -32,7 +33,7 @@ QUIET_STEPS = 300
 CALM_STEPS = 6
 BUSY = 150
 BUSY_WITH = {"publish": 25, "commit": 10, "abort": 2, "savepoint": 2, "undo": 2, "xid": 2, "step": 25, "finish": 20,
-             "save": 15, "claim": 5, "drain": 1, "kill": 1, "reconnect": 1}
+             "save": 15, "claim": 5, "drain": 2, "kill": 1, "reconnect": 3}
 
 
 @dataclass
@@ -115,7 +116,7 @@ class LogMachine(RuleBasedStateMachine):
     def born(self) -> None:
         self.horizon = Horizon()
         self.held: dict[int, Held] = {}
-        self.order: list[Record] = []  # handed over in this life
+        self.passed: dict[int, set[int]] = defaultdict(set)  # what may not be handed over any more in this life
 
     # Publishers.
 
@@ -247,9 +248,9 @@ class LogMachine(RuleBasedStateMachine):
             return
         assert record.id not in self.ran or record.id in self.again, f"{record.id} is handed over again"
         assert record.id not in held.waiting, f"{record.id} is handed over while it waits"
-        assert not any(record in other.before for other in self.order), f"{record.id} comes too late"
+        assert record.id not in self.passed[held.number], f"{record.id} comes too late"
         if not held.draining:
-            self.order.append(record)
+            self.passed[held.number] |= record.before
         held.waiting[record.id] = record
         if held.draining:
             held.park(record.id)
@@ -302,7 +303,7 @@ class LogMachine(RuleBasedStateMachine):
             if held.batch.release:
                 del self.held[number]
                 self.again |= {id for id, _ in held.remembered}  # a reconnect on the way out: at least once
-                self.order = [record for record in self.order if record.partition != number]
+                self.passed[number].clear()
             held.batch = None
 
     def commit(self, held: Held, batch: Batch) -> None:
@@ -374,7 +375,7 @@ class LogMachine(RuleBasedStateMachine):
                 # The snapshot of a saved cursor may be older than the one saved before it: see Progress.
                 self.again |= self.unsaved(number) & self.saved[number].covered
             self.horizon.claim(self.saved[number].floor)
-        self.order.clear()
+        self.passed.clear()
 
     def cut(self, committed: bool) -> None:
         for held in self.held.values():

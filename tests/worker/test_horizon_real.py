@@ -57,7 +57,7 @@ class Cluster:
         dead, self.instance = self.instance, self._register()
         if dead is not None:
             instances.bury(self.conn, "partbox", [dead], known_dead=True)
-        self._plan(set(self.random.sample(range(256), 128)))
+        self._plan(set(self.random.sample(range(writers.PARTITIONS), 3)))
         life = Life()
         self.lives.append(life)
         self.worker = self._worker(life)
@@ -90,14 +90,14 @@ class Cluster:
         assert instances.plan(self.conn, "partbox", "default", [self.instance], seen, planned)
 
     def _worker(self, life: Life) -> Worker:
-        settings = load(dsn=self.dsn, window=6, page=600, poll_idle=0.01, lease=600)
+        settings = load(dsn=self.dsn, window=4, poll_idle=0.01, lease=600)
         lock = threading.Lock()
         random = Random(self.random.random())
 
         def handle(event: DeliveredEvent) -> None:
             with lock:
                 life.delivered.append((event.id, event.aggregate_id, event.payload["n"]))
-                slow = random.random() < 0.02
+                slow = random.random() < 0.05
             if slow:
                 time.sleep(0.02)
 

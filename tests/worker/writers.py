@@ -10,13 +10,15 @@ import psycopg
 
 KEYS = 24
 FREE = 6
+PARTITIONS = 6
+"""All keys live in so few: each partition has a few aggregates, and its window is full now and then."""
 LATEST = 1.0
 """Seconds by which a commit may be delayed."""
 
 TABLE = "create table if not exists public.aggregate (key integer primary key, published integer not null default 0)"
 PUBLISH = """
     insert into partbox.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
-    values (partbox.partition_of(%(id)s), gen_random_uuid(), 'Counted', %(type)s, %(id)s,
+    values (%(partition)s, gen_random_uuid(), 'Counted', %(type)s, %(id)s,
             json_build_object('n', %(n)s::integer))
 """
 
@@ -77,12 +79,16 @@ def publish(conn: psycopg.Connection[Any], key: int) -> None:
     row = conn.execute("select published from public.aggregate where key = %s for update", [key]).fetchone()
     assert row is not None
     conn.execute("update public.aggregate set published = published + 1 where key = %s", [key])
-    conn.execute(PUBLISH, {"id": f"locked-{key}", "type": "Locked", "n": row[0] + 1})
+    _insert(conn, "locked", key, row[0] + 1)
 
 
 def publish_freely(conn: psycopg.Connection[Any], key: int) -> None:
     """An event of an aggregate that nobody locks: it has no order to keep."""
-    conn.execute(PUBLISH, {"id": f"free-{key}", "type": "Free", "n": 0})
+    _insert(conn, "free", key, 0)
+
+
+def _insert(conn: psycopg.Connection[Any], kind: str, key: int, number: int) -> None:
+    conn.execute(PUBLISH, {"partition": key % PARTITIONS, "id": f"{kind}-{key}", "type": kind, "n": number})
 
 
 def _publish_and_regret(conn: psycopg.Connection[Any], key: int, random: Random) -> None:
