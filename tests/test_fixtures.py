@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import OwnServer, new_database
 from psycopg.conninfo import conninfo_to_dict
+from servers import OwnServer, new_database
 from waiting import eventually
 
 from partbox.db.embedded import Server

@@ -29,7 +29,7 @@ from partbox.settings import load
 from partbox.worker.slot import Slot, boottime
 from partbox.worker.worker import Worker
 
-SECONDS = 3.0
+SECONDS = 2.5
 LIFE = 0.7
 """Seconds that a worker lives at most."""
 
