@@ -77,7 +77,7 @@ class Outbox:
         self.codecs = Codecs(codecs)
         self.handlers = Handlers()
         self._dsn = dsn if callable(dsn) else self.settings.dsn
-        self._migrated: set[str] = set()
+        self._migrated: set[Callable[[], str]] = set()
         self._publisher = Publisher(self.settings.schema_name, self.codecs, self.settings.max_payload)
 
     @property
@@ -164,11 +164,11 @@ class Outbox:
     def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
         """What gives the DSN of each new connection; an embedded server is started, and its schema made, here."""
         chosen = dsn or self._dsn
-        resolved = connect.resolve(chosen)
-        if self._migrates(chosen) and resolved not in self._migrated:
-            migrate(resolved, self.settings.schema_name)
-            self._migrated.add(resolved)
-        return chosen if callable(chosen) else _Fixed(resolved)
+        given = chosen if callable(chosen) else _Fixed(connect.resolve(chosen))
+        if self._migrates(chosen) and given not in self._migrated:
+            migrate(given(), self.settings.schema_name)
+            self._migrated.add(given)
+        return given
 
     def _migrates(self, dsn: str | Callable[[], str] | None) -> bool:
         """`auto_migrate`; unless it is set, true for an embedded server, which is nobody else's."""

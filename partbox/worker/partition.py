@@ -83,6 +83,8 @@ class Partition:
         """Delete a parked row with the next save."""
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
+        if row.id in self.progress.finished:  # parked above the saved cursor: when read again, it is done, not parked
+            self.progress.finished[row.id] = event_id
         self.open_rows -= row.state in OPEN
 
     def park(self, event: DeliveredEvent, verdict: Verdict) -> ParkedRow:

@@ -2,6 +2,8 @@
 
 import threading
 
+from partbox import partition_of
+
 SLOW = 3
 
 
@@ -82,3 +84,32 @@ def test_a_parked_event_that_runs_while_the_connection_is_lost_is_not_started_ag
         release.set()
         desk.eventually(lambda: (2 in desk.numbers("other")) and desk.all_done())
     assert desk.numbers("k") == [1, 1]
+
+
+def test_an_event_that_was_retried_ahead_of_the_saved_cursor_is_not_started_again(desk):
+    neighbour = next(f"n{number}" for number in range(10_000) if partition_of(f"n{number}") == partition_of("k"))
+    started, release = threading.Event(), threading.Event()
+
+    def handle(event):
+        desk.note(event)
+        if event.aggregate_id == neighbour:
+            started.set()
+            assert release.wait(60)
+        elif event.aggregate_id == "k" and event.attempt == 1:
+            raise ValueError("first")
+
+    desk.outbox.register(handle, "Counted")
+    desk.publish(neighbour, 1)  # holds the cursor of their partition back
+    desk.publish("k", 2)
+    with desk.outbox.worker(concurrency=2):
+        assert started.wait(60)
+        desk.eventually(lambda: len(desk.numbers()) == 2 and not desk.parked())
+        before = connected(desk)
+        terminate(desk)
+        desk.eventually(lambda: len(connected(desk) - before) == 2)
+        desk.publish("other", 3)
+        desk.eventually(lambda: desk.numbers("other"))
+        release.set()
+        desk.eventually(desk.all_done)
+    assert desk.numbers() == [2, 2]
+    assert desk.numbers(neighbour) == [1]
