@@ -1,16 +1,16 @@
 """Every error that partbox raises on purpose.
 
-    PartboxError
-    ├── SettingsError         a setting is unknown or invalid
-    ├── RegistrationError     a handler cannot be registered
-    ├── PublishError          an event was refused; nothing was written
-    ├── SchemaError           the database is not as this version needs it
-    ├── RecoverableError      raised by a handler: try again
-    │   ├── RetryAfterError       ... after this delay
-    │   └── DownstreamUnavailable ... when the downstream is back
-    └── UnrecoverableError    raised by a handler: never try again
-        ├── PayloadError          the payload cannot be decoded
-        └── UnroutableError       no handler takes the event
+PartboxError
+├── SettingsError         a setting is unknown or invalid
+├── RegistrationError     a handler cannot be registered
+├── PublishError          an event was refused; nothing was written
+├── SchemaError           the database is not as this version needs it
+├── RecoverableError      raised by a handler: try again
+│   ├── RetryAfterError       ... after this delay
+│   └── DownstreamUnavailable ... when the downstream is back
+└── UnrecoverableError    raised by a handler: never try again
+    ├── PayloadError          the payload cannot be decoded
+    └── UnroutableError       no handler takes the event
 """
 
 from datetime import timedelta

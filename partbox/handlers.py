@@ -92,14 +92,23 @@ class _Registration:
             "timeout": settings.handler_timeout,
         }
         return Handler(
-            self.name, self.call, is_async(self.call), self.event_type, self.aggregate_type, self.subscription,
+            self.name,
+            self.call,
+            is_async(self.call),
+            self.event_type,
+            self.aggregate_type,
+            self.subscription,
             **(usual | dict(self.options)),
         )
 
     def row(self) -> Row:
         return Row(
-            self.subscription, self.event_type, self.aggregate_type, self.name,
-            "async" if is_async(self.call) else "sync", place_of(self.call),
+            self.subscription,
+            self.event_type,
+            self.aggregate_type,
+            self.name,
+            "async" if is_async(self.call) else "sync",
+            place_of(self.call),
             {option: str(value) for option, value in self.options.items()},
         )
 
@@ -166,14 +175,18 @@ class Handlers:
             event_type = getattr(handler, "event_type", None)
         if aggregate_type is None:
             aggregate_type = getattr(handler, "aggregate_type", None)
-        self._add(_Registration(
-            name=_text("name", name, where),
-            call=call,
-            event_type=_text("event_type", event_type, where),
-            aggregate_type=None if aggregate_type in (None, ANY) else _text("aggregate_type", aggregate_type, where),
-            subscription=_text("subscription", subscription, where),
-            options=_checked(options, where),
-        ))
+        self._add(
+            _Registration(
+                name=_text("name", name, where),
+                call=call,
+                event_type=_text("event_type", event_type, where),
+                aggregate_type=None
+                if aggregate_type in (None, ANY)
+                else _text("aggregate_type", aggregate_type, where),
+                subscription=_text("subscription", subscription, where),
+                options=_checked(options, where),
+            )
+        )
 
     def routes(self, subscription: str, settings: Settings) -> Routes:
         """The routes of a subscription as registered now, options filled in from `settings`."""
@@ -183,8 +196,16 @@ class Handlers:
     def table(self, subscription: str | None = None) -> list[Row]:
         """Who takes what, of all subscriptions unless one is named; catch-alls last."""
         rows = [each.row() for each in self._registered.values() if subscription in (None, each.subscription)]
-        return sorted(rows, key=lambda row: (row.subscription, row.event_type == ANY, row.event_type,
-                                             row.aggregate_type is None, row.aggregate_type or ""))
+        return sorted(
+            rows,
+            key=lambda row: (
+                row.subscription,
+                row.event_type == ANY,
+                row.event_type,
+                row.aggregate_type is None,
+                row.aggregate_type or "",
+            ),
+        )
 
     def _add(self, new: _Registration) -> None:
         key = (new.subscription, new.event_type, new.aggregate_type)

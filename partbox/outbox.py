@@ -114,12 +114,14 @@ class Outbox:
         with psycopg.connect(self.dsn, autocommit=True) as conn, conn.transaction():
             yield conn
 
-    def worker(
-        self, *, concurrency: int | None = None, subscription: str = "default"
-    ) -> EmbeddedWorker:
+    def worker(self, *, concurrency: int | None = None, subscription: str = "default") -> EmbeddedWorker:
         """A worker in this process: `with outbox.worker(): …`, `async with`, or its `start` and `stop`."""
         return EmbeddedWorker(
-            self.settings, self.handlers, self.codecs, self._resolve(), subscription=subscription,
+            self.settings,
+            self.handlers,
+            self.codecs,
+            self._resolve(),
+            subscription=subscription,
             concurrency=concurrency or self.settings.concurrency,
         )
 
@@ -129,19 +131,33 @@ class Outbox:
             return worker.wait_until_empty(timeout)
 
     def supervisor(
-        self, *, processes: int | None = None, concurrency: int | None = None, subscription: str = "default",
-        source: "Callable[[], Outbox] | None" = None, dsn: str | None = None,
+        self,
+        *,
+        processes: int | None = None,
+        concurrency: int | None = None,
+        subscription: str = "default",
+        source: "Callable[[], Outbox] | None" = None,
+        dsn: str | None = None,
     ) -> Supervisor:
         """A node of worker processes, not started yet. They get their handlers from here, or from `source()` there."""
         return Supervisor(
-            self.settings, _Imported(source) if source else _Carried(self.handlers, self.codecs), self._resolve(dsn),
-            processes=processes or self.settings.processes, concurrency=concurrency or self.settings.concurrency,
+            self.settings,
+            _Imported(source) if source else _Carried(self.handlers, self.codecs),
+            self._resolve(dsn),
+            processes=processes or self.settings.processes,
+            concurrency=concurrency or self.settings.concurrency,
             subscription=subscription,
         )
 
     def run(
-        self, *, processes: int | None = None, concurrency: int | None = None, subscription: str = "default",
-        until_empty: bool = False, schema: str | None = None, dsns: Sequence[str] = (),
+        self,
+        *,
+        processes: int | None = None,
+        concurrency: int | None = None,
+        subscription: str = "default",
+        until_empty: bool = False,
+        schema: str | None = None,
+        dsns: Sequence[str] = (),
         source: "Callable[[], Outbox] | None" = None,
     ) -> int:
         """Deliver by worker processes until SIGTERM or SIGINT; the exit code.

@@ -60,15 +60,18 @@ class Settings(BaseSettings):
     """All settings, frozen; durations are seconds. `load()` gathers them; calling the class reads nothing else."""
 
     model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", validate_by_name=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
+        frozen=True, extra="forbid", validate_by_name=True, arbitrary_types_allowed=True, hide_input_in_errors=True
+    )
 
     dsn: str | None = Field(default=None, description="the database: `postgresql://…`, key=value pairs, or `embedded:`")
     schema_name: Annotated[str, BeforeValidator(_schema_name)] = Field(
-        default="partbox", alias="schema", description="the schema that holds the outbox; several can share a database")
+        default="partbox", alias="schema", description="the schema that holds the outbox; several can share a database"
+    )
     enabled: bool = Field(default=True, description="false: publishing works, workers deliver nothing and say so")
     auto_migrate: bool = Field(default=False, description="create or migrate the schema at start")
     node: Annotated[str, Field(min_length=1)] = Field(
-        default_factory=socket.gethostname, description="the name of this host in `partbox status`")
+        default_factory=socket.gethostname, description="the name of this host in `partbox status`"
+    )
     processes: Count = Field(default_factory=_usable_cores, description="worker processes of a node")
     concurrency: Count = Field(default=4, description="handlers in progress in one process")
     poll_busy: Interval = Field(default=0.002, description="time between two looks at the log while events arrive")
@@ -76,23 +79,30 @@ class Settings(BaseSettings):
     page: Count = Field(default=10_000, description="records one poll reads at most")
     window: Count = Field(default=1_000, description="records read ahead of the saved cursor, per partition")
     window_bytes: ByteSize = Field(
-        default=ByteSize(64 << 20), gt=0, description="the same in bytes per process; one larger event still passes")
+        default=ByteSize(64 << 20), gt=0, description="the same in bytes per process; one larger event still passes"
+    )
     max_parked: Count = Field(default=1_000, description="open parked records of a partition; beyond it reading pauses")
     heartbeat: Interval = Field(default=1.0, description="time between two heartbeats of a node")
     lease: Interval = Field(default=6.0, description="how long a silent process keeps its partitions")
     drain_timeout: Duration = Field(default=15.0, description="how long a stopping process waits for running handlers")
     handler_timeout: Annotated[float | None, Field(gt=0), BeforeValidator(_optional_seconds)] = Field(
-        default=None, description="how long a handler may run")
+        default=None, description="how long a handler may run"
+    )
     max_attempts: Annotated[int | None, Field(ge=1), BeforeValidator(_none_of_text)] = Field(
-        default=10, description="calls of a handler for one event, the first included; `none` = for ever")
+        default=10, description="calls of a handler for one event, the first included; `none` = for ever"
+    )
     retry: Annotated[RetryPolicy, BeforeValidator(policy_of)] = Field(
-        default=Jittered(Exponential(0.2, 60, 2)), description="the wait before the next attempt (grammar below)")
+        default=Jittered(Exponential(0.2, 60, 2)), description="the wait before the next attempt (grammar below)"
+    )
     on_failure: Blocking = Field(
-        default="block", description="`block`: later events of the key wait for a failed one; or `continue`")
+        default="block", description="`block`: later events of the key wait for a failed one; or `continue`"
+    )
     on_dead: Blocking = Field(
-        default="continue", description="`continue`: later events of the key pass a dead one; or `block`")
+        default="continue", description="`continue`: later events of the key pass a dead one; or `block`"
+    )
     on_unroutable: Literal["dead", "ignore", "retry"] = Field(
-        default="dead", description="the fate of an event without handler; `retry` is right in rolling deploys")
+        default="dead", description="the fate of an event without handler; `retry` is right in rolling deploys"
+    )
     max_payload: ByteSize = Field(default=ByteSize(1_048_576), gt=0, description="bytes of an encoded payload")
     error_limit: Count = Field(default=4_000, description="characters kept of a handler's error")
     retain_done: Duration = Field(default=7 * 86_400.0, description="how long handled records are kept, from publish")
@@ -102,9 +112,11 @@ class Settings(BaseSettings):
     purge_interval: Interval = Field(default=3_600.0, description="time between two purges")
     purge_batch: Count = Field(default=500, description="rows one purge transaction deletes")
     metrics_prefix: str = Field(
-        default="partbox", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="the first part of every metric's name")
+        default="partbox", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="the first part of every metric's name"
+    )
     http: Annotated[str | None, Field(pattern=r"^\S*:\d{1,5}$"), BeforeValidator(_none_of_text)] = Field(
-        default=None, description="`host:port` of metrics and health checks, or `off`")
+        default=None, description="`host:port` of metrics and health checks, or `off`"
+    )
     pooler: bool = Field(default=False, description="connections pass a transaction pooler: send no session options")
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -166,7 +178,9 @@ def _from_environment() -> dict[str, _Given]:
     return {
         variable.removeprefix(PREFIX).lower(): _Given(value, variable)
         for variable, value in os.environ.items()
-        if variable.startswith(PREFIX) and value and variable not in _NOT_SETTINGS
+        if variable.startswith(PREFIX)
+        and value
+        and variable not in _NOT_SETTINGS
         and not variable.startswith(_TEST_PREFIX)
     }
 
@@ -239,13 +253,19 @@ def _remedy(error: Mapping[str, Any]) -> str:
 def _check_together(settings: Settings) -> None:
     """Settings that only make sense in relation to each other."""
     if not settings.heartbeat < settings.lease / 3:
-        raise _contradiction(settings, "heartbeat", "lease", "shorter than a third of",
-                             "two heartbeats may be lost before a process is given up")
+        raise _contradiction(
+            settings,
+            "heartbeat",
+            "lease",
+            "shorter than a third of",
+            "two heartbeats may be lost before a process is given up",
+        )
     if settings.poll_busy > settings.poll_idle:
         raise _contradiction(settings, "poll_busy", "poll_idle", "at most as long as", "an idle process backs off")
     if not settings.poll_idle < settings.lease / 3:
-        raise _contradiction(settings, "poll_idle", "lease", "shorter than a third of",
-                             "a process that sleeps longer looks dead")
+        raise _contradiction(
+            settings, "poll_idle", "lease", "shorter than a third of", "a process that sleeps longer looks dead"
+        )
 
 
 def _contradiction(settings: Settings, name: str, other: str, must_be: str, reason: str) -> SettingsError:

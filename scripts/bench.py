@@ -50,8 +50,11 @@ def _round(dsn: str, given: argparse.Namespace) -> tuple[float, float, float]:
         _load(conn, dsn, given)
         yardstick = max(_iterate(dsn, given.events) for _ in range(2))
         drained, wal = _drain(conn, outbox, given)
-    print(f"  iterating {yardstick:>9,.0f}/s   drain {drained:>9,.0f}/s   ratio {drained / yardstick:.2f}"
-          f"   WAL {wal:.1f} B/event", flush=True)
+    print(
+        f"  iterating {yardstick:>9,.0f}/s   drain {drained:>9,.0f}/s   ratio {drained / yardstick:.2f}"
+        f"   WAL {wal:.1f} B/event",
+        flush=True,
+    )
     return yardstick, drained, wal
 
 

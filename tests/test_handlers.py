@@ -51,9 +51,7 @@ def found(handlers, event_type, aggregate_type="Order", subscription="default", 
 def test_the_most_specific_handler_is_called(handlers):
     for pair in (("Placed", "Order"), ("Placed", None), ("*", "Order"), ("*", None)):
         handlers.register(lambda event: None, *pair, name=str(pair))
-    names = {
-        (t, a): found(handlers, t, a).name for t in ("Placed", "Paid") for a in ("Order", "Customer")
-    }
+    names = {(t, a): found(handlers, t, a).name for t in ("Placed", "Paid") for a in ("Order", "Customer")}
     assert names == {
         ("Placed", "Order"): "('Placed', 'Order')",
         ("Placed", "Customer"): "('Placed', None)",
@@ -78,8 +76,17 @@ def test_the_decorator_leaves_the_function_as_it_is(handlers):
     assert found(handlers, "Placed").call is confirm
 
 
-@pytest.mark.parametrize("handler", [Projection(), AsyncProjection(), Callable(), functools.partial(print, "event"),
-                                     [].append, lambda event, more=None: None])
+@pytest.mark.parametrize(
+    "handler",
+    [
+        Projection(),
+        AsyncProjection(),
+        Callable(),
+        functools.partial(print, "event"),
+        [].append,
+        lambda event, more=None: None,
+    ],
+)
 def test_functions_objects_and_partials_are_handlers(handlers, handler):
     handlers.register(handler, "Placed")
     assert callable(found(handlers, "Placed").call)
@@ -114,9 +121,19 @@ def test_what_is_left_out_follows_the_settings(handlers):
     usual = {"retry": Fixed(1), "max_attempts": 4, "on_failure": "block", "on_dead": "continue", "handler_timeout": 9}
     plain, own = (found(handlers, name, **usual) for name in ("plain", "own"))
     assert (plain.retry, plain.max_attempts, plain.on_failure, plain.on_dead, plain.timeout) == (
-        Fixed(1), 4, "block", "continue", 9)
+        Fixed(1),
+        4,
+        "block",
+        "continue",
+        9,
+    )
     assert (own.retry, own.max_attempts, own.on_failure, own.on_dead, own.timeout) == (
-        Fixed(3), None, "continue", "block", 300)
+        Fixed(3),
+        None,
+        "continue",
+        "block",
+        300,
+    )
 
 
 def test_no_timeout_differs_from_the_timeout_of_the_settings(handlers):
@@ -158,9 +175,20 @@ def test_what_cannot_take_an_event_is_refused(handlers, handler, says):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"max_attempts": 0}, {"max_attempts": 2.5}, {"max_attempts": True}, {"on_failure": "stop"}, {"on_dead": ""},
-        {"timeout": 0}, {"timeout": "soon"}, {"retry": "often"}, {"name": 5}, {"subscription": ""}, {"event_type": ""},
-        {"event_type": 5}, {"aggregate_type": "a\0b"}, {"retries": 3},
+        {"max_attempts": 0},
+        {"max_attempts": 2.5},
+        {"max_attempts": True},
+        {"on_failure": "stop"},
+        {"on_dead": ""},
+        {"timeout": 0},
+        {"timeout": "soon"},
+        {"retry": "often"},
+        {"name": 5},
+        {"subscription": ""},
+        {"event_type": ""},
+        {"event_type": 5},
+        {"aggregate_type": "a\0b"},
+        {"retries": 3},
     ],
 )
 def test_a_wrong_option_is_refused_naming_option_value_and_place(handlers, wrong):
@@ -214,7 +242,7 @@ def test_a_registry_travels_by_dill_with_objects_closures_and_lambdas(handlers):
     assert [row[:5] for row in copy.table()] == [row[:5] for row in handlers.table()]
 
 
-MAIN = '''
+MAIN = """
 from multiprocess import get_context
 
 from partbox.handlers import Handlers
@@ -252,7 +280,7 @@ if __name__ == "__main__":
     sent.close()
     print(received.recv())
     process.join()
-'''
+"""
 
 
 def test_handlers_of_the_main_program_run_in_a_spawned_process(tmp_path):

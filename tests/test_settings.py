@@ -32,7 +32,11 @@ def refusal(**given) -> str:
 def test_the_defaults_are_those_of_the_documentation():
     settings = load()
     assert (settings.schema_name, settings.enabled, settings.auto_migrate, settings.concurrency) == (
-        "partbox", True, False, 4)
+        "partbox",
+        True,
+        False,
+        4,
+    )
     assert (settings.poll_busy, settings.poll_idle, settings.heartbeat, settings.lease) == (0.002, 0.040, 1.0, 6.0)
     assert (settings.page, settings.window, settings.window_bytes, settings.max_parked) == (10_000, 1_000, 2**26, 1_000)
     assert (settings.drain_timeout, settings.handler_timeout, settings.max_attempts) == (15.0, None, 10)
@@ -91,8 +95,16 @@ def test_a_duration_may_be_a_number_a_text_or_a_timedelta(value, length):
 
 
 def test_text_from_the_environment_becomes_what_the_setting_is(monkeypatch):
-    texts = {"ENABLED": "false", "MAX_ATTEMPTS": "none", "WINDOW_BYTES": "1MiB", "RETRY": "fixed:5", "POOLER": "1",
-             "HTTP": "127.0.0.1:9090", "CONCURRENCY": "8", "HANDLER_TIMEOUT": "off"}
+    texts = {
+        "ENABLED": "false",
+        "MAX_ATTEMPTS": "none",
+        "WINDOW_BYTES": "1MiB",
+        "RETRY": "fixed:5",
+        "POOLER": "1",
+        "HTTP": "127.0.0.1:9090",
+        "CONCURRENCY": "8",
+        "HANDLER_TIMEOUT": "off",
+    }
     for name, text in texts.items():
         monkeypatch.setenv(f"PARTBOX_{name}", text)
     settings = load()
@@ -188,8 +200,10 @@ def test_settings_travel_to_another_process(pickler):
         ("postgresql://shop:s3cret@db:5432/shop", "postgresql://shop:***@db:5432/shop"),
         ("postgresql://shop:s3cret@db/shop?connect_timeout=3", "postgresql://shop:***@db/shop?connect_timeout=3"),
         ("postgresql://shop:s3/c@ret@db/shop", "postgresql://shop:***@db/shop"),
-        ("postgresql://db/shop?user=shop&password=s3cret&sslmode=require",
-         "postgresql://db/shop?user=shop&password=***&sslmode=require"),
+        (
+            "postgresql://db/shop?user=shop&password=s3cret&sslmode=require",
+            "postgresql://db/shop?user=shop&password=***&sslmode=require",
+        ),
         ("host=db user=shop password=s3cret dbname=shop", "host=db user=shop password=*** dbname=shop"),
         ("host=db password='s3cret and \\' more' dbname=shop", "host=db password=*** dbname=shop"),
         ("host=db PASSWORD = s3cret sslpassword=s3cret", "host=db PASSWORD = *** sslpassword=***"),

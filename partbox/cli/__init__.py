@@ -18,8 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init.init, migrate.migrate, worker.worker, status.status, demo.demo, handlers.handlers,
-                config.config):
+for command in (init.init, migrate.migrate, worker.worker, status.status, demo.demo, handlers.handlers, config.config):
     app.command()(command)
 
 

@@ -6,13 +6,20 @@ import typer
 
 Dsn = Annotated[
     str | None,
-    typer.Option(metavar="DSN", show_default=False,
-                 help="The database: postgresql://…, key=value pairs, or embedded: (else PARTBOX_DSN)."),
+    typer.Option(
+        metavar="DSN",
+        show_default=False,
+        help="The database: postgresql://…, key=value pairs, or embedded: (else PARTBOX_DSN).",
+    ),
 ]
 Dsns = Annotated[
     list[str] | None,
-    typer.Option("--dsn", metavar="DSN", show_default=False,
-                 help="The database (else PARTBOX_DSN); several: so many processes for each."),
+    typer.Option(
+        "--dsn",
+        metavar="DSN",
+        show_default=False,
+        help="The database (else PARTBOX_DSN); several: so many processes for each.",
+    ),
 ]
 Schema = Annotated[
     str | None,

@@ -74,5 +74,7 @@ def _pending(cluster: stats.Cluster) -> str:
     if not cluster.pending:
         return "none"
     about = "" if cluster.exact else "about "
-    return (f"{about}{cluster.pending:,} in all, {about}{cluster.pending_max:,} at most in a partition, "
-            f"the oldest published {age(cluster.oldest_age)} ago")
+    return (
+        f"{about}{cluster.pending:,} in all, {about}{cluster.pending_max:,} at most in a partition, "
+        f"the oldest published {age(cluster.oldest_age)} ago"
+    )

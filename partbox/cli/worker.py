@@ -36,7 +36,12 @@ def worker(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     outbox = load_target(target)
     code = outbox.run(
-        processes=processes, concurrency=concurrency, subscription=subscription, until_empty=until_empty,
-        schema=schema, dsns=dsn or (), source=partial(load_target, target),
+        processes=processes,
+        concurrency=concurrency,
+        subscription=subscription,
+        until_empty=until_empty,
+        schema=schema,
+        dsns=dsn or (),
+        source=partial(load_target, target),
     )
     raise typer.Exit(code)

@@ -72,5 +72,3 @@ def check(conn: Connection[Any], schema: str) -> None:
             f'schema "{schema}" is a logical copy (dump or replication): its cursors are those of another cluster; '
             "stop all workers and run `partbox rebase`"
         )
-
-

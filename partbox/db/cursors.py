@@ -81,10 +81,23 @@ def save(
     snapshots = list(dict.fromkeys(saving.snapshot for saving in savings if saving.snapshot is not None))
     numbers = {snapshot: number for number, snapshot in enumerate(snapshots, start=1)}
     partitions, epochs, _, last_ids, floors, release = map(array, zip(*savings, strict=True))
-    rows = fetch(conn, "save", schema, {
-        "subscription": subscription, "me": me, "partitions": partitions, "epochs": epochs,
-        "snapshot_no": array(numbers.get(saving.snapshot or "") for saving in savings), "last_ids": last_ids,
-        "floors": floors, "release": release, "snapshots": array(snapshots),
-        "parks": orjson.dumps(parks).decode() if parks else None, "done_ids": array(done_ids), "durable": durable,
-    })
+    rows = fetch(
+        conn,
+        "save",
+        schema,
+        {
+            "subscription": subscription,
+            "me": me,
+            "partitions": partitions,
+            "epochs": epochs,
+            "snapshot_no": array(numbers.get(saving.snapshot or "") for saving in savings),
+            "last_ids": last_ids,
+            "floors": floors,
+            "release": release,
+            "snapshots": array(snapshots),
+            "parks": orjson.dumps(parks).decode() if parks else None,
+            "done_ids": array(done_ids),
+            "durable": durable,
+        },
+    )
     return {row[0] for row in rows}, rows[0][1] if rows else 0.0

@@ -22,14 +22,28 @@ class Member(NamedTuple):
 
 
 def register(
-    conn: Connection[Any], schema: str, *, subscription: str, node: str, hostname: str, pids: Sequence[int],
-    version: str, lease: float,
+    conn: Connection[Any],
+    schema: str,
+    *,
+    subscription: str,
+    node: str,
+    hostname: str,
+    pids: Sequence[int],
+    version: str,
+    lease: float,
 ) -> dict[int, UUID]:
     """A fresh row for each process; instance ids by pid."""
-    rows = conn.execute(query("register", schema), {
-        "subscription": subscription, "node": node, "hostname": hostname, "pids": list(pids), "version": version,
-        "lease": lease,
-    }).fetchall()
+    rows = conn.execute(
+        query("register", schema),
+        {
+            "subscription": subscription,
+            "node": node,
+            "hostname": hostname,
+            "pids": list(pids),
+            "version": version,
+            "lease": lease,
+        },
+    ).fetchall()
     return {pid: instance for instance, pid in rows}
 
 
@@ -59,13 +73,23 @@ def bury(conn: Connection[Any], schema: str, victims: Sequence[UUID], *, known_d
 
 
 def plan(
-    conn: Connection[Any], schema: str, subscription: str, members: Sequence[UUID], seen: Sequence[UUID | None],
+    conn: Connection[Any],
+    schema: str,
+    subscription: str,
+    members: Sequence[UUID],
+    seen: Sequence[UUID | None],
     planned: Sequence[UUID | None],
 ) -> bool:
     """Put the plan into force if members and assignees are still as seen."""
-    row = conn.execute(query("plan", schema), {
-        "subscription": subscription, "members": sorted(members), "seen": list(seen), "planned": list(planned),
-    }).fetchone()
+    row = conn.execute(
+        query("plan", schema),
+        {
+            "subscription": subscription,
+            "members": sorted(members),
+            "seen": list(seen),
+            "planned": list(planned),
+        },
+    ).fetchone()
     return bool(row and row[0])
 
 

@@ -21,14 +21,34 @@ class Stored(NamedTuple):
 
 
 def park(
-    partition: int, record_id: int, aggregate_type: str, aggregate_id: str | None, event_type: str, state: str, *,
-    blocks: bool, attempts: int, delay: float | None = None, due: str | None = None, error: str | None = None,
+    partition: int,
+    record_id: int,
+    aggregate_type: str,
+    aggregate_id: str | None,
+    event_type: str,
+    state: str,
+    *,
+    blocks: bool,
+    attempts: int,
+    delay: float | None = None,
+    due: str | None = None,
+    error: str | None = None,
     new: bool = True,
 ) -> dict[str, Any]:
     """One element of `save(parks)`: `delay` in seconds from the database's now, or `due` as an ISO timestamp."""
     return {
-        "p": partition, "id": record_id, "at": aggregate_type, "ai": aggregate_id, "et": event_type, "s": state,
-        "b": blocks, "n": attempts, "in": delay, "due": due, "e": error, "new": new,
+        "p": partition,
+        "id": record_id,
+        "at": aggregate_type,
+        "ai": aggregate_id,
+        "et": event_type,
+        "s": state,
+        "b": blocks,
+        "n": attempts,
+        "in": delay,
+        "due": due,
+        "e": error,
+        "new": new,
     }
 
 

@@ -39,18 +39,40 @@ def poll(
 ) -> tuple[str, int, list[Row]]:
     """One page: its snapshot N, the floor it used for partitions in lockstep, its rows; of ids in (lo, hi] only."""
     partitions, last_ids, rooms, snapshots, floors, untils, afters = map(array, zip(*asks, strict=True))
-    rows = fetch(conn, "poll", schema, {
-        "settled": shared.settled, "listed": array(shared.listed), "bounds": array(shared.bounds),
-        "snapshot": shared.snapshot, "lo": lo, "hi": hi, "cap": CAP, "stretch": STRETCH,
-        "partitions": partitions, "last_ids": last_ids, "rooms": rooms, "snapshots": snapshots, "floors": floors,
-        "untils": untils, "afters": afters,
-    })
+    rows = fetch(
+        conn,
+        "poll",
+        schema,
+        {
+            "settled": shared.settled,
+            "listed": array(shared.listed),
+            "bounds": array(shared.bounds),
+            "snapshot": shared.snapshot,
+            "lo": lo,
+            "hi": hi,
+            "cap": CAP,
+            "stretch": STRETCH,
+            "partitions": partitions,
+            "last_ids": last_ids,
+            "rooms": rooms,
+            "snapshots": snapshots,
+            "floors": floors,
+            "untils": untils,
+            "afters": afters,
+        },
+    )
     head = rows.pop(next(position for position, row in enumerate(rows) if row[SNAPSHOT] is not None))
     return head[SNAPSHOT], head[1], rows
 
 
 def bodies(conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
     """The records of these (partition, id), in id order; one that is gone is missing."""
-    return fetch(conn, "bodies", schema, {
-        "partitions": array(partition for partition, _ in wanted), "ids": array(id for _, id in wanted),
-    })
+    return fetch(
+        conn,
+        "bodies",
+        schema,
+        {
+            "partitions": array(partition for partition, _ in wanted),
+            "ids": array(id for _, id in wanted),
+        },
+    )

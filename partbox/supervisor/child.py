@@ -124,8 +124,13 @@ def main(job: Job, times: Any, ids: Any, index: int, parent: int) -> None:
 def _work(job: Job, slot: Slot, parent: int) -> int:
     handlers, codecs = job.load()
     worker = Worker(
-        job.settings, handlers.routes(job.subscription, job.settings), codecs, slot, subscription=job.subscription,
-        concurrency=job.concurrency, dsn=job.dsn,
+        job.settings,
+        handlers.routes(job.subscription, job.settings),
+        codecs,
+        slot,
+        subscription=job.subscription,
+        concurrency=job.concurrency,
+        dsn=job.dsn,
     )
     gc.collect()
     gc.freeze()

@@ -28,7 +28,13 @@ class EmbeddedWorker:
     """`with outbox.worker(): …`, `async with`, or `start()` and `stop()`. It starts once."""
 
     def __init__(
-        self, settings: Settings, handlers: Handlers, codecs: Codecs, dsn: Callable[[], str], *, subscription: str,
+        self,
+        settings: Settings,
+        handlers: Handlers,
+        codecs: Codecs,
+        dsn: Callable[[], str],
+        *,
+        subscription: str,
         concurrency: int,
     ) -> None:
         self._settings = settings
@@ -36,8 +42,13 @@ class EmbeddedWorker:
         self._ward = Ward(self._slot, os.getpid())
         self._membership = Membership(settings, subscription, dsn)
         self._worker = Worker(
-            settings, handlers.routes(subscription, settings), codecs, self._slot, subscription=subscription,
-            concurrency=concurrency, dsn=dsn,
+            settings,
+            handlers.routes(subscription, settings),
+            codecs,
+            self._slot,
+            subscription=subscription,
+            concurrency=concurrency,
+            dsn=dsn,
         )
         self._stopping = threading.Event()
         self._again = threading.Event()

@@ -119,8 +119,14 @@ class Membership:
             return
         boot, wall, lease = boottime(), time.time(), self._settings.lease
         by_pid = instances.register(
-            conn, self._schema, subscription=self._subscription, node=self._settings.node,
-            hostname=socket.gethostname(), pids=[ward.pid for ward in wards], version=version("partbox"), lease=lease,
+            conn,
+            self._schema,
+            subscription=self._subscription,
+            node=self._settings.node,
+            hostname=socket.gethostname(),
+            pids=[ward.pid for ward in wards],
+            version=version("partbox"),
+            lease=lease,
         )
         for ward in wards:
             ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
@@ -155,7 +161,8 @@ class Membership:
 
     def _plan(self, conn: Connection[Any]) -> None:
         members = [
-            member.instance_id for member in instances.members(conn, self._schema, self._subscription)
+            member.instance_id
+            for member in instances.members(conn, self._schema, self._subscription)
             if not member.draining
         ]
         seen = instances.assignees(conn, self._schema, self._subscription)
@@ -180,8 +187,14 @@ def _pool(settings: Settings, dsn: Callable[[], str]) -> _Pool:
             return connect(dsn(), lease=settings.lease, pooler=settings.pooler, name="partbox supervisor")
 
     pool = _Pool(
-        "", connection_class=Fresh, min_size=1, max_size=2, open=False, name="partbox supervisor",
-        reconnect_timeout=0.0, check=ConnectionPool.check_connection,
+        "",
+        connection_class=Fresh,
+        min_size=1,
+        max_size=2,
+        open=False,
+        name="partbox supervisor",
+        reconnect_timeout=0.0,
+        check=ConnectionPool.check_connection,
     )
     pool.dsn = dsn
     return pool

@@ -34,8 +34,14 @@ class Supervisor:
     """Runs `processes` worker processes in one subscription of one database."""
 
     def __init__(
-        self, settings: Settings, load: Callable[[], tuple[Handlers, Codecs]], dsn: Callable[[], str], *,
-        processes: int, concurrency: int, subscription: str = "default",
+        self,
+        settings: Settings,
+        load: Callable[[], tuple[Handlers, Codecs]],
+        dsn: Callable[[], str],
+        *,
+        processes: int,
+        concurrency: int,
+        subscription: str = "default",
     ) -> None:
         if not 1 <= processes <= MOST:
             raise PartboxError(f"processes must be from 1 to {MOST}, not {processes}")

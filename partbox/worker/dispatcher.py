@@ -27,7 +27,12 @@ class Dispatcher:
     """The runners of one process, and the lanes that wait for them."""
 
     def __init__(
-        self, holdings: Holdings, delivery: Delivery, slot: Slot, concurrency: int, *,
+        self,
+        holdings: Holdings,
+        delivery: Delivery,
+        slot: Slot,
+        concurrency: int,
+        *,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._holdings = holdings

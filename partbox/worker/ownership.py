@@ -80,7 +80,8 @@ class Ownership:
             log.log(
                 logging.INFO if partition.draining else logging.WARNING,
                 "partition %d (epoch %d) is lost: what was not saved is delivered again by its next owner",
-                partition.number, partition.epoch,
+                partition.number,
+                partition.epoch,
             )
 
     def released(self, partition: Partition) -> None:

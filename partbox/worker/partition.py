@@ -196,8 +196,7 @@ class Partition:
     def waiting(self) -> dict[int, DeliveredEvent]:
         """Every event that was read from the log and has not been started, by id."""
         return {
-            event._row[1]: event
-            for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None
+            event._row[1]: event for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None
         }
 
     def reset(self) -> None:
@@ -234,7 +233,16 @@ class Partition:
         if before is not None:
             new, error = new or before.sent["new"], before.sent["e"] if error is None else error
         sent = park(
-            self.number, row.id, event._row[4], event._row[5], event._row[3], row.state, blocks=row.blocks,
-            attempts=row.attempts, delay=delay, error=error, new=new,
+            self.number,
+            row.id,
+            event._row[4],
+            event._row[5],
+            event._row[3],
+            row.state,
+            blocks=row.blocks,
+            attempts=row.attempts,
+            delay=delay,
+            error=error,
+            new=new,
         )
         self.parks[row.id] = Pending(row, key, delay, sent)

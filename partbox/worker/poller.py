@@ -40,8 +40,16 @@ class Poller:
     """Reads the partitions of one process until it is ended."""
 
     def __init__(
-        self, holdings: Holdings, dispatcher: Dispatcher, intake: Intake, slot: Slot, settings: Settings,
-        subscription: str, dsn: Callable[[], str], *, on_failure: Callable[[BaseException], None],
+        self,
+        holdings: Holdings,
+        dispatcher: Dispatcher,
+        intake: Intake,
+        slot: Slot,
+        settings: Settings,
+        subscription: str,
+        dsn: Callable[[], str],
+        *,
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         schema = settings.schema_name
         self._holdings = holdings
@@ -60,8 +68,15 @@ class Poller:
         self._pause = settings.poll_busy
         self._on_failure = on_failure
         self.saver = Saver(
-            holdings, slot, schema, subscription, window=settings.window, on_lost=self._ownership.lose,
-            on_released=self._ownership.released, on_saved=self._wake.set, on_broken=self._break,
+            holdings,
+            slot,
+            schema,
+            subscription,
+            window=settings.window,
+            on_lost=self._ownership.lose,
+            on_released=self._ownership.released,
+            on_saved=self._wake.set,
+            on_broken=self._break,
             on_failure=on_failure,
         )
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)

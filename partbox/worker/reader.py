@@ -73,7 +73,10 @@ class Reader:
         lowest = min([horizon.settled, *bounds])
         asks = [partition.cursor.ask(room) for partition, room in zip(partitions, rooms, strict=True)]
         text, floor, rows = records.poll(
-            conn, self._schema, asks, shared,
+            conn,
+            self._schema,
+            asks,
+            shared,
             lo=min(partition.cursor.lowest(lowest) for partition in partitions),
             hi=horizon.ceiling(max(ask.last_id for ask in asks)),
         )

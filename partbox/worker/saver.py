@@ -71,8 +71,16 @@ class Saver:
     """The thread that saves. The poller gives it a connection, and takes it away when either one is lost."""
 
     def __init__(
-        self, holdings: Holdings, slot: Slot, schema: str, subscription: str, *, window: int,
-        on_lost: Callable[[Partition], None], on_released: Callable[[Partition], None], on_saved: Callable[[], None],
+        self,
+        holdings: Holdings,
+        slot: Slot,
+        schema: str,
+        subscription: str,
+        *,
+        window: int,
+        on_lost: Callable[[Partition], None],
+        on_released: Callable[[Partition], None],
+        on_saved: Callable[[], None],
         on_broken: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:

@@ -22,7 +22,14 @@ class Worker:
     """Delivers the events of the partitions that its instance owns. Who the instance is says the slot."""
 
     def __init__(
-        self, settings: Settings, routes: Routes, codecs: Codecs, slot: Slot, *, subscription: str, concurrency: int,
+        self,
+        settings: Settings,
+        routes: Routes,
+        codecs: Codecs,
+        slot: Slot,
+        *,
+        subscription: str,
+        concurrency: int,
         dsn: Callable[[], str],
     ) -> None:
         self._settings = settings

@@ -33,7 +33,9 @@ def consume(conn):
     def consume(floor_id: int | None = None) -> None:
         conn.execute(
             "update partbox.partition set snapshot = pg_current_snapshot(), last_id = g,"
-            " floor_id = coalesce(%s, g) from (select coalesce(max(id), 0) g from partbox.record) r", [floor_id])
+            " floor_id = coalesce(%s, g) from (select coalesce(max(id), 0) g from partbox.record) r",
+            [floor_id],
+        )
 
     return consume
 
@@ -50,7 +52,12 @@ def test_a_fresh_outbox_has_nothing_but_256_free_partitions(conn):
     cluster = look(conn)
     assert (len(cluster.partitions), cluster.unowned) == (256, 256)
     assert (cluster.instances, cluster.pending, cluster.pending_max, cluster.oldest_age, cluster.exact) == (
-        (), 0, 0, None, True)
+        (),
+        0,
+        0,
+        None,
+        True,
+    )
     assert (cluster.parked, cluster.paused) == ({}, False)
 
 
@@ -84,7 +91,8 @@ def test_parked_records_count_apart_by_state(conn, publish, consume):
         "insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type, state, blocks)"
         " values ('default', 1, 1, 'Order', 'Placed', 'held', true),"
         " ('default', 2, 1, 'Order', 'Placed', 'dead', false),"
-        " ('default', 3, 1, 'Order', 'Placed', 'held', true), ('other', 1, 1, 'Order', 'Placed', 'held', true)")
+        " ('default', 3, 1, 'Order', 'Placed', 'held', true), ('other', 1, 1, 'Order', 'Placed', 'held', true)"
+    )
     cluster = look(conn)
     assert (cluster.parked, cluster.pending) == ({"dead": 1, "held": 2}, 0)
 
@@ -126,7 +134,9 @@ def test_owners_are_counted_and_what_the_dead_own_is_unowned(conn):
     conn.execute("update partbox.partition set owner = gen_random_uuid() where partition between 100 and 109")
     cluster = look(conn)
     assert [(i.node, i.partitions, i.draining, i.expired) for i in cluster.instances] == [
-        ("a", 100, False, False), ("b", 0, True, True)]
+        ("a", 100, False, False),
+        ("b", 0, True, True),
+    ]
     assert cluster.unowned == 156
 
 

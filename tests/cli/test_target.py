@@ -56,9 +56,13 @@ def test_handlers_shows_who_takes_what(partbox, shop):
     lines = partbox("handlers", "shop:outbox").out.splitlines()
     assert lines[0].split("  ")[0] == "subscription"
     assert [line.split() for line in lines[1:]] == [
-        ["audit", "*", "any", "shop.audit"], ["shop.py:27"],
-        ["default", "OrderPlaced", "Order", "shop.confirm"], ["shop.py:19"],
-        ["default", "OrderPlaced", "any", "shop.notify", "(async)"], ["shop.py:23"], ["max_attempts", "=", "3"],
+        ["audit", "*", "any", "shop.audit"],
+        ["shop.py:27"],
+        ["default", "OrderPlaced", "Order", "shop.confirm"],
+        ["shop.py:19"],
+        ["default", "OrderPlaced", "any", "shop.notify", "(async)"],
+        ["shop.py:23"],
+        ["max_attempts", "=", "3"],
     ]
     assert "audit" not in partbox("handlers", "shop:outbox", "--subscription", "default").out
 
@@ -66,7 +70,10 @@ def test_handlers_shows_who_takes_what(partbox, shop):
 def test_handlers_as_json_is_the_whole_table(partbox, shop):
     rows = json.loads(partbox("handlers", "shop:outbox", "--json").out)
     assert [(row["event_type"], row["aggregate_type"], row["kind"]) for row in rows] == [
-        ("*", None, "sync"), ("OrderPlaced", "Order", "sync"), ("OrderPlaced", None, "async")]
+        ("*", None, "sync"),
+        ("OrderPlaced", "Order", "sync"),
+        ("OrderPlaced", None, "async"),
+    ]
     assert rows[2]["options"] == {"max_attempts": "3"}
 
 
@@ -100,8 +107,10 @@ def test_a_target_that_is_none_is_one_line_with_the_remedy(partbox, shop, target
         ("x = (\ny = 2", "(broken.py:1): SyntaxError: '(' was never closed"),
         ("def f():\n    return 1 / 0\nf()", "(broken.py:2): ZeroDivisionError: division by zero; correct that line"),
         ("raise SystemExit('no\\nthanks')", "(broken.py:1): SystemExit: no thanks"),
-        ("from shop import outbox\n\noutbox.register(print, 'OrderPlaced', 'Order')",
-         "(broken.py:3): 'OrderPlaced' of Order has a handler in subscription 'default', shop.confirm (shop.py:19)"),
+        (
+            "from shop import outbox\n\noutbox.register(print, 'OrderPlaced', 'Order')",
+            "(broken.py:3): 'OrderPlaced' of Order has a handler in subscription 'default', shop.confirm (shop.py:19)",
+        ),
         ("from partbox import Outbox\noutbox = Outbox(leese=3)", "(broken.py:2): unknown setting 'leese'"),
     ],
 )
@@ -115,10 +124,29 @@ def test_a_module_that_does_not_import_names_its_innermost_cause(partbox, shop, 
 def test_worker_hands_its_flags_to_the_outbox_and_ends_with_its_code(partbox, shop):
     plain = partbox("worker", "shop:recording")
     assert plain.code == 3
-    assert ast.literal_eval(plain.out) == {
-        "subscription": "default", "until_empty": False, "dsns": []}
-    full = partbox("worker", "shop:recording", "--processes", "2", "--concurrency", "8", "--subscription", "audit",
-                   "--until-empty", "--dsn", "a", "--dsn", "b", "--schema", "orders")
+    assert ast.literal_eval(plain.out) == {"subscription": "default", "until_empty": False, "dsns": []}
+    full = partbox(
+        "worker",
+        "shop:recording",
+        "--processes",
+        "2",
+        "--concurrency",
+        "8",
+        "--subscription",
+        "audit",
+        "--until-empty",
+        "--dsn",
+        "a",
+        "--dsn",
+        "b",
+        "--schema",
+        "orders",
+    )
     assert ast.literal_eval(full.out) == {
-        "subscription": "audit", "until_empty": True, "processes": 2, "concurrency": 8,
-        "dsns": ["a", "b"], "schema": "orders"}
+        "subscription": "audit",
+        "until_empty": True,
+        "processes": 2,
+        "concurrency": 8,
+        "dsns": ["a", "b"],
+        "schema": "orders",
+    }

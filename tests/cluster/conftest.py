@@ -74,10 +74,13 @@ class Cluster:
 
     def cut(self, application: str) -> int:
         """End the sessions of these applications on the server, a LIKE pattern; how many there were."""
-        return len(self.owners.conn.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity"
-            " where datname = current_database() and application_name like %s", [application]
-        ).fetchall())
+        return len(
+            self.owners.conn.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and application_name like %s",
+                [application],
+            ).fetchall()
+        )
 
     def reconnect(self) -> None:
         """Look at the database through a new connection, after it was away."""

@@ -42,11 +42,19 @@ class Writer:
     def noted(self, event: Any) -> Iterator[None]:
         """Note the start of a handler, and its end unless it is cancelled, killed or raises."""
         call = f"{event.event_id}/{event.epoch}/{event.attempt}/{now()!r}"
-        self._write({
-            "call": call, "event": str(event.event_id), "aggregate": event.aggregate_id, "seq": event.payload["seq"],
-            "partition": event.partition, "epoch": event.epoch, "attempt": event.attempt, "pid": os.getpid(),
-            "start": now(),
-        })
+        self._write(
+            {
+                "call": call,
+                "event": str(event.event_id),
+                "aggregate": event.aggregate_id,
+                "seq": event.payload["seq"],
+                "partition": event.partition,
+                "epoch": event.epoch,
+                "attempt": event.attempt,
+                "pid": os.getpid(),
+                "start": now(),
+            }
+        )
         yield
         self._write({"call": call, "end": now()})
 

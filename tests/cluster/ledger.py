@@ -41,7 +41,8 @@ class Ledger:
         rows = conn.execute(RAISE, {"names": list(names), "burst": burst}).fetchall()
         events = [
             Event(event_type, {"seq": seq, **payload}, aggregate_type="Account", aggregate_id=name)
-            for name, last in rows for seq in range(last - burst + 1, last + 1)
+            for name, last in rows
+            for seq in range(last - burst + 1, last + 1)
         ]
         return [str(id) for id in self.outbox.publish_many(conn, events)]
 
@@ -54,7 +55,8 @@ class Ledger:
         """What the log holds."""
         with psycopg.connect(self.dsn) as conn:
             return [
-                Published(str(event), aggregate, seq) for event, aggregate, seq in conn.execute(
+                Published(str(event), aggregate, seq)
+                for event, aggregate, seq in conn.execute(
                     "select event_id, aggregate_id, (payload ->> 'seq')::int from partbox.record order by id"
                 )
             ]

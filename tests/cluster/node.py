@@ -24,13 +24,19 @@ class Node:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
         environment |= {f"PARTBOX_{setting.upper()}": str(value) for setting, value in settings.items()}
         environment |= {
-            "PARTBOX_NODE": name, "CLUSTER_JOURNAL": str(journal),
+            "PARTBOX_NODE": name,
+            "CLUSTER_JOURNAL": str(journal),
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
         }
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(
                 [str(Path(sys.executable).with_name("partbox")), "worker", "app:outbox", *arguments],
-                cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     @property

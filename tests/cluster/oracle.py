@@ -42,8 +42,12 @@ class Verdict:
     def wrong(self) -> dict[str, int]:
         """How much of what is never excused there is; empty if all is well."""
         counts = {
-            "lost": len(self.lost), "unknown": len(self.unknown), "too early": len(self.too_early),
-            "backwards": len(self.backwards), "stale": len(self.stale), "overlaps": len(self.overlaps),
+            "lost": len(self.lost),
+            "unknown": len(self.unknown),
+            "too early": len(self.too_early),
+            "backwards": len(self.backwards),
+            "stale": len(self.stale),
+            "overlaps": len(self.overlaps),
         }
         return {name: count for name, count in counts.items() if count}
 

@@ -42,15 +42,20 @@ class Owners:
         """Are all partitions owned, by so many instances, in equal shares, and each by its assignee?"""
         rows, shares = self.rows().values(), self.shares()
         return (
-            len(shares) == instances and None not in shares and max(shares.values()) - min(shares.values()) <= 1
+            len(shares) == instances
+            and None not in shares
+            and max(shares.values()) - min(shares.values()) <= 1
             and all(row.owner == row.assignee for row in rows)
         )
 
     def instances(self, node: str | None = None) -> dict[UUID, int]:
         """The pid of each instance, of a node or of all."""
-        return dict(self.conn.execute(
-            "select instance_id, pid from partbox.instance where node = coalesce(%s, node) order by started_at", [node]
-        ).fetchall())
+        return dict(
+            self.conn.execute(
+                "select instance_id, pid from partbox.instance where node = coalesce(%s, node) order by started_at",
+                [node],
+            ).fetchall()
+        )
 
     def draining(self, node: str) -> bool:
         """Is a process of the node leaving?"""

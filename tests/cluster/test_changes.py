@@ -35,7 +35,8 @@ def test_a_kill_a_join_and_a_leave_lose_nothing_and_repeat_only_what_was_in_flig
     assert verdict.wrong() == {}
     repeated = {repeat.event for repeat in verdict.repeats}
     in_flight = {
-        delivery.event for delivery in cluster.journal.deliveries(lambda delivery: delivery.pid == victim)
+        delivery.event
+        for delivery in cluster.journal.deliveries(lambda delivery: delivery.pid == victim)
         if delivery.end is None or delivery.end > killed_at - SOON
     }
     assert repeated <= in_flight

@@ -69,8 +69,13 @@ def run(script: str, folder, dsn: str, *arguments: str) -> subprocess.CompletedP
     file.write_text(script)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
     return subprocess.run(
-        [sys.executable, str(file), *arguments], cwd=folder, env=environment | {"PARTBOX_DSN": dsn}, text=True,
-        capture_output=True, timeout=60, check=False,
+        [sys.executable, str(file), *arguments],
+        cwd=folder,
+        env=environment | {"PARTBOX_DSN": dsn},
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
 
 

@@ -87,8 +87,10 @@ def test_handlers_of_different_aggregates_may_run_at_the_same_time():
 
 
 def test_a_handler_that_was_killed_overlaps_nothing():
-    calls = [call("a1", 0.5, None, pid=9), *(call(one.event, one2.start, one2.end, 2) for one, one2 in
-                                              zip(LOG, history(), strict=True))]
+    calls = [
+        call("a1", 0.5, None, pid=9),
+        *(call(one.event, one2.start, one2.end, 2) for one, one2 in zip(LOG, history(), strict=True)),
+    ]
     verdict = judge(LOG, calls)
     assert (verdict.wrong(), [one.event for one in verdict.repeats]) == ({}, ["a1"])
 

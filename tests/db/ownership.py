@@ -28,10 +28,18 @@ def worker(dsn: str, lease: float = LEASE) -> Conn:
 
 def join(conn: Conn, count: int = 1, *, node: str = "n1", subscription: str = DEFAULT) -> list[UUID]:
     """Register that many instances."""
-    return list(instances.register(
-        conn, SCHEMA, subscription=subscription, node=node, hostname="host", pids=range(1, count + 1), version="0",
-        lease=LEASE,
-    ).values())
+    return list(
+        instances.register(
+            conn,
+            SCHEMA,
+            subscription=subscription,
+            node=node,
+            hostname="host",
+            pids=range(1, count + 1),
+            version="0",
+            lease=LEASE,
+        ).values()
+    )
 
 
 def assign(conn: Conn, instance: UUID | None, partitions: Sequence[int] = ALL) -> None:
@@ -57,8 +65,14 @@ def save(conn: Conn, me: UUID, savings: Sequence[Saving], *args: Any, **kwargs: 
     return cursors.save(conn, SCHEMA, DEFAULT, me, savings, *args, **kwargs)[0]
 
 
-def saving(row: Owned, snapshot: str | None = "5:5:", last_id: int | None = 3, floor_id: int | None = 2, *,
-           release: bool = False) -> Saving:
+def saving(
+    row: Owned,
+    snapshot: str | None = "5:5:",
+    last_id: int | None = 3,
+    floor_id: int | None = 2,
+    *,
+    release: bool = False,
+) -> Saving:
     return Saving(row.partition, row.epoch, snapshot, last_id, floor_id, release)
 
 
@@ -66,7 +80,8 @@ def expire(conn: Conn, *who: UUID) -> None:
     """Let their leases be over by the database's clock."""
     conn.execute(
         "update partbox.instance set heartbeat_at = clock_timestamp() - lease - interval '1 second'"
-        " where instance_id = any (%s)", [list(who)],
+        " where instance_id = any (%s)",
+        [list(who)],
     )
 
 

@@ -69,15 +69,25 @@ def saved(conn: Conn, random: Random) -> object:
 
 def _saving(row: Owned, random: Random) -> Saving:
     last_id = row.last_id + random.randint(0, 9)
-    return Saving(row.partition, row.epoch, f"{last_id + 3}:{last_id + 3}:", last_id, row.floor_id,
-                  random.random() < 0.05)
+    return Saving(
+        row.partition, row.epoch, f"{last_id + 3}:{last_id + 3}:", last_id, row.floor_id, random.random() < 0.05
+    )
 
 
 def _parks(mine: list[Owned], random: Random) -> list[dict]:
     """Each partition has records of its own."""
     return [
-        park(row.partition, _record(row, random), "A", "a", "E", "held", blocks=True, attempts=0,
-             new=random.random() < 0.6)
+        park(
+            row.partition,
+            _record(row, random),
+            "A",
+            "a",
+            "E",
+            "held",
+            blocks=True,
+            attempts=0,
+            new=random.random() < 0.6,
+        )
         for row in random.sample(mine, min(5, len(mine)))
     ]
 
@@ -185,8 +195,11 @@ def _claimable(conn: Conn) -> None:
 def test_a_bury_takes_instances_by_id_wherever_their_rows_lie(dsn, conn):
     low, high = UUID(int=1), UUID(int=2)
     for each in (high, low):
-        conn.execute("insert into partbox.instance (instance_id, subscription, node, hostname, pid, version, lease)"
-                     " values (%s, 'default', 'n', 'h', 1, '0', '20 s')", [each])
+        conn.execute(
+            "insert into partbox.instance (instance_id, subscription, node, hostname, pid, version, lease)"
+            " values (%s, 'default', 'n', 'h', 1, '0', '20 s')",
+            [each],
+        )
     with worker(dsn) as beating, worker(dsn) as burying, background() as run:
         with beating.transaction():
             instances.heartbeat(beating, SCHEMA, {low: False})
@@ -205,7 +218,10 @@ def test_a_heartbeat_does_not_come_back_to_the_version_of_a_row_that_a_bury_wait
     (me,) = join(conn)
     assign(conn, me)
     with (
-        worker(dsn) as first, worker(dsn) as second, worker(dsn) as claiming, worker(dsn) as burying,
+        worker(dsn) as first,
+        worker(dsn) as second,
+        worker(dsn) as claiming,
+        worker(dsn) as burying,
         background() as run,
     ):
         with claiming.transaction():

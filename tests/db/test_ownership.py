@@ -39,7 +39,8 @@ def test_a_claim_stays_inside_its_subscription(conn):
     (me,) = join(conn)
     conn.execute(
         "insert into partbox.partition (subscription, partition, assignee, snapshot, last_id, floor_id)"
-        " values ('other', 7, %s, '1:1:', 0, 0)", [me],
+        " values ('other', 7, %s, '1:1:', 0, 0)",
+        [me],
     )
     assert claim(conn, me) == []
 
@@ -304,8 +305,9 @@ def now_ms(conn: psycopg.Connection) -> int:
 
 def time_passes(conn: psycopg.Connection, milliseconds: int) -> None:
     """Wait until the database's clock is past that."""
-    conn.execute("select pg_sleep(greatest(0, %s - extract(epoch from clock_timestamp()) * 1000) / 1000)",
-                 [milliseconds + 1])
+    conn.execute(
+        "select pg_sleep(greatest(0, %s - extract(epoch from clock_timestamp()) * 1000) / 1000)", [milliseconds + 1]
+    )
 
 
 def suspects(conn: psycopg.Connection) -> dict[int, int]:

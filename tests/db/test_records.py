@@ -39,8 +39,16 @@ def write_at(conn: Conn, id: int, partition: int = 5) -> None:
     write(conn, 1, partition)
 
 
-def ask(last_id: int = 0, room: int = 100, snapshot: str | None = START, floor: int | None = 0, *,
-        partition: int = 5, until: str | None = None, after: int | None = None) -> Ask:
+def ask(
+    last_id: int = 0,
+    room: int = 100,
+    snapshot: str | None = START,
+    floor: int | None = 0,
+    *,
+    partition: int = 5,
+    until: str | None = None,
+    after: int | None = None,
+) -> Ask:
     return Ask(partition, last_id, room, snapshot, floor, until, after)
 
 
@@ -236,9 +244,13 @@ def test_bodies_come_in_id_order_and_what_is_gone_is_missing(conn):
 def segments(conn) -> None:
     """Segments of ten million ids: record_1 up to 10 M, record_2 up to 20 M … record_4 up to 40 M, and the default."""
     for number in (2, 3, 4):
-        conn.execute(sql.SQL("create table {} partition of partbox.record for values from ({}) to ({})").format(
-            sql.Identifier("partbox", f"record_{number}"), (number - 1) * 10 * MILLION, number * 10 * MILLION,
-        ))
+        conn.execute(
+            sql.SQL("create table {} partition of partbox.record for values from ({}) to ({})").format(
+                sql.Identifier("partbox", f"record_{number}"),
+                (number - 1) * 10 * MILLION,
+                number * 10 * MILLION,
+            )
+        )
 
 
 def scanned(conn: Conn, monkeypatch: pytest.MonkeyPatch, asks: Sequence[Ask], lo: int, hi: int) -> set[str]:
@@ -306,14 +318,23 @@ def test_a_poll_walks_the_primary_key_and_sorts_nothing(conn, monkeypatch):
 
 def test_a_worker_s_connection_overrules_what_role_and_database_say(dsn, conn):
     name = sql.Identifier(conn.info.dbname)
-    for setting in ("jit = on", "statement_timeout = 0", "idle_in_transaction_session_timeout = 0",
-                    "default_transaction_isolation = 'serializable'"):
+    for setting in (
+        "jit = on",
+        "statement_timeout = 0",
+        "idle_in_transaction_session_timeout = 0",
+        "default_transaction_isolation = 'serializable'",
+    ):
         conn.execute(sql.SQL("alter database {} set " + setting).format(name))
     with connect(dsn, lease=1.5) as own:
-        assert {each: _setting(own, each) for each in (
-            "jit", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_isolation")
-        } == {"jit": "off", "statement_timeout": "1500ms", "idle_in_transaction_session_timeout": "750ms",
-              "transaction_isolation": "read committed"}
+        assert {
+            each: _setting(own, each)
+            for each in ("jit", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_isolation")
+        } == {
+            "jit": "off",
+            "statement_timeout": "1500ms",
+            "idle_in_transaction_session_timeout": "750ms",
+            "transaction_isolation": "read committed",
+        }
         assert own.autocommit
 
 
@@ -365,7 +386,8 @@ def test_lean_connections_keep_what_is_rarely_asked_for_as_raw_bytes(dsn, conn):
     with worker(dsn) as own:
         lean(own)
         ((partition, id, raw_id, kind, aggregate, key, tenant, payload, *_, created_at),) = records.bodies(
-            own, SCHEMA, [(5, 1)])
+            own, SCHEMA, [(5, 1)]
+        )
         assert (partition, id, kind, aggregate, key, tenant) == (5, 1, "E", "__GLOBAL__", "a", None)
         assert (raw_id, payload) == (event_id.bytes, b'{"n": 1}')
         assert int.from_bytes(created_at, signed=True) == created

@@ -98,8 +98,11 @@ def test_an_epoch_of_the_future_is_not_mine_either(conn, me, mine):
 
 def test_the_same_instance_after_losing_and_claiming_again_is_fenced_by_the_epoch(conn, me, mine):
     bury(conn, [me], known_dead=True)
-    conn.execute("insert into partbox.instance (instance_id, subscription, node, hostname, pid, version, lease)"
-                 " values (%s, 'default', 'n', 'h', 1, '0', '20 s')", [me])
+    conn.execute(
+        "insert into partbox.instance (instance_id, subscription, node, hostname, pid, version, lease)"
+        " values (%s, 'default', 'n', 'h', 1, '0', '20 s')",
+        [me],
+    )
     (again,) = [row for row in claim(conn, me) if row.partition == 0]
     assert save(conn, me, [saving(mine[0])]) == set()
     assert save(conn, me, [saving(again)]) == {0}
@@ -116,14 +119,34 @@ def test_another_subscription_s_partition_of_the_same_number_is_not_mine(conn, m
 
 
 def test_a_park_keeps_what_it_says(conn, me, mine):
-    full = park(0, 7, "Order", "42 ß ä 'quoted' \"x\" \\", "OrderPlaced", "retrying", blocks=True, attempts=2, delay=60,
-                error="ValueError: ä\n\"no\"")
+    full = park(
+        0,
+        7,
+        "Order",
+        "42 ß ä 'quoted' \"x\" \\",
+        "OrderPlaced",
+        "retrying",
+        blocks=True,
+        attempts=2,
+        delay=60,
+        error='ValueError: ä\n"no"',
+    )
     save(conn, me, [saving(mine[0])], parks=[full])
     (row,) = rows(conn).values()
     assert row | {"due_at": None, "parked_at": None} == {
-        "subscription": "default", "record_id": 7, "partition": 0, "aggregate_type": "Order",
-        "aggregate_id": "42 ß ä 'quoted' \"x\" \\", "event_type": "OrderPlaced", "state": "retrying", "blocks": True,
-        "attempts": 2, "due_at": None, "parked_at": None, "started_at": None, "last_error": "ValueError: ä\n\"no\"",
+        "subscription": "default",
+        "record_id": 7,
+        "partition": 0,
+        "aggregate_type": "Order",
+        "aggregate_id": "42 ß ä 'quoted' \"x\" \\",
+        "event_type": "OrderPlaced",
+        "state": "retrying",
+        "blocks": True,
+        "attempts": 2,
+        "due_at": None,
+        "parked_at": None,
+        "started_at": None,
+        "last_error": 'ValueError: ä\n"no"',
     }
 
 
@@ -142,9 +165,12 @@ def test_a_change_of_a_parked_row_keeps_its_error_unless_there_is_a_new_one(conn
     held = rows(conn)[7]
     assert (held["state"], held["attempts"], held["due_at"]) == ("held", 1, None)
     assert (held["last_error"], held["parked_at"], held["started_at"]) == ("first", parked_at, None)
-    save(conn, me, [saving(mine[0])], parks=[
-        parking(0, 7, "retrying", blocks=False, attempts=2, delay=9, error="second", new=False)
-    ])
+    save(
+        conn,
+        me,
+        [saving(mine[0])],
+        parks=[parking(0, 7, "retrying", blocks=False, attempts=2, delay=9, error="second", new=False)],
+    )
     again = rows(conn)[7]
     assert (again["state"], again["blocks"], again["attempts"], again["last_error"]) == ("retrying", False, 2, "second")
     assert again["due_at"] is not None
@@ -164,8 +190,10 @@ def test_changing_a_row_that_is_gone_does_not_bring_it_back(conn, me, mine):
 
 def test_what_is_done_is_deleted_in_this_subscription_only(conn, me, mine):
     save(conn, me, [saving(mine[0])], parks=[parking(0, id) for id in (7, 8, 9)])
-    conn.execute("insert into partbox.parked select 'other', (p).record_id, (p).partition, 'A', 'a', 'E', 'held', true"
-                 " from partbox.parked p")
+    conn.execute(
+        "insert into partbox.parked select 'other', (p).record_id, (p).partition, 'A', 'a', 'E', 'held', true"
+        " from partbox.parked p"
+    )
     save(conn, me, [saving(mine[0])], done_ids=[7, 9, 10])
     left = conn.execute("select subscription, record_id from partbox.parked order by 1, 2").fetchall()
     assert left == [("default", 8), ("other", 7), ("other", 8), ("other", 9)]
@@ -173,8 +201,13 @@ def test_what_is_done_is_deleted_in_this_subscription_only(conn, me, mine):
 
 def test_one_save_parks_changes_and_deletes(conn, me, mine):
     save(conn, me, [saving(mine[0])], parks=[parking(0, 1), parking(0, 2)])
-    save(conn, me, [saving(mine[0]), saving(mine[1])], done_ids=[1],
-         parks=[parking(0, 2, "ready", new=False), parking(1, 3, "dead")])
+    save(
+        conn,
+        me,
+        [saving(mine[0]), saving(mine[1])],
+        done_ids=[1],
+        parks=[parking(0, 2, "ready", new=False), parking(1, 3, "dead")],
+    )
     assert {id: row["state"] for id, row in rows(conn).items()} == {2: "ready", 3: "dead"}
 
 
@@ -189,8 +222,15 @@ def test_a_delay_counts_from_the_database_s_clock(conn, me, mine):
 
 def test_a_due_time_is_kept_to_the_microsecond(conn, me, mine):
     due = datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
-    save(conn, me, [saving(mine[0])], parks=[parking(0, 7, "scheduled", blocks=False, due=due.isoformat()),
-                                             parking(0, 8, "scheduled", blocks=False, due="infinity")])
+    save(
+        conn,
+        me,
+        [saving(mine[0])],
+        parks=[
+            parking(0, 7, "scheduled", blocks=False, due=due.isoformat()),
+            parking(0, 8, "scheduled", blocks=False, due="infinity"),
+        ],
+    )
     assert rows(conn, "where record_id = 7")[7]["due_at"] == due
     infinite = conn.execute("select due_at = 'infinity' from partbox.parked where record_id = 8").fetchone()
     assert infinite == (True,)
@@ -309,7 +349,8 @@ def stored(conn: Conn, *partitions: int) -> list[tuple]:
     """(snapshot, last_id, floor_id, owner) of each partition, in their order."""
     return conn.execute(
         "select snapshot::text, last_id, floor_id, owner from partbox.partition"
-        " where subscription = 'default' and partition = any (%s) order by partition", [list(partitions)],
+        " where subscription = 'default' and partition = any (%s) order by partition",
+        [list(partitions)],
     ).fetchall()
 
 

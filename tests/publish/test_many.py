@@ -20,9 +20,7 @@ def outbox(dsn: str) -> Outbox:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_ids_and_records_are_in_the_order_of_the_list(
-    outbox: Outbox, conn: psycopg.Connection[Any], size: int
-) -> None:
+def test_ids_and_records_are_in_the_order_of_the_list(outbox: Outbox, conn: psycopg.Connection[Any], size: int) -> None:
     events = [Event("T", n, aggregate_type="A", aggregate_id=str(n % 7)) for n in range(size)]
     with conn.transaction():
         ids = outbox.publish_many(conn, iter(events))

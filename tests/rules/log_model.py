@@ -97,8 +97,15 @@ class Log:
         return [visible(xid, self.snapshot()) for xid in xids]
 
     def poll(
-        self, asks: Sequence[Ask], shared: str | None, settled: int, xids: Sequence[int], bounds: Sequence[int], *,
-        lo: int, hi: int,
+        self,
+        asks: Sequence[Ask],
+        shared: str | None,
+        settled: int,
+        xids: Sequence[int],
+        bounds: Sequence[int],
+        *,
+        lo: int,
+        hi: int,
     ) -> tuple[str, int, dict[int, tuple[list[Record], list[Record]]]]:
         """The query `poll`: N, the floor it used, and the late and new records of each partition."""
         floor = min([settled, *(bound for bound, over in zip(bounds, self.ended(xids), strict=True) if over)])
@@ -106,9 +113,7 @@ class Log:
         found = {ask.partition: self._one(ask, shared, floor, rows) for ask in asks}
         return self.snapshot(), floor, found
 
-    def _one(
-        self, ask: Ask, shared: str | None, floor: int, rows: list[Record]
-    ) -> tuple[list[Record], list[Record]]:
+    def _one(self, ask: Ask, shared: str | None, floor: int, rows: list[Record]) -> tuple[list[Record], list[Record]]:
         since = ask.snapshot if ask.snapshot is not None else shared
         assert since is not None
         start = max(min(floor if ask.floor is None else ask.floor, ask.last_id), ask.after or 0)

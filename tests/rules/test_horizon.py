@@ -8,7 +8,8 @@ from partbox.rules.horizon import Fence, Horizon, Snapshot, fence
 
 snapshots = st.builds(
     lambda xmin, ahead: snapshot(xmin + max(ahead, default=0) + 1, *sorted(xmin + each for each in ahead)),
-    st.integers(3, 2**40), st.sets(st.integers(0, 100), max_size=20),
+    st.integers(3, 2**40),
+    st.sets(st.integers(0, 100), max_size=20),
 )
 
 

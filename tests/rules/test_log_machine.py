@@ -32,8 +32,21 @@ PROFILE = settings(
 QUIET_STEPS = 300
 CALM_STEPS = 6
 BUSY = 150
-BUSY_WITH = {"publish": 25, "commit": 10, "abort": 2, "savepoint": 2, "undo": 2, "xid": 2, "step": 25, "finish": 20,
-             "save": 15, "claim": 5, "drain": 2, "kill": 1, "reconnect": 3}
+BUSY_WITH = {
+    "publish": 25,
+    "commit": 10,
+    "abort": 2,
+    "savepoint": 2,
+    "undo": 2,
+    "xid": 2,
+    "step": 25,
+    "finish": 20,
+    "save": 15,
+    "claim": 5,
+    "drain": 2,
+    "kill": 1,
+    "reconnect": 3,
+}
 
 
 @dataclass
@@ -182,7 +195,10 @@ class LogMachine(RuleBasedStateMachine):
         rooms=st.tuples(*[st.integers(0, 3)] * 2), backlog=st.booleans(), in_look=meddling, after_look=meddling,
     )  # fmt: skip
     def step(
-        self, rooms: tuple[int, ...], backlog: bool, in_look: list[Doing],
+        self,
+        rooms: tuple[int, ...],
+        backlog: bool,
+        in_look: list[Doing],
         after_look: list[Doing],
     ) -> None:
         fresh = [held for held in self.readable() if held.cursor.fresh]
@@ -196,8 +212,13 @@ class LogMachine(RuleBasedStateMachine):
         return [held for held in self.held.values() if not held.draining or held.cursor.until is not None]
 
     def read(
-        self, partitions: list[Held], rooms: tuple[int, ...], alone: bool, backlog: bool,
-        in_look: list[Doing], after_look: list[Doing],
+        self,
+        partitions: list[Held],
+        rooms: tuple[int, ...],
+        alone: bool,
+        backlog: bool,
+        in_look: list[Doing],
+        after_look: list[Doing],
     ) -> bool:
         """False if the idle rule said that there is nothing."""
         horizon = self.horizon
@@ -207,8 +228,10 @@ class LogMachine(RuleBasedStateMachine):
             drawn = self.log.drawn
             self.publishers(in_look)
             horizon.add(self.log.fence(drawn))
-            if not alone and horizon.still(drawn, any(self.log.ended(xids))) and all(
-                held.cursor.lockstep and not (held.cursor.full and room[held.number]) for held in partitions
+            if (
+                not alone
+                and horizon.still(drawn, any(self.log.ended(xids)))
+                and all(held.cursor.lockstep and not (held.cursor.full and room[held.number]) for held in partitions)
             ):
                 return False
         self.publishers(after_look)
@@ -216,7 +239,12 @@ class LogMachine(RuleBasedStateMachine):
         shared = horizon.snapshot.text if horizon.snapshot else None
         lowest = min([horizon.settled, *bounds])
         text, floor, found = self.log.poll(
-            asks, shared, horizon.settled, xids, bounds, lo=min(held.cursor.lowest(lowest) for held in partitions),
+            asks,
+            shared,
+            horizon.settled,
+            xids,
+            bounds,
+            lo=min(held.cursor.lowest(lowest) for held in partitions),
             hi=horizon.ceiling(max(ask.last_id for ask in asks)),
         )
         snapshot = Snapshot.parse(text)
@@ -264,8 +292,12 @@ class LogMachine(RuleBasedStateMachine):
 
     def finish(self, pick: int, park: bool) -> None:
         """The first event of some key is done, or parked."""
-        heads = {(held.number, record.key): (held, record)
-                 for held in self.held.values() if not held.draining for record in reversed(held.waiting.values())}
+        heads = {
+            (held.number, record.key): (held, record)
+            for held in self.held.values()
+            if not held.draining
+            for record in reversed(held.waiting.values())
+        }
         if not heads:
             return
         held, record = list(heads.values())[pick % len(heads)]

@@ -30,7 +30,9 @@ class Refused(UnrecoverableError):
 
 counts = st.integers(0, 1000)
 handlers = st.builds(
-    Handler, max_attempts=st.none() | st.integers(1, 20), on_failure=st.sampled_from(["block", "continue"]),
+    Handler,
+    max_attempts=st.none() | st.integers(1, 20),
+    on_failure=st.sampled_from(["block", "continue"]),
     on_dead=st.sampled_from(["continue", "block"]),
 )
 
@@ -61,9 +63,7 @@ def test_what_raised_is_retried_when_the_policy_says(on_failure):
 
 @pytest.mark.parametrize("on_failure", ["block", "continue"])
 def test_a_raised_retry_after_names_its_delay_and_counts(on_failure):
-    assert verdict(Handler(on_failure=on_failure), 2, RetryAfterError(7)) == (
-        "retrying", 3, 7.0, on_failure == "block"
-    )
+    assert verdict(Handler(on_failure=on_failure), 2, RetryAfterError(7)) == ("retrying", 3, 7.0, on_failure == "block")
     assert verdict(Handler(Fixed(3, exclude=(RetryAfterError,))), 0, RetryAfterError(7)) == ("retrying", 1, 7.0, True)
 
 
@@ -119,8 +119,13 @@ def test_without_max_attempts_it_goes_on_for_ever(attempts):
     assert verdict(Handler(max_attempts=None), attempts, ValueError())[0] == "retrying"
 
 
-@given(handlers, counts, st.sampled_from([ValueError("x"), RetryAfterError(1), RetryAfter(1), Dead("x"),
-                                          UnrecoverableError("x"), PayloadError("x"), 5]))
+@given(
+    handlers,
+    counts,
+    st.sampled_from(
+        [ValueError("x"), RetryAfterError(1), RetryAfter(1), Dead("x"), UnrecoverableError("x"), PayloadError("x"), 5]
+    ),
+)
 def test_a_verdict_is_one_that_can_be_stored(handler, attempts, result):
     found = judge(handler, attempts, result, LIMIT)
     assert found.state in get_args(State)
@@ -218,11 +223,15 @@ NOW = 100.0
 @st.composite
 def parked_rows(draw: st.DrawFn, **fixed: object) -> list[ParkedRow]:
     ids = draw(st.lists(st.integers(1, 10**6), unique=True, max_size=30))
-    one = st.fixed_dictionaries({
-        "state": st.sampled_from(["retrying", "deferred", "held", "ready", "dead"]),
-        "attempts": st.integers(0, 9), "due": st.none() | st.floats(0, 2 * NOW), "committed": st.booleans(),
-        "loaded": st.booleans(),
-    })
+    one = st.fixed_dictionaries(
+        {
+            "state": st.sampled_from(["retrying", "deferred", "held", "ready", "dead"]),
+            "attempts": st.integers(0, 9),
+            "due": st.none() | st.floats(0, 2 * NOW),
+            "committed": st.booleans(),
+            "loaded": st.booleans(),
+        }
+    )
     return [ParkedRow(id=id, blocks=True, **(draw(one) | fixed)) for id in ids]
 
 
@@ -323,9 +332,7 @@ def test_a_key_s_rows_end_in_id_order_whatever_fails_on_the_way(count, random, m
     assert ended == list(range(count))
 
 
-def _until_failure(
-    chain: Chain, run: list[ParkedRow], random, handler: Handler, now: float
-) -> Iterator[ParkedRow]:
+def _until_failure(chain: Chain, run: list[ParkedRow], random, handler: Handler, now: float) -> Iterator[ParkedRow]:
     for row in run:
         found: Verdict | None = judge(handler, row.attempts, random.choice([None, ValueError()]), LIMIT)
         if found is None or not found.blocks:

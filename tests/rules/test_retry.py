@@ -109,8 +109,21 @@ def test_a_text_describes_a_policy_and_a_policy_writes_itself(text, policy):
     assert pickle.loads(pickle.dumps(policy)) == policy
 
 
-@pytest.mark.parametrize("text", ["", "fixed", "fixed:1:2", "linear:3", "exponential:1:2:3:4", "exponential:1:2:x",
-                                  "fixed:5+wobble", "fixed:5+jitter:1", "fixed:-5", "fixed:5+add"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "fixed",
+        "fixed:1:2",
+        "linear:3",
+        "exponential:1:2:3:4",
+        "exponential:1:2:x",
+        "fixed:5+wobble",
+        "fixed:5+jitter:1",
+        "fixed:-5",
+        "fixed:5+add",
+    ],
+)
 def test_a_text_that_is_no_policy_is_refused(text):
     with pytest.raises(ValueError, match=r"write it like|give seconds|could not convert"):
         policy_of(text)
@@ -136,8 +149,20 @@ def test_a_written_duration_reads_back(length):
     assert seconds(written(length)) == pytest.approx(length, abs=1e-9)
 
 
-@pytest.mark.parametrize(("text", "length"), [("250ms", 0.25), ("40 ms", 0.04), ("7d", 604_800), ("1h", 3_600),
-                                              ("1.5 S", 1.5), ("5m", 300), ("12", 12), (".5s", 0.5), ("0", 0)])
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("250ms", 0.25),
+        ("40 ms", 0.04),
+        ("7d", 604_800),
+        ("1h", 3_600),
+        ("1.5 S", 1.5),
+        ("5m", 300),
+        ("12", 12),
+        (".5s", 0.5),
+        ("0", 0),
+    ],
+)
 def test_a_duration_reads_as_people_write_it(text, length):
     assert seconds(text) == pytest.approx(length)
 

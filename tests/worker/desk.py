@@ -27,10 +27,13 @@ class Desk:
 
     def publish(self, key: str | None, *numbers: int, event_type: str = "Counted", **fields: Any) -> None:
         with self.conn.transaction():
-            self.outbox.publish_many(self.conn, [
-                Event(event_type, {"number": number}, aggregate_type="Key", aggregate_id=key, **fields)
-                for number in numbers
-            ])
+            self.outbox.publish_many(
+                self.conn,
+                [
+                    Event(event_type, {"number": number}, aggregate_type="Key", aggregate_id=key, **fields)
+                    for number in numbers
+                ],
+            )
 
     def numbers(self, key: str | None = "k") -> list[int]:
         return [number for aggregate, number, _ in self.seen if aggregate == key]

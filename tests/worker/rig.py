@@ -72,8 +72,10 @@ class Rig:
         me = instances.register(
             self.conn, SCHEMA, subscription=DEFAULT, node="n", hostname="h", pids=[1], version="0", lease=60
         )[1]
-        self.conn.execute("update partbox.partition set assignee = case when partition = any (%s) then %s::uuid end",
-                          [list(partitions), me])
+        self.conn.execute(
+            "update partbox.partition set assignee = case when partition = any (%s) then %s::uuid end",
+            [list(partitions), me],
+        )
         return me
 
     def partition(self, number: int = PARTITION) -> Partition:
@@ -119,7 +121,8 @@ def write(conn: psycopg.Connection[Any], count: int = 1, partition: int = PARTIT
     """Publish so many events, each of an aggregate of its own."""
     conn.execute(
         "insert into partbox.record (partition, event_id, event_type, payload)"
-        " select %s, gen_random_uuid(), 'Written', '{}' from generate_series(1, %s)", [partition, count],
+        " select %s, gen_random_uuid(), 'Written', '{}' from generate_series(1, %s)",
+        [partition, count],
     )
 
 

@@ -187,9 +187,7 @@ def test_a_full_window_does_not_lose_late_records(dsn: str, conn: Conn, rig_with
 # A6: snapshot and floor that are saved belong to the saved page, not to the newest poll.
 
 
-def test_a_late_record_that_still_runs_is_read_by_the_heir(
-    dsn: str, conn: Conn, rig_with: Callable[..., Rig]
-) -> None:
+def test_a_late_record_that_still_runs_is_read_by_the_heir(dsn: str, conn: Conn, rig_with: Callable[..., Rig]) -> None:
     rig = rig_with()
     with transaction(dsn) as late:
         write(late)
@@ -310,8 +308,10 @@ def test_an_event_under_the_id_of_one_that_was_done_is_another_event(dsn: str, c
             conn.execute("delete from partbox.record where id = 2")
             conn.execute("select setval('partbox.record_id_seq', 1)")
             write(conn)
-        conn.execute("select pg_terminate_backend(pid) from pg_stat_activity"
-                     " where datname = current_database() and application_name like 'partbox %%'")
+        conn.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and application_name like 'partbox %%'"
+        )
         release.set()
         there = {id for (id,) in conn.execute("select event_id from partbox.record")}
         eventually(lambda: there <= set(started))
@@ -427,8 +427,11 @@ def test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written(dsn: str, 
     with psycopg.connect(dsn) as heir:
         instances.bury(heir, SCHEMA, [rig.me], known_dead=True)
         thread.start()
-        eventually(lambda: conn.execute("select true from pg_stat_activity where wait_event_type = 'Lock'"
-                                        " and datname = current_database()").fetchone())
+        eventually(
+            lambda: conn.execute(
+                "select true from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+            ).fetchone()
+        )
         assert not answers
         heir.commit()
     thread.join()

@@ -107,7 +107,12 @@ class Cluster:
         slot.instance = self.instance
         slot.trust_until(boottime() + 600, time.time() + 600)
         return Worker(
-            settings, handlers.routes("default", settings), Codecs(), slot, subscription="default", concurrency=4,
+            settings,
+            handlers.routes("default", settings),
+            Codecs(),
+            slot,
+            subscription="default",
+            concurrency=4,
             dsn=lambda: self.dsn,
         )
 
