@@ -147,6 +147,7 @@ class Saver:
                     self._on_broken()
                     return 0.0
                 log.error("saving failed and is tried again: %s", error)
+                self._holdings.progressed.set()  # there may be no other progress before this is saved
                 return RETRY
         self.busy += took
         self.saves += 1

@@ -50,7 +50,8 @@ class Desk:
 
     def make_due(self) -> None:
         """Move every due time to now, as a command would: the owners look again."""
-        with self.conn.transaction():
+        with self.conn.transaction():  # the lock order of every writer: partition rows, in order, before parked ones
+            self.conn.execute("select from partbox.partition order by subscription, partition for no key update")
             self.conn.execute("update partbox.parked set due_at = clock_timestamp() where due_at is not null")
             self.conn.execute("update partbox.partition set parked_version = parked_version + 1")
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from partbox import partition_of
+from partbox import Dead, partition_of
 
 SLOW = 3
 
@@ -113,3 +113,20 @@ def test_an_event_that_was_retried_ahead_of_the_saved_cursor_is_not_started_agai
         desk.eventually(desk.all_done)
     assert desk.numbers() == [2, 2]
     assert desk.numbers(neighbour) == [1]
+
+
+def test_a_save_that_fails_on_a_live_connection_is_tried_again(desk, caplog):
+    desk.conn.execute(
+        """create function refuse() returns trigger language plpgsql as $$ begin raise 'refused'; end $$;
+           create trigger refuse before insert on partbox.parked execute function refuse()"""
+    )
+    desk.outbox.register(lambda event: desk.note(event) or Dead("no"), "Counted")
+    desk.publish("k", 1)
+    with desk.outbox.worker():
+        before = desk.eventually(lambda: len(connected(desk)) == 2 and connected(desk))
+        desk.eventually(lambda: desk.numbers() == [1])
+        desk.eventually(lambda: "saving failed" in caplog.text)
+        desk.conn.execute("drop trigger refuse on partbox.parked")
+        desk.eventually(lambda: desk.states() == {1: "dead"})
+        assert connected(desk) == before
+    assert desk.numbers() == [1]
