@@ -50,14 +50,17 @@ class Reader:
         return (self._read_together(conn, together) if together else False) or bool(fresh)
 
     def _read_together(self, conn: Connection[Any], partitions: list[Partition]) -> bool:
-        rooms = self._rooms(partitions)
-        more = any(partition.cursor.full and room for partition, room in zip(partitions, rooms, strict=True))
+        # Idle, this runs 25 times a second: the rooms of 256 partitions are only computed where they may matter.
+        rooms = self._rooms(partitions) if any(partition.cursor.full for partition in partitions) else None
+        more = rooms is not None and any(
+            partition.cursor.full and room for partition, room in zip(partitions, rooms, strict=True)
+        )
         if not (more and time.monotonic() - self._looked_at < LOOK_AGAIN):
             look = self._look(conn)
             lockstep = all(partition.cursor.lockstep for partition in partitions)
             if lockstep and not more and self._horizon.still(look.fence.drawn, look.ended):
                 return False
-        return self._poll(conn, partitions, rooms, alone=False)
+        return self._poll(conn, partitions, rooms or self._rooms(partitions), alone=False)
 
     def _look(self, conn: Connection[Any]) -> Look:
         """An idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
