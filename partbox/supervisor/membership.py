@@ -66,7 +66,6 @@ class Membership:
 
     def open(self) -> None:
         """Connect; check that schema, cluster and subscription are there. Raises SchemaError, psycopg.Error."""
-        self._pool.open(wait=False)
         with connect(self._pool.dsn(), lease=self._settings.lease, pooler=self._settings.pooler) as conn:
             migrate.check(conn, self._schema)
             check(conn, self._schema)
@@ -74,6 +73,7 @@ class Membership:
                 raise SchemaError(
                     f'there is no subscription {self._subscription!r} in schema "{self._schema}": check the name'
                 )
+        self._pool.open(wait=False)
 
     def close(self) -> None:
         self._pool.close()

@@ -1,0 +1,74 @@
+"""What stands in the way of `partbox worker`: one line, the remedy, an exit code, and nothing written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+SHOP = """
+from partbox import Outbox
+
+outbox = Outbox()
+
+
+@outbox.on("OrderPlaced")
+def confirm(event): ...
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path):
+    (tmp_path / "shop.py").write_text(SHOP)
+
+    def run(dsn: str, *flags: str) -> tuple[int, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
+        done = subprocess.run(
+            [Path(sys.executable).parent / "partbox", "worker", "shop:outbox", *flags],
+            cwd=tmp_path, env={**kept, "PARTBOX_DSN": dsn}, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("dsn", "says"),
+    [
+        ("", "set PARTBOX_DSN, pass --dsn"),
+        ("nonsense", "write postgresql://user@host/database, or embedded:"),
+        ("postgresql://someone:s3cret@127.0.0.1:1/shop", "check --dsn or PARTBOX_DSN, and that the server runs"),
+    ],
+    ids=["none", "unreadable", "nobody there"],
+)
+def test_a_broken_dsn_is_one_line(worker, dsn, says):
+    code, said = worker(dsn)
+    assert code == 1
+    assert says in said
+    assert len(said.splitlines()) == 1
+    assert "s3cret" not in said
+
+
+def test_a_missing_schema_and_a_missing_subscription_are_one_line(worker, dsn, empty_dsn):
+    for given, flags, says in [
+        (empty_dsn, (), "run `partbox init`"),
+        (dsn, ("--schema", "other"), "run `partbox init --schema other`"),
+        (dsn, ("--subscription", "audit"), "there is no subscription 'audit'"),
+    ]:
+        code, said = worker(given, *flags)
+        assert code == 1
+        assert says in said
+        assert len(said.splitlines()) == 1
+    with psycopg.connect(dsn) as conn:
+        assert conn.execute("select count(*) from partbox.instance").fetchone() == (0,)
+
+
+def test_a_logical_copy_is_refused_before_anything_is_delivered(worker, dsn):
+    with psycopg.connect(dsn) as conn:
+        conn.execute("update partbox.meta set xid = '3' where key = 'marker'")
+    code, said = worker(dsn)
+    assert code == 1
+    assert "partbox rebase" in said
+    assert len(said.splitlines()) == 1
