@@ -69,6 +69,7 @@ def check(conn: Connection[Any], schema: str) -> None:
         raise SchemaError(f'no privilege on sequence "{schema}".record_id_seq: grant select on it to the worker role')
     if not original:
         raise SchemaError(
-            f'schema "{schema}" is a logical copy (dump or replication): its cursors are those of another cluster; '
-            "stop all workers and run `partbox rebase`"
+            f'schema "{schema}" is a logical copy (dump or replication): its cursors are those of another cluster, and '
+            "workers would lose events; `partbox init --schema NAME` makes a new outbox (`partbox rebase`, which adopts "
+            "a copy, is to come)"
         )
