@@ -70,6 +70,6 @@ def check(conn: Connection[Any], schema: str) -> None:
     if not original:
         raise SchemaError(
             f'schema "{schema}" is a logical copy (dump or replication): its cursors are those of another cluster, and '
-            "workers would lose events; `partbox init --schema NAME` makes a new outbox (`partbox rebase`, which adopts "
-            "a copy, is to come)"
+            "workers would lose events; `partbox init --schema NAME` makes a new outbox (`partbox rebase`, which "
+            "adopts a copy, is to come)"
         )

@@ -1,1 +1,1 @@
-"""."""
+"""One worker process: reads the log, runs handlers, saves what is finished."""
