@@ -3,7 +3,9 @@
 A8, the order of xid and id in every form of INSERT, is tests/publish/test_insert_forms.py.
 """
 
+import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -272,16 +274,20 @@ def test_an_event_committed_between_look_and_poll_is_read_though_nothing_else_ha
 
 def test_events_that_reuse_the_ids_of_a_lost_tail_are_delivered(own_server: Any) -> None:
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:
-        conn.execute("alter system set wal_writer_delay = '10s'")  # the tail stays in memory, and is lost
+        # Nothing flushes the tail: neither a heartbeat's commit, nor the WAL writer, which stands still.
+        conn.execute("alter system set synchronous_commit = off")
         conn.execute("select pg_reload_conf()")
+        (wal_writer,) = conn.execute("select pid from pg_stat_activity where backend_type = 'walwriter'").fetchone()
     outbox = Outbox(own_server.dsn)
     delivered: list[str] = []
     outbox.register(lambda event: delivered.append(str(event.event_id)), "Counted")
     with outbox.worker():
         publish(outbox, own_server.dsn, 20, durable=True)
         eventually(lambda: len(delivered) == 20)
+        os.kill(wal_writer, signal.SIGSTOP)
         publish(outbox, own_server.dsn, 300, durable=False)
         eventually(lambda: len(delivered) == 320)
+        os.kill(wal_writer, signal.SIGKILL)
         own_server.server.kill()
         own_server.server.start()
         assert len(existing(own_server.dsn)) < 320, "the crash lost nothing, so this test shows nothing"
