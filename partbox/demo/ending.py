@@ -1,12 +1,13 @@
 """When the demo is to end: one Ctrl-C ends it in order, a second one at once."""
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from multiprocess import resource_tracker
+
+from partbox.supervisor.flag import Flag
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -15,8 +16,8 @@ class Ending:
     """While entered, signals raise nothing: the first sets `asked`, any further one `at_once` too."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
-        self.at_once = threading.Event()
+        self.asked = Flag()
+        self.at_once = Flag()
 
     def __enter__(self) -> "Ending":
         self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}

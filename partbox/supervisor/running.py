@@ -9,6 +9,7 @@ from types import FrameType
 
 from psycopg import Error
 
+from partbox.supervisor.flag import Flag
 from partbox.supervisor.supervisor import Supervisor
 
 log = logging.getLogger("partbox.supervisor")
@@ -40,7 +41,7 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
     return 1 if any(supervisor.failure for supervisor in supervisors) else 0
 
 
-def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: threading.Event) -> None:
+def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Flag) -> None:
     empty = 0
     while any(supervisor.running for supervisor in supervisors):
         if signalled.wait(LOOK):
@@ -66,9 +67,9 @@ def _all_empty(supervisors: Sequence[Supervisor]) -> bool:
 
 
 @contextmanager
-def _signals(supervisors: Sequence[Supervisor]) -> Iterator[threading.Event]:
+def _signals(supervisors: Sequence[Supervisor]) -> Iterator[Flag]:
     """SIGTERM and SIGINT stop softly, a second one at once. Outside the main thread there are none to handle."""
-    signalled = threading.Event()
+    signalled = Flag()
 
     def handle(number: int, _: FrameType | None) -> None:
         for supervisor in supervisors:

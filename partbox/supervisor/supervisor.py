@@ -224,5 +224,6 @@ class Supervisor:
             child.kill()
             child.close()
         self._membership.close()
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
+        reader, writer, self._wake_writer = self._wake_reader, self._wake_writer, -1
+        os.close(reader)
+        os.close(writer)

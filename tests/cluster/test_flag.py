@@ -1,0 +1,31 @@
+"""What a signal handler may do while the main thread waits."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import os, signal, threading, time
+from partbox.supervisor.flag import Flag
+
+flag, enough = Flag(), Flag()
+signal.signal(signal.SIGUSR1, lambda *_: enough.is_set() or None)
+signal.signal(signal.SIGUSR2, lambda *_: flag.set())
+
+def shower():
+    for _ in range(2_000):
+        os.kill(os.getpid(), signal.SIGUSR1)
+    for _ in range(200):
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+thread = threading.Thread(target=shower)
+thread.start()
+while not flag.wait(0.001):
+    pass
+thread.join()
+print(flag.is_set())
+"""
+
+
+def test_a_shower_of_signals_sets_the_flag_and_stops_nobody():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True\n"
