@@ -111,11 +111,6 @@ class Progress:
         """(id, event id) of what is done and not saved; what is parked is not among it."""
         return [pair for pair in self.finished.items() if pair[1]]
 
-    def oldest_unfinished(self) -> int | None:
-        """The id that holds the cursor back."""
-        self._pass()
-        return self._unread[0] if self._unread else None
-
     def unsaved(self) -> int:
         """How many new records have been read above the saved last id."""
         return self.read_new - self.saved_passed

@@ -28,11 +28,10 @@ def test_the_last_id_is_that_of_the_finished_prefix():
     made.read(P1, [], [1, 2, 3])
     done(made, 3, 1)
     assert target(made) == (P1, 1)
-    assert made.oldest_unfinished() == 2
     assert made.unfinished() == [2]
     done(made, 2)
     assert target(made) == (P1, 3)
-    assert made.oldest_unfinished() is None
+    assert made.unfinished() == []
 
 
 def test_a_late_record_that_is_unfinished_keeps_the_page_before_it():
