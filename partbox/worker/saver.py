@@ -2,8 +2,9 @@
 
 One fenced call saves everything that there is to save; nothing is written if one of the partitions is no longer mine,
 and then the others are sent again. The next save comes at the earliest 50 ms after the last, and not before 25 times
-what the quicker of the last two took: an open transaction anywhere in the database keeps old row versions alive, and makes each save
-slower than the one before. A save of many partitions with little progress each waits up to 200 ms for more.
+what the quicker of the last two took: an open transaction anywhere in the database keeps old row versions alive, and
+makes each save slower than the one before. A save of many partitions with little progress each waits up to 200 ms for
+more.
 """
 
 import logging
