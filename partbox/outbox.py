@@ -1,27 +1,36 @@
 """The façade: where an application publishes and registers its handlers."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Unpack
+from typing import Any, Final, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
-import psycopg
 from psycopg import AsyncConnection, Connection
 
 from partbox import settings
+from partbox.blocked import BlockedKeys
 from partbox.codecs import Codec, Codecs
 from partbox.db import connect
 from partbox.db.migrate import migrate
+from partbox.dead import DeadRecords
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.handlers import AnyHandler, Handlers, Options
-from partbox.publish import Publisher
-from partbox.supervisor import EmbeddedWorker, Supervisor, run
+from partbox.handlers import BATCH, AnyHandler, Handlers, Options
+from partbox.inbox import Inbox
+from partbox.publish import Hooks, Moment, Publisher, Scope
+from partbox.purge import Purged, purge
+from partbox.subscriptions import Subscriptions
+from partbox.supervisor import EmbeddedWorker, Purging, Supervisor, run
+from partbox.supervisor.sleepers import Sleepers
+from partbox.tasks import Task, task
 
 _NOT_GIVEN: Final = object()
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Hook = TypeVar("Hook", bound=Callable[[list[Event]], Any])
 
 log = logging.getLogger("partbox")
 
@@ -78,7 +87,11 @@ class Outbox:
         self.handlers = Handlers()
         self._dsn = dsn if callable(dsn) else self.settings.dsn
         self._migrated: set[Callable[[], str]] = set()
-        self._publisher = Publisher(self.settings.schema_name, self.codecs, self.settings.max_payload)
+        self._workers = Sleepers()
+        self._hooks = Hooks()
+        self._publisher = Publisher(
+            self.settings.schema_name, self.codecs, self.settings.max_payload, self._hooks, self._workers.wake
+        )
 
     @property
     def dsn(self) -> str:
@@ -90,13 +103,18 @@ class Outbox:
     ) -> UUID | None:
         """Publish an Event, or `(type, payload, **fields)` of one, in the transaction of `conn`; the event's id.
 
-        Raises PublishError before anything is written; the connection is left as it was.
+        None if a `before_publish` hook suppressed it, or its idempotency key was used before. Raises PublishError
+        before anything is written; the connection is left as it was.
         """
         return self._publisher.publish(conn, _event(event, payload, fields))
 
     def publish_many(self, conn: Connection[Any], events: Iterable[Event]) -> list[UUID | None]:
-        """Publish the events in their order, all or none, in the transaction of `conn`; their ids in that order."""
-        return [*self._publisher.publish_many(conn, events)]
+        """Publish the events in their order, all or none, in the transaction of `conn`; their ids in that order.
+
+        None stands for an event whose idempotency key was used before; the list is empty if a `before_publish` hook
+        suppressed it.
+        """
+        return self._publisher.publish_many(conn, events)
 
     async def publish_async(
         self, conn: AsyncConnection[Any], event: Event | str | Enum, payload: Any = _NOT_GIVEN, **fields: Any
@@ -106,17 +124,82 @@ class Outbox:
 
     async def publish_many_async(self, conn: AsyncConnection[Any], events: Iterable[Event]) -> list[UUID | None]:
         """`publish_many` on an asynchronous connection."""
-        return [*await self._publisher.publish_many_async(conn, events)]
+        return await self._publisher.publish_many_async(conn, events)
 
-    @contextmanager
-    def transaction(self) -> Iterator[Connection[Any]]:
-        """A transaction on a connection of its own, committed at the end unless an exception leaves the block."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn, conn.transaction():
-            yield conn
+    def before_publish(self, hook: Hook) -> Hook:
+        """Has each batch pass by `hook(events)`, which returns the list to publish (or None: as it is now).
+
+        A batch is what one call publishes; an empty list suppresses it, an exception ends the call with nothing
+        written. Hooks are called in the order of their registration; `async def` ones only by the asynchronous calls.
+        """
+        self._hooks.add(Moment.BEFORE_PUBLISH, hook)
+        return hook
+
+    def after_publish(self, hook: Hook) -> Hook:
+        """Calls `hook(events)` when a batch has been written, and may still be rolled back; its errors are logged."""
+        self._hooks.add(Moment.AFTER_PUBLISH, hook)
+        return hook
+
+    def after_commit(self, hook: Hook) -> Hook:
+        """Calls `hook(events)` for each batch whose transaction has committed; its errors are logged.
+
+        psycopg does not tell how a transaction ended: publishing is refused outside `outbox.transaction(conn)` then.
+        """
+        self._hooks.add(Moment.AFTER_COMMIT, hook)
+        return hook
+
+    def after_rollback(self, hook: Hook) -> Hook:
+        """Calls `hook(events)` for each batch that was rolled back, by a savepoint or the whole; as `after_commit`."""
+        self._hooks.add(Moment.AFTER_ROLLBACK, hook)
+        return hook
+
+    @property
+    def dead(self) -> DeadRecords:
+        """Dead records: list, show, count, replay, discard."""
+        return DeadRecords(lambda: self.dsn, self.settings)
+
+    @property
+    def blocked(self) -> BlockedKeys:
+        """Aggregates that wait for a failed event: list, retry now, skip."""
+        return BlockedKeys(lambda: self.dsn, self.settings)
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """Consumers of the log: create, list, pause, resume, replay, drop."""
+        return Subscriptions(lambda: self.dsn, self.settings)
+
+    @property
+    def inbox(self) -> Inbox:
+        """What consumers have seen: `first_time(conn, event, consumer)`; see `partbox.inbox`."""
+        return Inbox(self.settings.schema_name)
+
+    def purge(self, dry_run: bool = False) -> Purged:
+        """Delete what has expired, or count what would go: handled and dead records, idempotency keys, inbox rows.
+
+        Workers do it by themselves every `purge_interval`. Nothing goes that a subscription still needs, a paused one
+        neither. Raises SchemaError, psycopg.Error; what went before stays gone.
+        """
+        return purge(lambda: self.dsn, self.settings, dry_run=dry_run)
+
+    def purger(self) -> Purging:
+        """Purges every `purge_interval` in a thread of this process: `with outbox.purger(): …`, or `start` and `stop`.
+
+        For applications that only publish; workers do it by themselves.
+        """
+        return Purging(self.settings, self._resolve())
+
+    def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | None = None) -> Scope:
+        """The outermost transaction of `conn`, or one on a connection of its own: `with outbox.transaction() as tx:`.
+
+        Yields the connection; `async with` does so with an asynchronous one. Committed at the end unless an exception
+        leaves the block. Then `after_commit` and `after_rollback` hooks are called, and a commit wakes the workers that
+        this outbox has in this process. PublishError if a transaction is open already.
+        """
+        return Scope(conn, lambda: self.dsn)
 
     def worker(self, *, concurrency: int | None = None, subscription: str = "default") -> EmbeddedWorker:
         """A worker in this process: `with outbox.worker(): …`, `async with`, or its `start` and `stop`."""
-        return EmbeddedWorker(
+        worker = EmbeddedWorker(
             self.settings,
             self.handlers,
             self.codecs,
@@ -124,6 +207,8 @@ class Outbox:
             subscription=subscription,
             concurrency=concurrency or self.settings.concurrency,
         )
+        self._workers.add(worker)
+        return worker
 
     def drain(self, *, timeout: float = 60.0, concurrency: int | None = None, subscription: str = "default") -> bool:
         """Deliver what is due, in this process, and return; False when `timeout` seconds did not suffice."""
@@ -212,6 +297,57 @@ class Outbox:
     ) -> None:
         """Registers a function, or an object with `handle` that may carry its types itself."""
         self.handlers.register(handler, event_type, aggregate_type, subscription, **options)
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self, /, *, subscription: str = "default", **options: Unpack[Options]
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        function: Callable[P, R] | None = None,
+        /,
+        *,
+        subscription: str = "default",
+        **options: Unpack[Options],
+    ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
+        """Decorates a function with annotated parameters: `publish(conn, **arguments)` has a worker call it.
+
+        `name` is the type of its events, module and function unless given; a function that is renamed keeps it, so
+        that what was published before is delivered. All other options are those of a handler. A parameter annotated
+        with `DeliveredEvent` gets the event. RegistrationError for a second task of that name.
+        """
+
+        def decorate(function: Callable[P, R]) -> Task[P, R]:
+            return task(self, self.handlers, function, subscription, options)
+
+        return decorate if function is None else decorate(function)
+
+    def on_batch(
+        self,
+        event_type: str | Enum,
+        aggregate_type: str | Enum | None = None,
+        subscription: str = "default",
+        *,
+        max_size: int = BATCH,
+        **options: Unpack[Options],
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Decorates the handler of *lists* of these events: what waits now, at most `max_size`.
+
+        It may return a list with an outcome per event; an exception in it is that event's error.
+        """
+        return self.handlers.on_batch(event_type, aggregate_type, subscription, max_size=max_size, **options)
+
+    def intercept(self, interceptor: AnyHandler) -> AnyHandler:
+        """Adds an interceptor around every handler; see `partbox.interceptors`."""
+        return self.handlers.intercept(interceptor)
+
+    def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
+        """Decorates what is called, at least once, for each event that is dead: `hook(event)` or `hook(event, error)`."""
+        return self.handlers.on_dead_letter(hook)
 
 
 def _event(event: Event | str | Enum, payload: Any, fields: dict[str, Any]) -> Event:

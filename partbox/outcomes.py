@@ -1,4 +1,4 @@
-"""What a handler may return: nothing or `Done`, `RetryAfter(delay)`, `Dead(reason)`."""
+"""What a handler may return: nothing or `Done`, `RetryAfter(delay)`, `Dead(reason)`; `on_error` also `Ignore`."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,4 +29,11 @@ class Dead:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """From `on_error` only: the error does not matter, the event counts as done. Logged as a warning."""
+
+
 Outcome = Done | RetryAfter | Dead
+Advice = Done | Ignore | RetryAfter | Dead | None
+"""What `on_error(event, error, attempt)` may return; None leaves it to the retry policy."""

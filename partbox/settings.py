@@ -8,7 +8,7 @@ file > default. The file is the one named by `PARTBOX_CONFIG`, else `partbox.tom
 import os
 import socket
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -46,6 +46,12 @@ def _schema_name(value: object) -> object:
     return value
 
 
+def _routing(value: object) -> object:
+    if callable(value) or value in ("dead", "ignore", "retry"):
+        return value
+    raise ValueError("use 'dead', 'ignore' or 'retry', or in Python a function from event to outcome")
+
+
 def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -54,6 +60,7 @@ Duration = Annotated[float, BeforeValidator(seconds)]
 Interval = Annotated[float, Field(gt=0), BeforeValidator(seconds)]
 Count = Annotated[int, Field(ge=1)]
 Blocking = Literal["block", "continue"]
+Routing = Literal["dead", "ignore", "retry"] | Callable[[Any], Any]
 
 
 class Settings(BaseSettings):
@@ -100,8 +107,10 @@ class Settings(BaseSettings):
     on_dead: Blocking = Field(
         default="continue", description="`continue`: later events of the key pass a dead one; or `block`"
     )
-    on_unroutable: Literal["dead", "ignore", "retry"] = Field(
-        default="dead", description="the fate of an event without handler; `retry` is right in rolling deploys"
+    on_unroutable: Annotated[Routing, BeforeValidator(_routing)] = Field(
+        default="dead",
+        description="the fate of an event without handler: `dead`, `ignore` (the default of other subscriptions than "
+        "`default`), `retry` (right in rolling deploys); as a keyword also a function from event to outcome",
     )
     max_payload: ByteSize = Field(default=ByteSize(1_048_576), gt=0, description="bytes of an encoded payload")
     error_limit: Count = Field(default=4_000, description="characters kept of a handler's error")
@@ -137,6 +146,11 @@ class Settings(BaseSettings):
     def origins(self) -> Mapping[str, str]:
         """Where each setting's value came from, by its external name: "default", "keyword", "PARTBOX_LEASE" …"""
         return {name: self._origins.get(name, "default") for name in names()}
+
+    def unroutable_in(self, subscription: str) -> "Routing":
+        """`on_unroutable`; where nobody said anything, subscriptions beside `default` ignore what they do not know."""
+        unsaid = self.origins["on_unroutable"] == "default"
+        return "ignore" if unsaid and subscription != "default" else self.on_unroutable
 
     def shown(self, name: str) -> str:
         """The value of the setting `name` (external) as text, without secrets."""

@@ -9,7 +9,8 @@ import dill
 import pytest
 
 from partbox.errors import RegistrationError
-from partbox.handlers import CACHED, Handlers
+from partbox.handlers import Handlers
+from partbox.handlers.routes import CACHED
 from partbox.rules.retry import Fixed
 from partbox.settings import Settings
 
@@ -60,10 +61,10 @@ def test_the_most_specific_handler_is_called(handlers):
     }
 
 
-def test_an_event_without_handler_has_no_route(handlers):
+def test_an_event_without_handler_goes_where_on_unroutable_says(handlers):
     handlers.register(Projection())
     assert found(handlers, "OrderPlaced").event_type == "OrderPlaced"
-    assert found(handlers, "OrderPlaced", "Customer") is None
+    assert found(handlers, "OrderPlaced", "Customer").name == "on_unroutable"
     assert found(handlers, "OrderPlaced", subscription="audit") is None
 
 
@@ -226,7 +227,7 @@ def test_types_without_end_do_not_fill_the_memory(handlers):
     handlers.register(print, "Placed")
     routes = handlers.routes("default", Settings())
     for number in range(CACHED * 2 + 5):
-        assert routes.find(f"unknown {number}", "Order") is None
+        assert routes.find(f"unknown {number}", "Order").name == "on_unroutable"
         assert routes.find("Placed", "Order").call is print
         assert len(routes._found) <= CACHED
 

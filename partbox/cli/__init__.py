@@ -7,8 +7,8 @@ from typing import NoReturn
 import psycopg
 import typer
 
-from partbox.cli import config, demo, handlers, init, migrate, status, worker
-from partbox.cli.output import in_one_line
+from partbox.cli import blocked, config, dead, demo, handlers, init, migrate, purge, status, subscription, worker
+from partbox.cli.output import in_one_line, printable
 from partbox.errors import PartboxError
 
 app = typer.Typer(
@@ -20,6 +20,10 @@ app = typer.Typer(
 )
 for command in (init.init, migrate.migrate, worker.worker, status.status, demo.demo, handlers.handlers, config.config):
     app.command()(command)
+app.command()(purge.purge)
+app.add_typer(dead.app, name="dead")
+app.add_typer(blocked.app, name="blocked")
+app.add_typer(subscription.app, name="subscription")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -27,6 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         app(arguments, prog_name="partbox")
     except (PartboxError, psycopg.Error) as error:
-        typer.echo(f"partbox: {in_one_line(error)}", err=True)
+        typer.echo(f"partbox: {printable(in_one_line(error))}", err=True)
         sys.exit(1)
     raise AssertionError("a command always exits")

@@ -1,21 +1,47 @@
 """`partbox init`: creates the schema."""
 
+from typing import Annotated
+
 import typer
 
 from partbox.cli.database import database
 from partbox.cli.options import Dsn, Schema
-from partbox.db.migrate import migrate
+from partbox.db.migrate import migrate, migrate_inbox
+from partbox.errors import PartboxError
 from partbox.settings import load
 
+WriterOnly = Annotated[
+    bool, typer.Option("--writer-only", help="Without a subscription: events are published here, and read by others.")
+]
+InboxOnly = Annotated[
+    bool, typer.Option("--inbox-only", help="Nothing but the inbox, for consumers whose events come from elsewhere.")
+]
 
-def init(dsn: Dsn = None, schema: Schema = None) -> None:
+
+def init(
+    dsn: Dsn = None, schema: Schema = None, writer_only: WriterOnly = False, inbox_only: InboxOnly = False
+) -> None:
     """Create the outbox's schema in a database. Safe to repeat, and to run many times at once.
 
     Example: partbox init --dsn postgresql://localhost/shop
     """
+    if writer_only and inbox_only:
+        raise PartboxError("--writer-only makes a log and --inbox-only makes none: give one of them")
     settings = load(flags={"dsn": dsn, "schema": schema})
-    applied = migrate(database(settings), settings.schema_name)
+    name = settings.schema_name
+    if inbox_only:
+        _inbox(database(settings), name)
+        return
+    applied = migrate(database(settings), name, writer_only=writer_only)
     if applied:
-        typer.echo(f"schema {settings.schema_name!r} is ready: applied {', '.join(applied)}")
+        shape = ", writer-only: without a subscription" if writer_only else ""
+        typer.echo(f"schema {name!r} is ready{shape}: applied {', '.join(applied)}")
     else:
-        typer.echo(f"schema {settings.schema_name!r} is there already and up to date: nothing to do")
+        typer.echo(f"schema {name!r} is there already and up to date: nothing to do")
+
+
+def _inbox(dsn: str, schema: str) -> None:
+    if migrate_inbox(dsn, schema):
+        typer.echo(f"schema {schema!r} is ready: it holds nothing but an inbox")
+    else:
+        typer.echo(f"schema {schema!r} is a whole outbox already, which has an inbox: nothing to do")

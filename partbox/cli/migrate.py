@@ -37,3 +37,8 @@ def _require(dsn: str, schema: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn:
         if conn.execute(query("migrate_found", schema), {}).fetchone() == (False,):
             raise SchemaError(f"schema {schema!r} does not exist in this database: run `partbox init` to create it")
+        if migrations.is_inbox_only(conn, schema):
+            raise SchemaError(
+                f"schema {schema!r} holds nothing but an inbox: `partbox init --inbox-only` brings that up to date, "
+                "`partbox init` makes it a whole outbox"
+            )

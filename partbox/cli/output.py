@@ -2,7 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from json import dumps
 from typing import Any, Literal
 
 import orjson
@@ -31,19 +33,43 @@ def console() -> Console:
 def table(
     columns: Sequence[str], rows: Iterable[Iterable[str]], numbers: Sequence[str] = (), whole: Sequence[str] = ()
 ) -> Table:
-    """A table without frame. Cells are plain text, never markup; those of `whole` and `numbers` are never broken."""
+    """A table without frame. Cells are plain text, never markup, made printable; those of `whole` and `numbers` are
+    never broken."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in numbers else "left"
         made.add_column(column, justify=justify, overflow="fold", no_wrap=column in (*numbers, *whole))
     for row in rows:
-        made.add_row(*map(Text, row))
+        made.add_row(*(Text(printable(cell)) for cell in row))
     return made
 
 
 def print_json(value: Any) -> None:
-    """Dataclasses, UUIDs and plain data, indented."""
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    """Dataclasses, UUIDs and plain data, indented; what would act on a terminal is escaped, as JSON escapes it."""
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    typer.echo(_escaped(text, lambda character: dumps(character)[1:-1]))
+
+
+def printable(text: str) -> str:
+    """The text with all that is no visible character but a line's end escaped: what events and errors say must not move
+    a terminal's cursor, colour it, or turn the direction of writing."""
+    return _escaped(text, lambda character: character.encode("unicode_escape", "surrogatepass").decode())
+
+
+def in_short(text: str, most: int = 120) -> str:
+    """The text in one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def moment(when: datetime | None) -> str:
+    """A time in UTC, to the second; "-" for None."""
+    return "-" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def counted(number: int, what: str) -> str:
+    """ "1 record", "1,234 records"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def age(length: float | None) -> str:
@@ -53,6 +79,12 @@ def age(length: float | None) -> str:
     unit = next((unit for unit in ("d", "h", "m") if length >= 2 * UNITS[unit]), "s")
     amount = length / UNITS[unit]
     return f"{amount:.1f} {unit}" if unit == "s" and amount < 10 else f"{amount:.0f} {unit}"
+
+
+def _escaped(text: str, escape: Callable[[str], str]) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else escape(each) for each in text)
 
 
 def in_one_line(error: PartboxError | psycopg.Error) -> str:

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict
 
+import typer
+
 from partbox.cli.database import database
 from partbox.cli.options import Dsn, Json, Schema, Subscription
 from partbox.cli.output import age, console, print_json, table
@@ -24,11 +26,24 @@ def status(dsn: Dsn = None, schema: Schema = None, subscription: Subscription = 
     settings = load(flags={"dsn": dsn, "schema": schema})
     with connect(database(settings), lease=PATIENCE, pooler=settings.pooler, name="partbox status") as conn:
         migrate.check(conn, settings.schema_name)
+        if not stats.subscriptions(conn, settings.schema_name):
+            _print_writer_only(settings.schema_name, json)
+            return
         cluster = stats.cluster(conn, settings.schema_name, subscription)
     if json:
         print_json(_plain(cluster))
     else:
         _print(cluster)
+
+
+def _print_writer_only(schema: str, json: bool) -> None:
+    if json:
+        print_json({"schema": schema, "subscription": None, "writer_only": True})
+    else:
+        typer.echo(
+            f"schema {schema} is writer-only: no subscription, and nothing is delivered from here; "
+            "`partbox purge --every 30m` keeps it small"
+        )
 
 
 def _plain(cluster: stats.Cluster) -> dict[str, object]:

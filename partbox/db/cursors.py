@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """A partition that is mine, with its saved cursor."""
+    """A partition that is mine, with its saved cursor; `suspect_until`: its last owner died, perhaps of a record so far."""
 
     partition: int
     epoch: int
@@ -32,6 +32,7 @@ class Owned(NamedTuple):
     last_id: int
     floor_id: int
     parked_version: int
+    suspect_until: int | None
 
 
 class Saving(NamedTuple):
@@ -101,3 +102,13 @@ def save(
         },
     )
     return {row[0] for row in rows}, rows[0][1] if rows else 0.0
+
+
+def begin_effects(conn: Connection[Any], schema: str) -> None:
+    """In a transaction of handlers: no time limits, as long as it locks none of our rows."""
+    conn.execute(query("begin_effects", schema), {})
+
+
+def end_effects(conn: Connection[Any], schema: str, limit: float) -> None:
+    """Before its save: from here on a client that freezes loses the transaction after `limit` seconds."""
+    conn.execute(query("end_effects", schema), {"limit": f"{int(limit * 1000)}ms"})

@@ -3,6 +3,9 @@
 Migrations go forward only. Each says in its header whether programs older than it can still work on the schema
 (`-- breaking: no`) or must stop (`-- breaking: yes`); the schema remembers its version and that of its newest
 breaking migration, so that an old program can judge what it has never seen.
+
+Two shapes are less than a whole outbox: without a subscription, for one that something else reads, and nothing but the
+inbox, for consumers elsewhere. Both are what the first migration made, with some of it taken away again.
 """
 
 import re
@@ -10,6 +13,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
@@ -38,12 +42,14 @@ class Version(NamedTuple):
 
     newest: int
     breaking: int
+    inbox_only: bool = False
 
 
-def migrate(dsn: str, schema: str = "partbox") -> list[str]:
+def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False) -> list[str]:
     """Bring `schema` up to date in one transaction, creating it if need be; the names of the migrations applied.
 
-    Any number may run at once. Raises SchemaError if the schema is newer than this program or not one of partbox.
+    `writer_only` creates it without a subscription. Any number may run at once. Raises SchemaError if the schema is
+    newer than this program, not one of partbox, or has subscriptions though it is to have none.
     """
     _check_name(schema)
     with psycopg.connect(dsn, autocommit=True) as conn, conn.transaction():
@@ -51,15 +57,33 @@ def migrate(dsn: str, schema: str = "partbox") -> list[str]:
         conn.execute(_fixed("begin", schema))
         since = _version(conn, schema) or Version(0, 0)
         _refuse_newer(since, schema)
-        for step in _steps(schema, since.newest):
+        if writer_only and since.newest:
+            _refuse_subscriptions(conn, schema)
+        for step in _steps(schema, since, writer_only=writer_only):
             conn.execute(step)
     return [migration.name for migration in migrations() if migration.version > since.newest]
+
+
+def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
+    """Create a schema with nothing but an inbox, or bring one up to date; False if there is a whole outbox already."""
+    _check_name(schema)
+    with psycopg.connect(dsn, autocommit=True) as conn, conn.transaction():
+        _check_server(conn)
+        conn.execute(_fixed("begin", schema))
+        since = _version(conn, schema)
+        if since is None:
+            conn.execute(composed(migrations()[0].text, schema))
+            conn.execute(_fixed("inbox_only", schema))
+        elif not since.inbox_only:
+            return False
+        conn.execute(_function(folder() / "functions" / "purge_inbox.sql", schema))
+    return True
 
 
 def script(schema: str = "partbox") -> str:
     """The SQL that `migrate` runs on a database without the schema, as one script for psql."""
     _check_name(schema)
-    steps = [_fixed("begin", schema), *_steps(schema, 0)]
+    steps = [_fixed("begin", schema), *_steps(schema, Version(0, 0))]
     return "\n\n".join(["begin;", *(step.as_string(None).strip() for step in steps), "commit;"]) + "\n"
 
 
@@ -70,6 +94,10 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
     version, known = _version(conn, schema), _known()
     if version is None:
         raise SchemaError(f"schema {schema!r} does not exist in this database: run `{_command('init', schema)}`")
+    if version.inbox_only:
+        raise SchemaError(
+            f"schema {schema!r} holds nothing but an inbox: run `{_command('init', schema)}` to make it a whole outbox"
+        )
     if version.newest < known.newest:
         raise SchemaError(
             f"schema {schema!r} is at version {version.newest}, this program needs {known.newest}: "
@@ -80,6 +108,12 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
             f"schema {schema!r} is at version {version.newest}, which programs older than {version.breaking} "
             f"cannot work with; this one knows {known.newest}: upgrade partbox"
         )
+
+
+def is_inbox_only(conn: psycopg.Connection[Any], schema: str) -> bool:
+    """Whether `schema` holds nothing but an inbox."""
+    version = _version(conn, schema)
+    return version is not None and version.inbox_only
 
 
 @cache
@@ -108,19 +142,29 @@ def _known() -> Version:
     return Version(found[-1].version, max((each.version for each in found if each.breaking), default=0))
 
 
-def _steps(schema: str, since: int) -> Iterator[compose.Composed]:
+def _steps(schema: str, since: Version, *, writer_only: bool = False) -> Iterator[compose.Composed]:
     """What turns a schema of version `since` into one of ours. Functions are replaced whenever somebody migrates."""
-    for migration in migrations():
-        if migration.version > since:
-            yield composed(migration.text, schema)
+    for migration in migrations()[since.newest :]:
+        first = migration.version == 1
+        if first and since.inbox_only:
+            yield _fixed("inbox_aside", schema)
+        yield composed(migration.text, schema)
+        if first and since.inbox_only:
+            yield _fixed("inbox_back", schema)
+        if first and writer_only:
+            yield _fixed("writer_only", schema)
     for path in sorted((folder() / "functions").glob("*.sql")):
-        yield composed(path.read_text(encoding="utf-8"), schema)
+        yield _function(path, schema)
     known = _known()
     yield compose.SQL(_text("finish")).format(
         schema=compose.Identifier(schema),
         version=compose.Literal(str(known.newest)),
         breaking=compose.Literal(str(known.breaking)),
     )
+
+
+def _function(path: Path, schema: str) -> compose.Composed:
+    return composed(path.read_text(encoding="utf-8"), schema)
 
 
 def _fixed(name: str, schema: str) -> compose.Composed:
@@ -137,12 +181,13 @@ def _version(conn: psycopg.Connection[Any], schema: str) -> Version | None:
         if cursor.execute(query("migrate_found", schema), {}).fetchone() == (False,):
             return None
         try:
-            newest, breaking = cursor.execute(query("migrate_versions", schema), {}).fetchone() or (None, None)
+            row = cursor.execute(query("migrate_versions", schema), {}).fetchone()
+            newest, breaking, inbox_only = row or (None, None, False)
         except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidTextRepresentation):
-            newest = breaking = None
+            newest, breaking, inbox_only = None, None, False
     if newest is None or breaking is None:
         raise SchemaError(f"schema {schema!r} has a table meta that partbox did not make: choose another schema name")
-    return Version(newest, breaking)
+    return Version(newest, breaking, inbox_only)
 
 
 def _refuse_newer(version: Version, schema: str) -> None:
@@ -150,6 +195,15 @@ def _refuse_newer(version: Version, schema: str) -> None:
         raise SchemaError(
             f"schema {schema!r} is at version {version.newest}, newer than this program, which knows "
             f"{_known().newest}: upgrade partbox; nothing was changed"
+        )
+
+
+def _refuse_subscriptions(conn: psycopg.Connection[Any], schema: str) -> None:
+    names = [name for (name,) in conn.execute(query("stats_subscriptions", schema), {})]
+    if names:
+        raise SchemaError(
+            f"schema {schema!r} has subscriptions ({', '.join(names)}), whose events would be lost without them: drop "
+            "each by `partbox subscription drop NAME` if nobody needs it; nothing was changed"
         )
 
 

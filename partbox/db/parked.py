@@ -9,7 +9,10 @@ from partbox.db.sql import query
 
 
 class Stored(NamedTuple):
-    """A parked row as stored; `due` is seconds from now."""
+    """A parked row as stored; `due` is seconds from now.
+
+    `started`: it was charged, and its process may have died of it. `error` is told of dead ones only.
+    """
 
     partition: int
     record_id: int
@@ -18,6 +21,8 @@ class Stored(NamedTuple):
     state: str
     attempts: int
     due: float | None
+    started: bool
+    error: str | None
 
 
 def park(
@@ -34,8 +39,12 @@ def park(
     due: str | None = None,
     error: str | None = None,
     new: bool = True,
+    charge: bool = False,
 ) -> dict[str, Any]:
-    """One element of `save(parks)`: `delay` in seconds from the database's now, or `due` as an ISO timestamp."""
+    """One element of `save(parks)`: `delay` in seconds from the database's now, or `due` as an ISO timestamp.
+
+    `charge`: it is about to be started. A letter ("l") changes the due time of a row that is still dead, no more.
+    """
     return {
         "p": partition,
         "id": record_id,
@@ -49,6 +58,7 @@ def park(
         "due": due,
         "e": error,
         "new": new,
+        "c": charge,
     }
 
 

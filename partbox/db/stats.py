@@ -83,6 +83,12 @@ class Cluster:
         return max((p.oldest_age for p in self.partitions if p.oldest_age is not None), default=None)
 
 
+def subscriptions(conn: Connection[Any], schema: str) -> list[str]:
+    """The names of all subscriptions; none of a writer-only outbox."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return [name for (name,) in cursor.execute(query("stats_subscriptions", schema), {})]
+
+
 def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
     """The state of `subscription`, read in one statement; SchemaError if there is no such subscription."""
     values = {"subscription": subscription, "limit": EXACT_UP_TO}
@@ -91,7 +97,7 @@ def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
         row = cursor.execute(query("stats_cluster", schema), values).fetchone()
         paused, instances, partitions, parked = row or (None, [], [], {})
         if paused is None:
-            names = [name for (name,) in cursor.execute(query("stats_subscriptions", schema), {})]
+            names = subscriptions(conn, schema)
             there = f"there are {', '.join(names)}" if names else "there is none"
             raise SchemaError(f"subscription {subscription!r} does not exist in schema {schema!r}: {there}")
     return Cluster(

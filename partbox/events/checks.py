@@ -11,6 +11,7 @@ from partbox.errors import PublishError
 from partbox.events.reserved import PREFIX
 
 MAX_HEADERS: Final = 65_536
+MAX_KEY: Final = 255
 MAX_DELAY: Final = timedelta(days=36_500)
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -48,6 +49,13 @@ def kind(name: str, value: str | Enum) -> str:
     if value == "":
         raise PublishError(f"{name} is empty: name it")
     return text(name, value)
+
+
+def key(value: str) -> str:
+    if 1 <= len(text("idempotency_key", value)) <= MAX_KEY:
+        return value
+    remedy = "hash what is longer" if value else "leave it out, or give one"
+    raise PublishError(f"idempotency_key must have 1 to {MAX_KEY} characters, not {len(value)}: {remedy}")
 
 
 def headers(headers: Mapping[str, str]) -> Mapping[str, str]:

@@ -21,7 +21,8 @@ class Event:
 
     `payload` is any JSON value, dataclass or pydantic model, bytes, or what the codec of `content_type` takes.
     `deliver_after` (timedelta or seconds) counts from the database's clock at publish; `available_at` is a time.
-    Without `aggregate_id` the event asks for no order. `occurred_at` is the database's time unless given.
+    Without `aggregate_id` the event asks for no order. `occurred_at` is the database's time unless given. Of the events
+    with one `idempotency_key` (1 to 255 characters) only the first is published, as long as keys are kept.
     """
 
     event_type: str
@@ -35,6 +36,7 @@ class Event:
     available_at: datetime | None
     deliver_after: timedelta | None
     content_type: str | None
+    idempotency_key: str | None
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class Event:
         available_at: datetime | None = None,
         deliver_after: timedelta | float | None = None,
         content_type: str | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
         put = object.__setattr__
         put(self, "event_type", checks.kind("event_type", event_type))
@@ -63,6 +66,7 @@ class Event:
         put(self, "available_at", checks.moment("available_at", available_at))
         put(self, "deliver_after", None if deliver_after is None else checks.delay(deliver_after))
         put(self, "content_type", checks.kind("content_type", content_type) if content_type is not None else None)
+        put(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
         if available_at is not None:
             _check_times(self)
 

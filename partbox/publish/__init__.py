@@ -1,5 +1,7 @@
 """Publishing: events become records inside the caller's transaction."""
 
+from partbox.publish.hooks import Hooks, Moment
 from partbox.publish.publisher import Publisher
+from partbox.publish.scope import Scope
 
-__all__ = ["Publisher"]
+__all__ = ["Hooks", "Moment", "Publisher", "Scope"]

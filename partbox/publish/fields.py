@@ -9,7 +9,7 @@ import orjson
 from partbox.codecs import Codecs
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.reserved import RAW
+from partbox.events.reserved import IDEMPOTENCY_KEY, RAW
 from partbox.rules.hashing import partition_of
 
 COLUMNS = (
@@ -45,12 +45,14 @@ def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
         text,
         data,
         content_type,
-        _headers(event, content_type if raw else None) if event.headers or raw else None,
+        _headers(event, content_type if raw else None) if event.headers or raw or event.idempotency_key else None,
     )
 
 
 def all_fields(events: list[Event], codecs: Codecs, max_payload: int) -> list[Fields]:
-    """The fields of every event; the first that is refused is named by its place in the list."""
+    """The fields of every event; of several the first that is refused is named by its place in the list."""
+    if len(events) == 1:
+        return [fields_of(events[0], codecs, max_payload)]
     done: list[Fields] = []
     try:
         for event in events:
@@ -61,9 +63,11 @@ def all_fields(events: list[Event], codecs: Codecs, max_payload: int) -> list[Fi
 
 
 def parameters(event: Event, fields: Fields) -> dict[str, Any]:
-    """The parameters of the query `publish`."""
-    times = (event.available_at, event.occurred_at)
-    return dict(zip(COLUMNS, fields + times, strict=True)) | {"deliver_after": event.deliver_after}
+    """The parameters of the queries `publish` and `publish_once`."""
+    values = dict(zip(COLUMNS, (*fields, event.available_at, event.occurred_at), strict=True))
+    values["deliver_after"] = event.deliver_after
+    values["idempotency_key"] = event.idempotency_key
+    return values
 
 
 def is_timed(event: Event) -> bool:
@@ -80,5 +84,5 @@ def timed(events: list[Event], batch: list[Fields], clock: int) -> Iterator[Fiel
 
 
 def _headers(event: Event, raw: str | None) -> str:
-    mark = {} if raw is None else {RAW: raw}
-    return orjson.dumps({**event.headers, **mark}).decode()
+    own = {RAW: raw, IDEMPOTENCY_KEY: event.idempotency_key}
+    return orjson.dumps({**event.headers, **{name: value for name, value in own.items() if value is not None}}).decode()

@@ -12,21 +12,27 @@ AnyConnection = Connection[Any] | AsyncConnection[Any]
 _PROBLEMS = {
     TransactionStatus.IDLE: "there is no transaction: open one with `with conn.transaction():`, "
     "or with `outbox.transaction()`; on an autocommit connection the event would not share the fate of your changes",
-    TransactionStatus.INERROR: "the transaction has failed: roll back, to a savepoint or the whole, and publish again",
+    TransactionStatus.INERROR: "the transaction has failed: roll back, to a savepoint or the whole, and try again",
     TransactionStatus.ACTIVE: "the connection is busy with another statement: finish it first",
     TransactionStatus.UNKNOWN: "the connection is closed or broken: open another",
 }
 
 
-def check_kind(conn: object, wanted: type[Connection[Any]] | type[AsyncConnection[Any]]) -> None:
-    """Raise PublishError unless `conn` is a psycopg connection of the wanted kind."""
+PUBLISHES = ("call publish or publish_many", "await publish_async or publish_many_async")
+SCOPES = ("use `with outbox.transaction(conn):`", "use `async with outbox.transaction(conn):`")
+
+
+def check_kind(
+    conn: object, wanted: type[Connection[Any]] | type[AsyncConnection[Any]], remedies: tuple[str, str] = PUBLISHES
+) -> None:
+    """Raise PublishError unless `conn` is a psycopg connection of the wanted kind; `remedies` for each kind."""
     if isinstance(conn, wanted):
         return
     name = f"{type(conn).__module__}.{type(conn).__qualname__}"
     if isinstance(conn, AsyncConnection):
-        raise PublishError(f"{name} is asynchronous: await publish_async or publish_many_async")
+        raise PublishError(f"{name} is asynchronous: {remedies[1]}")
     if isinstance(conn, Connection):
-        raise PublishError(f"{name} is synchronous: call publish or publish_many")
+        raise PublishError(f"{name} is synchronous: {remedies[0]}")
     raise PublishError(f"a psycopg.{wanted.__name__} is needed, not a {name}: pass the connection itself")
 
 
@@ -40,6 +46,32 @@ def needs_sync(conn: AnyConnection) -> bool:
     return conn.autocommit and is_pipelined(conn) and conn.info.transaction_status != TransactionStatus.INTRANS
 
 
+def settle(conn: Connection[Any]) -> None:
+    """Have the status of the connection say what is: a pipeline's answers are waited for where they matter."""
+    if needs_sync(conn):
+        sync(conn)
+
+
+async def settle_async(conn: AsyncConnection[Any]) -> None:
+    """`settle` on an asynchronous connection."""
+    if needs_sync(conn):
+        await sync_async(conn)
+
+
+def sync(conn: Connection[Any]) -> None:
+    """Wait for the answers to everything sent in a pipeline; an error among them is raised."""
+    if is_pipelined(conn):
+        with conn.pipeline():  # entering the nested pipeline waits for the server's answers
+            pass
+
+
+async def sync_async(conn: AsyncConnection[Any]) -> None:
+    """`sync` on an asynchronous connection."""
+    if is_pipelined(conn):
+        async with conn.pipeline():
+            pass
+
+
 def check(conn: AnyConnection) -> None:
     """Raise PublishError unless what is sent now becomes part of a transaction that the caller ends.
 
@@ -50,6 +82,19 @@ def check(conn: AnyConnection) -> None:
     if status == TransactionStatus.INTRANS or (implicit and status not in _BROKEN):
         return
     raise PublishError(_PROBLEMS[status])
+
+
+def check_none(conn: AnyConnection) -> None:
+    """Raise PublishError unless no transaction is open, so that the next one is the outermost."""
+    status = conn.info.transaction_status
+    if status == TransactionStatus.IDLE:
+        return
+    if status != TransactionStatus.INTRANS:
+        raise PublishError(_PROBLEMS[status])
+    raise PublishError(
+        "a transaction is already open on this connection, and outbox.transaction(conn) opens the outermost one: "
+        "commit or roll back first; inside it `with conn.transaction():` makes savepoints"
+    )
 
 
 _BROKEN = (TransactionStatus.INERROR, TransactionStatus.UNKNOWN)

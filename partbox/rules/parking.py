@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, UnroutableError
-from partbox.outcomes import Dead, Done, RetryAfter
+from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.rules.retry import RetryPolicy
 
 State = Literal["retrying", "deferred", "scheduled", "held", "dead", "ready"]
@@ -19,7 +19,6 @@ UNCHARGED = (PayloadError, UnroutableError)
 CHAIN = 100
 LONGEST = 36_500 * 86_400.0  # seconds; what publishing allows at most, too
 LAST_RESORT = 60.0  # seconds until the next attempt, where a retry policy fails itself
-UNROUTABLE_DELAY = 5.0
 OPEN = ("retrying", "deferred", "held", "ready")
 
 
@@ -47,31 +46,55 @@ class Policy(Protocol):
     def on_dead(self) -> str: ...
 
 
-def judge(policy: Policy, attempts: int, result: object, limit: int) -> Verdict | None:
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """Not now, for a reason that is not the event's: a circuit is open, no handler is there yet. Counts no attempt."""
+
+    delay: float
+    reason: str
+
+
+def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
     """What follows from what a handler returned or raised after `attempts` earlier attempts; None is done.
 
-    Of an error's text, `limit` characters are kept.
+    `advice` is what the handler's `on_error` said of an error. Of an error's text, `limit` characters are kept.
     """
     match result:
         case None | Done():
             return None
         case RetryAfter(delay=delay):
             return Verdict("deferred", attempts, min(delay, LONGEST), policy.on_failure == "block", None)
+        case Deferral(delay=delay, reason=reason):
+            return Verdict("deferred", attempts, delay, policy.on_failure == "block", storable(reason, limit))
         case Dead(reason=reason):
             return _dead(policy, attempts + 1, None if reason is None else storable(str(reason), limit))
         case BaseException():
-            return _failed(policy, attempts, result, limit)
-    wrong = TypeError(f"a handler may return None, Done, RetryAfter or Dead, not {type(result).__name__}")
-    return _failed(policy, attempts, wrong, limit)
+            return _advised(policy, attempts, result, limit, advice)
+    return _failed(policy, attempts, wrong_outcome(result), limit)
 
 
-def unroutable(mode: str, on_dead: str, attempts: int, what: str) -> Verdict | None:
-    """What becomes of an event without a handler, by the settings `on_unroutable`, `on_dead`; no attempt is counted."""
-    if mode == "ignore":
-        return None
-    if mode == "retry":
-        return Verdict("deferred", attempts, UNROUTABLE_DELAY, True, f"no handler for {what} yet")
-    return Verdict("dead", attempts, None, on_dead == "block", f"UnroutableError: no handler for {what}")
+def wrong_outcome(result: object) -> TypeError:
+    """The error that a handler makes by returning anything else."""
+    return TypeError(f"a handler may return None, Done, RetryAfter or Dead, not {type(result).__name__}")
+
+
+def _advised(policy: Policy, attempts: int, error: BaseException, limit: int, advice: Advice) -> Verdict | None:
+    match advice:
+        case Done() | Ignore():
+            return None
+        case Dead(reason=reason):
+            return _dead(
+                policy, attempts + 1, describe(error, limit) if reason is None else storable(str(reason), limit)
+            )
+        case RetryAfter(delay=delay):
+            return _again(policy, attempts + 1, delay, describe(error, limit))
+    return _failed(policy, attempts, error, limit)
+
+
+def _again(policy: Policy, attempts: int, delay: float, text: str) -> Verdict:
+    if policy.max_attempts is not None and attempts >= policy.max_attempts:
+        return _dead(policy, attempts, text)
+    return Verdict("retrying", attempts, _bounded(delay), policy.on_failure == "block", text)
 
 
 def _dead(policy: Policy, attempts: int, reason: str | None) -> Verdict:
@@ -82,21 +105,16 @@ def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> 
     text = describe(error, limit)
     if isinstance(error, UNCHARGED):
         return _dead(policy, attempts, text)
-    attempts += 1
-    last = policy.max_attempts is not None and attempts >= policy.max_attempts
-    if last or isinstance(error, UnrecoverableError):
-        return _dead(policy, attempts, text)
-    blocks = policy.on_failure == "block"
+    if isinstance(error, UnrecoverableError):
+        return _dead(policy, attempts + 1, text)
     if isinstance(error, RetryAfterError):
-        return Verdict("retrying", attempts, min(error.delay, LONGEST), blocks, text)
+        return _again(policy, attempts + 1, error.delay, text)
     try:
-        retry, delay = policy.retry.should_retry(error), policy.retry.next_delay(attempts)
+        retry, delay = policy.retry.should_retry(error), policy.retry.next_delay(attempts + 1)
     except Exception as wrong:  # a policy of the application's own
         retry, delay = True, LAST_RESORT
         text = storable(f"{text}; and its retry policy: {describe(wrong, limit)}", limit)
-    if not retry:
-        return _dead(policy, attempts, text)
-    return Verdict("retrying", attempts, _bounded(delay), blocks, text)
+    return _again(policy, attempts + 1, delay, text) if retry else _dead(policy, attempts + 1, text)
 
 
 def _bounded(delay: float) -> float:
@@ -123,7 +141,10 @@ def storable(text: str, limit: int) -> str:
 
 @dataclass(slots=True)
 class ParkedRow:
-    """A parked row in memory. `due` is monotonic seconds, None for at once; uncommitted rows may not run."""
+    """A parked row in memory. `due` is monotonic seconds, None for at once; uncommitted rows may not run.
+
+    A `suspect` row may be what killed a process, and is charged before it runs; `accused` ones were running then.
+    """
 
     id: int
     state: State
@@ -132,6 +153,8 @@ class ParkedRow:
     due: float | None = None
     committed: bool = True
     loaded: bool = False
+    suspect: bool = False
+    accused: bool = False
 
     def may_run(self, now: float) -> bool:
         if not self.committed or self.loaded or self.state == "dead":
@@ -159,20 +182,16 @@ class Chain:
         self.rows.remove(row)
 
     def runnable(self, now: float) -> list[ParkedRow]:
-        """The head and what may follow it without waiting, at most `CHAIN` rows; nothing while the head is loaded."""
+        """The head and what may follow it without waiting, at most `CHAIN` rows; nothing while the head is loaded.
+
+        A suspect runs by itself: what follows it is charged when its turn has come.
+        """
         run: list[ParkedRow] = []
         for row in self.rows:
-            if len(run) == CHAIN or not row.may_run(now):
+            if len(run) == CHAIN or not row.may_run(now) or (run and (row.suspect or run[0].suspect)):
                 break
             run.append(row)
         return run
-
-    def load(self, now: float) -> list[ParkedRow]:
-        """The runnable rows, which from here on count as loaded."""
-        rows = self.runnable(now)
-        for row in rows:
-            row.loaded = True
-        return rows
 
     def wakes_at(self) -> float | None:
         """When the head may run: 0.0 at once, monotonic seconds, or None (loaded, uncommitted or dead)."""

@@ -12,7 +12,7 @@ either. Finished means: its handler is done, or it is parked in this save or an 
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 MOST_LATE_PAGES = 64
@@ -118,6 +118,17 @@ class Progress:
     def in_flight(self) -> int:
         """How many new records are read and not finished; late ones make it too low by as many as are finished."""
         return len(self._unread) - len(self._raises) - (len(self.finished) - len(self._passed_ids))
+
+    def next_in_line(self, taken: Container[int] = ()) -> int | None:
+        """The first new id that is neither finished nor taken: if it finishes next, the save passes it for good.
+
+        None if there is none, or while a late record is unfinished.
+        """
+        self._pass()
+        if any(page.cut or not self.finished.keys() >= page.unfinished for page in self.late):
+            return None
+        skipped = (self.finished, self._raises, taken)
+        return next((id for id in self._unread if not any(id in each for each in skipped)), None)
 
     def target(self) -> Target:
         """The save rule."""

@@ -8,11 +8,14 @@ from typing import Any
 
 from partbox.errors import RegistrationError
 
-Call = Callable[[Any], Any]
+Call = Callable[..., Any]
 
 
-def call_of(handler: Any) -> Call:
-    """The function, or the method `handle` of the object, that takes an event; RegistrationError if none does."""
+def call_of(handler: Any, arguments: int = 1) -> Call:
+    """The function, or the method `handle` of the object, that takes an event, or an event and a connection.
+
+    RegistrationError if none does.
+    """
     if inspect.isclass(handler):
         raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
     call = getattr(handler, "handle", handler)
@@ -20,14 +23,25 @@ def call_of(handler: Any) -> Call:
         raise RegistrationError(f"{handler!r} cannot handle events: give a function, or an object with handle(event)")
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
         raise RegistrationError(f"{_who(handler, call)} is a generator, and calling it would run nothing: drop `yield`")
-    if not _takes_one(call):
-        raise RegistrationError(f"{_who(handler, call)} must take exactly one positional argument, the event")
+    if not takes(call, arguments):
+        raise RegistrationError(f"{_who(handler, call)} must take exactly {_TAKEN[arguments]}")
     return call  # type: ignore[no-any-return]
 
 
 def is_async(call: Call) -> bool:
     """Whether a call returns an awaitable."""
     return any(map(inspect.iscoroutinefunction, (call, type(call).__call__)))
+
+
+def takes(call: Call, arguments: int) -> bool:
+    """Whether it can be called with so many positional arguments; a builtin that does not tell counts as able."""
+    try:
+        inspect.signature(call).bind(*[None] * arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def name_of(handler: Any) -> str:
@@ -48,14 +62,10 @@ def _who(handler: Any, call: Call) -> str:
     return f"{name_of(handler)} ({place_of(call)})"
 
 
-def _takes_one(call: Call) -> bool:
-    try:
-        inspect.signature(call).bind(None)
-    except TypeError:
-        return False
-    except ValueError:  # a builtin that does not tell its signature
-        return True
-    return True
+_TAKEN = {
+    1: "one positional argument, the event",
+    2: "two positional arguments, the event and the connection, because it is transactional",
+}
 
 
 def _innermost(call: Any) -> Any:

@@ -17,12 +17,13 @@ from partbox.handlers import Handlers
 from partbox.rules.lease import Signs
 from partbox.settings import Settings
 from partbox.supervisor.membership import Ward
-from partbox.worker.slot import DEADLINE, POLL_TICK, RUNNING_SINCE, SAVE_TICK, STOPPING, Slot, boottime
+from partbox.worker.slot import DEADLINE, POLL_TICK, RUNNING_SINCE, SAVE_TICK, STOPPING, TIMEOUT, Slot, boottime
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")
 
 FATAL = 3  # exit code: another try would fail the same way
+OVERDUE = 4  # exit code: a handler was over its time and would not end
 PARENT_CHECK = 0.1
 # A worker allocates millions of short-lived objects that hold no cycles; looking for cycles among them costs as much
 # as everything else it does with an event.
@@ -80,6 +81,11 @@ class Child:
         return self._process.exitcode  # type: ignore[no-any-return]
 
     @property
+    def handler_timeout(self) -> float:
+        """For how long its handlers may run (seconds), 0.0 where some have no timeout."""
+        return self.ward.slot[TIMEOUT]
+
+    @property
     def ready(self) -> bool:
         """It has begun to work, and may get partitions."""
         return self.ward.slot[POLL_TICK] > 0 or self.ward.slot[SAVE_TICK] > 0
@@ -125,21 +131,25 @@ def _work(job: Job, slot: Slot, parent: int) -> int:
     handlers, codecs = job.load()
     worker = Worker(
         job.settings,
-        handlers.routes(job.subscription, job.settings),
+        handlers,
         codecs,
         slot,
         subscription=job.subscription,
         concurrency=job.concurrency,
         dsn=job.dsn,
+        isolates=True,
     )
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     worker.start()
-    while not slot[STOPPING] and worker.failure is None and os.getppid() == parent:
+    while not slot[STOPPING] and not worker.watch.stuck and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK)
     if worker.failure is not None:
         return FATAL if isinstance(worker.failure, SchemaError) else 1
+    if worker.watch.stuck:
+        worker.leave_stuck()
+        return OVERDUE
     if os.getppid() == parent:
         worker.stop()
     else:

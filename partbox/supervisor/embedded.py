@@ -18,6 +18,7 @@ from partbox.errors import PartboxError
 from partbox.handlers import Handlers
 from partbox.settings import Settings
 from partbox.supervisor.membership import Membership, Ward
+from partbox.supervisor.purging import Purging
 from partbox.worker.slot import Slot
 from partbox.worker.worker import Worker
 
@@ -41,14 +42,16 @@ class EmbeddedWorker:
         self._slot = Slot.local()
         self._ward = Ward(self._slot, os.getpid())
         self._membership = Membership(settings, subscription, dsn)
+        self._purging = Purging(settings, dsn)
         self._worker = Worker(
             settings,
-            handlers.routes(subscription, settings),
+            handlers,
             codecs,
             self._slot,
             subscription=subscription,
             concurrency=concurrency,
             dsn=dsn,
+            isolates=False,
         )
         self._stopping = threading.Event()
         self._again = threading.Event()
@@ -73,6 +76,7 @@ class EmbeddedWorker:
             raise
         self._worker.start()
         self._thread.start()
+        self._purging.start()
         self._state = "started"
 
     def stop(self) -> None:
@@ -84,6 +88,7 @@ class EmbeddedWorker:
         self._ward.draining = True
         self._again.set()
         self._worker.stop()
+        self._purging.stop()
         self._stopping.set()
         self._again.set()
         self._thread.join()
@@ -95,8 +100,9 @@ class EmbeddedWorker:
         self._membership.close()
 
     def wake(self) -> None:
-        """Look for new records at once."""
-        self._worker.wake()
+        """Look for new records at once; nothing before the start and after the stop."""
+        if self._state == "started":
+            self._worker.wake()
 
     def wait_until_empty(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until everything that is due is delivered; whether it is."""

@@ -12,6 +12,7 @@ One tick a second, and whenever something changed:
 """
 
 import logging
+import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from partbox.db import instances, migrate
+from partbox.db import instances, migrate, subscriptions
 from partbox.db.connect import check, connect
 from partbox.db.instances import Member
 from partbox.errors import SchemaError
@@ -63,6 +64,7 @@ class Membership:
         self._steady_since: float | None = None
         self._last_beat = 0.0
         self._sights: dict[UUID, _Sight] = {}
+        self._still = False  # paused or dropped, which is said once
 
     def open(self) -> None:
         """Connect; check that schema, cluster and subscription are there. Raises SchemaError, psycopg.Error."""
@@ -71,7 +73,8 @@ class Membership:
             check(conn, self._schema)
             if not instances.subscribed(conn, self._schema, self._subscription):
                 raise SchemaError(
-                    f'there is no subscription {self._subscription!r} in schema "{self._schema}": check the name'
+                    f'there is no subscription {self._subscription!r} in schema "{self._schema}": check the name, or '
+                    f"run `partbox subscription create {shlex.quote(self._subscription)}`"
                 )
         self._pool.open(wait=False)
 
@@ -166,12 +169,27 @@ class Membership:
             if not member.draining
         ]
         seen = instances.assignees(conn, self._schema, self._subscription)
+        self._say(conn, still=not seen)
         if not seen or not needs_plan(seen, members):
             return
         planned = assign(seen, members)
         moved = sum(before != after for before, after in zip(seen, planned, strict=True))
         if instances.plan(conn, self._schema, self._subscription, members, seen, planned):
             log.info("planned: %d partitions move among %d instances", moved, len(members))
+
+    def _say(self, conn: Connection[Any], *, still: bool) -> None:
+        """Once, when the subscription is paused, and when it goes on."""
+        if still == self._still:
+            return
+        paused = still and subscriptions.paused(conn, self._schema, self._subscription)
+        if paused is None:
+            log.error("subscription %r does not exist any more: stop this worker", self._subscription)
+        elif paused:
+            text = "subscription %r is paused: nothing is delivered until `partbox subscription resume`"
+            log.info(text, self._subscription)
+        elif not still:
+            log.info("subscription %r goes on", self._subscription)
+        self._still = paused is not False
 
 
 class _Pool(ConnectionPool[Connection[Any]]):

@@ -18,6 +18,7 @@ from partbox.rules.lease import Patience, gives_up, vouches
 from partbox.settings import Settings
 from partbox.supervisor.child import FATAL, Child, Job
 from partbox.supervisor.membership import Membership
+from partbox.supervisor.purging import Purging
 from partbox.worker.slot import shared
 
 log = logging.getLogger("partbox.supervisor")
@@ -48,6 +49,7 @@ class Supervisor:
         self._settings = settings
         self._job = Job(settings, load, dsn, subscription, concurrency, logging.getLogger().getEffectiveLevel())
         self._membership = Membership(settings, subscription, dsn)
+        self._purging = Purging(settings, dsn)
         self._context = get_context("spawn")
         self._memory = shared(self._context, MOST)
         self._wanted = processes
@@ -75,6 +77,8 @@ class Supervisor:
     def start(self) -> None:
         """Check the database and spawn; raises SchemaError or psycopg.Error when it cannot work."""
         self._membership.open()
+        if self._settings.enabled:
+            self._purging.start()
         self._thread.start()
 
     def scale(self, processes: int) -> None:
@@ -162,9 +166,9 @@ class Supervisor:
     def _watch(self) -> None:
         """Vouch for those that show life; kill those that show none for too long."""
         settings = self._settings
-        patience = Patience(settings.lease, settings.handler_timeout or HANDLER_PATIENCE, settings.drain_timeout)
         for child in self._children.values():
             signs = child.signs()
+            patience = Patience(settings.lease, child.handler_timeout or HANDLER_PATIENCE, settings.drain_timeout)
             child.ward.vouched = vouches(signs, patience)
             if gives_up(signs, patience):
                 log.error("process %d shows no life for %.1f s and is replaced", child.pid, signs.silent)
@@ -223,6 +227,7 @@ class Supervisor:
         for child in self._children.values():
             child.kill()
             child.close()
+        self._purging.stop()
         self._membership.close()
         reader, writer, self._wake_writer = self._wake_reader, self._wake_writer, -1
         os.close(reader)

@@ -2,12 +2,11 @@
 
 import logging
 import time
-from typing import Any
 
 from partbox.events import DeliveredEvent
-from partbox.handlers import Handler, Routes
-from partbox.rules.parking import Verdict, judge, unroutable
-from partbox.settings import Settings
+from partbox.handlers import Routes
+from partbox.rules.parking import AT_ONCE, Verdict
+from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.loop import Loop
@@ -19,47 +18,50 @@ log = logging.getLogger("partbox.worker")
 LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded and other lanes get their turn
 TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much
 
-Step = tuple[Handler, DeliveredEvent]
+Step = tuple[Endpoint, DeliveredEvent]
 
 
 class Delivery:
     """How the lanes of one process are walked; from any of its runner threads, and from its event loop."""
 
-    def __init__(self, holdings: Holdings, routes: Routes, slot: Slot, *, settings: Settings) -> None:
+    def __init__(self, holdings: Holdings, routes: Routes[Endpoint], slot: Slot) -> None:
         self._holdings = holdings
-        self._find = routes.find
+        self.find = routes.find
         self._slot = slot
-        self._on_unroutable = settings.on_unroutable
-        self._on_dead = settings.on_dead
-        self._error_limit = settings.error_limit
         self._trusted_at = 0.0
 
-    def walk(self, lane: Lane, turn_ends: float) -> bool:
-        """Run the lane's sync handlers in this thread; False if an async one comes next."""
-        while (step := self._step(lane, turn_ends)) is not None:
-            handler, event = step
-            if handler.is_async:
-                lane.queue.appendleft(event)
-                return False
+    def walk(self, lane: Lane, turn_ends: float) -> Endpoint | None:
+        """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
+        while (step := self.step(lane, turn_ends)) is not None:
+            endpoint, event = step
+            plain = endpoint.plain
+            if not plain:
+                if endpoint.kind is not Kind.SYNC:
+                    self.put_back(lane, event)
+                    return endpoint
+                if self.refused(lane, endpoint, event):
+                    continue
             try:
-                result = handler.call(event)
+                result = endpoint.call(event)
             except BaseException as error:  # also SystemExit: a handler does not end the process
                 result = error
-            if result is None and event.parked is None:
+            if result is None and event.parked is None and plain:
                 lane.done.append(event._row[1:3])
             else:
-                self._settle(lane, event, judge(handler, event.attempt - 1, result, self._error_limit), result)
-        return True
+                self.settle(lane, event, endpoint.judge(event, result, lane.started), result)
+        return None
 
     async def walk_async(self, lane: Lane, turn_ends: float) -> None:
-        """Run the lane's async handlers; a sync one that follows waits for a runner."""
-        while (step := self._step(lane, turn_ends)) is not None:
-            handler, event = step
-            if not handler.is_async:
-                lane.queue.appendleft(event)
+        """Run the lane's async handlers; one of another kind that follows waits for a runner."""
+        while (step := self.step(lane, turn_ends)) is not None:
+            endpoint, event = step
+            if endpoint.kind is not Kind.ASYNC:
+                self.put_back(lane, event)
                 break
-            result = await Loop.call(handler.call, event, handler.timeout)
-            self._settle(lane, event, judge(handler, event.attempt - 1, result, self._error_limit), result)
+            if self.refused(lane, endpoint, event):
+                continue
+            result = await Loop.call(endpoint.call, event, endpoint.handler.timeout)
+            self.settle(lane, event, endpoint.judge(event, result, lane.started), result)
 
     def trusted(self) -> bool:
         """May a handler start now? The wall clock jumps over every pause of the process or its machine."""
@@ -70,6 +72,77 @@ class Delivery:
             return False
         self._trusted_at = now
         return True
+
+    def step(self, lane: Lane, turn_ends: float) -> Step | None:
+        """The next event of the lane and where it goes; None at the end of the lane, or of its turn."""
+        partition = lane.partition
+        while (queue := lane.queue) and not partition.stopping:
+            # Looked at again here, without the call, for it is done before each event.
+            if not -TRUST_SPAN < time.time() - self._trusted_at < TRUST_SPAN and not self.trusted():
+                break
+            if partition.life != lane.life:
+                with self._holdings.lock:
+                    self.record(lane)
+                continue
+            try:
+                event = queue.popleft()
+            except IndexError:  # cleared meanwhile
+                continue
+            if partition.remembered and self._remembered(partition, event):
+                continue
+            now = time.monotonic()
+            if now > turn_ends and lane.current is not None:
+                self.put_back(lane, event)
+                break
+            row = event._row
+            lane.started, lane.current = now, event
+            return self.find(row[3], row[4]), event
+        lane.current = None
+        return None
+
+    def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
+        """The event is not started now. If its partition is read anew meanwhile, it will come again."""
+        with self._holdings.lock:
+            if lane.partition.life == lane.life and not lane.partition.lost:
+                lane.queue.appendleft(event)
+
+    def refused(self, lane: Lane, endpoint: Endpoint, event: DeliveredEvent) -> bool:
+        """Whether the event is deferred, because the circuit of its handler is open."""
+        refusal = endpoint.refusal(lane.started)
+        if refusal is None:
+            return False
+        self.settle(lane, event, endpoint.deferred(event, refusal))
+        return True
+
+    def settle(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, result: object = None) -> None:
+        """What became of one event, where it is not simply done."""
+        with self._holdings.lock:
+            partition, life = lane.partition, lane.life
+            lane.unstuck = None if lane.unstuck is event else lane.unstuck
+            self.record(lane)
+            if event.parked is not None and event.parked.suspect:
+                self._holdings.end_charge(event.parked)
+            if partition.lost:
+                return
+            if partition.life != life:
+                if verdict is None:
+                    partition.remembered.add(event._row[1:3])
+                return
+            self.note(lane, event, verdict)
+            self._holdings.touch(partition)
+        if verdict is not None and verdict.state not in AT_ONCE:
+            report(event, verdict, result)
+
+    def note(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:
+        """Park the event, and hold its lane if it blocks; or count it as done. Lock held."""
+        partition = lane.partition
+        if verdict is not None:
+            if partition.park(event, verdict).blocks:
+                hold_rest(lane)
+        elif event.parked is not None:
+            partition.done_parked(event)
+        else:
+            partition.finish([event._row[1:3]])
 
     def record(self, lane: Lane) -> None:
         """Note what the lane has done since it was last noted. Lock held."""
@@ -98,73 +171,26 @@ class Delivery:
         lane.unstuck = None
         lane.done = []
 
-    def unstick(self, lane: Lane) -> None:
-        """Park a handler that runs for long as `ready`, though it goes on here, and its key behind it. Lock held."""
+    def unstick(self, lane: Lane, verdict: Verdict | None = None) -> None:
+        """Park the event that runs for long, though it goes on here, and its key behind it. Lock held.
+
+        `ready`, unless a `verdict` says more: that it has run out of time.
+        """
         partition, event = lane.partition, lane.current
-        if event is None or event.parked is not None or event._row[1] in partition.progress.finished:
+        if event is None or (verdict is None and event.parked is not None):
             return
-        row = partition.park(event, Verdict("ready", event.attempt - 1, None, True, None))
+        if event.parked is None and event._row[1] in partition.progress.finished:
+            return
+        row = partition.park(event, verdict or Verdict("ready", event.attempt - 1, None, True, None))
         row.loaded = True
+        for follower in lane.followers:
+            partition.hold(follower)
+            follower.parked.loaded = True
         lane.unstuck = event
         if lane.key in partition.chains:
             partition.chains[lane.key].stuck = True
-        _hold_rest(lane)
+        hold_rest(lane)
         self._holdings.touch(partition)
-
-    def _step(self, lane: Lane, turn_ends: float) -> Step | None:
-        """The next event of the lane and its handler; None at the end of the lane, or of its turn."""
-        partition = lane.partition
-        while (queue := lane.queue) and not partition.stopping:
-            # Looked at again here, without the call, for it is done before each event.
-            if not -TRUST_SPAN < time.time() - self._trusted_at < TRUST_SPAN and not self.trusted():
-                break
-            if partition.life != lane.life:
-                with self._holdings.lock:
-                    self.record(lane)
-                continue
-            try:
-                event = queue.popleft()
-            except IndexError:  # cleared meanwhile
-                continue
-            if partition.remembered and self._remembered(partition, event):
-                continue
-            row = event._row
-            handler = self._find(row[3], row[4])
-            if handler is None:
-                verdict = unroutable(self._on_unroutable, self._on_dead, event.attempt - 1, _what(row))
-                self._settle(lane, event, verdict)
-                continue
-            now = time.monotonic()
-            if now > turn_ends and lane.current is not None:
-                queue.appendleft(event)
-                break
-            lane.started, lane.current = now, event
-            return handler, event
-        lane.current = None
-        return None
-
-    def _settle(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, result: object = None) -> None:
-        """What became of one event, where it is not simply done."""
-        with self._holdings.lock:
-            partition, life = lane.partition, lane.life
-            lane.unstuck = None if lane.unstuck is event else lane.unstuck
-            self.record(lane)
-            if partition.lost:
-                return
-            if partition.life != life:
-                if verdict is None:
-                    partition.remembered.add(event._row[1:3])
-                return
-            if verdict is not None:
-                if partition.park(event, verdict).blocks:
-                    _hold_rest(lane)
-            elif event.parked is not None:
-                partition.done_parked(event)
-            else:
-                partition.finish([event._row[1:3]])
-            self._holdings.touch(partition)
-        if verdict is not None:
-            _report(event, verdict, result)
 
     def _remembered(self, partition: Partition, event: DeliveredEvent) -> bool:
         """Whether this event, read again after a lost connection, was done before."""
@@ -174,6 +200,8 @@ class Delivery:
                 return False
             partition.remembered.discard(pair)
             if event.parked is not None:
+                if event.parked.suspect:
+                    self._holdings.end_charge(event.parked)
                 partition.done_parked(event)
             else:
                 partition.finish([pair])
@@ -181,7 +209,7 @@ class Delivery:
             return True
 
 
-def _hold_rest(lane: Lane) -> None:
+def hold_rest(lane: Lane) -> None:
     """Park what waits in the lane behind a blocked event. One by one: its runner may be taking the next meanwhile."""
     while lane.queue:
         try:
@@ -191,11 +219,8 @@ def _hold_rest(lane: Lane) -> None:
         lane.partition.hold(event)
 
 
-def _what(row: tuple[Any, ...]) -> str:
-    return f"event type {row[3]!r} of aggregate type {row[4]!r}"
-
-
-def _report(event: DeliveredEvent, verdict: Verdict, result: object) -> None:
+def report(event: DeliveredEvent, verdict: Verdict, result: object = None) -> None:
+    """Say that an event is parked, and why."""
     error = result if isinstance(result, BaseException) else None
     if verdict.state == "dead":
         log.error("%r is dead after %d attempts: %s", event, verdict.attempts, verdict.error, exc_info=error)

@@ -1,8 +1,9 @@
 """Gives lanes that have something to do to runners.
 
 Two queues of ready lanes, of fresh events and of parked ones that are due, share the handlers 2:1. A runner thread
-takes one lane at a time; a lane whose next handler is `async def` goes on in one event loop, and its runner turns to
-the next. `concurrency` bounds the handlers in progress of both kinds; threads are made when they are needed.
+takes one lane at a time; a lane whose next handler is `async def` goes on in one event loop, one whose next handler is
+transactional in the thread of those, and its runner turns to the next. `concurrency` bounds the handlers in progress,
+lists count as one; threads are made when they are needed.
 """
 
 import threading
@@ -10,15 +11,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from partbox.events import DeliveredEvent
 from partbox.worker.delivery import LANE_TURN, Delivery
+from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
+from partbox.worker.letters import Letters
+from partbox.worker.lists import Lists
 from partbox.worker.loop import Loop
 from partbox.worker.partition import Partition
 from partbox.worker.slot import RUNNING_SINCE, Slot, boottime
 
-BUNDLE = 64
+BUNDLE = 64  # lanes that a lone runner takes at a time
+SEARCHED = 4  # how many waiting lanes are looked at for each that a list still takes
 UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
 STUCK = 1.0  # a handler that runs longer does not hold up its partition any more
 
@@ -33,19 +37,27 @@ class Dispatcher:
         slot: Slot,
         concurrency: int,
         *,
+        letters: Letters | None,
+        bundle: int,
+        on_serial: Callable[[Lane], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._holdings = holdings
         self._lock = holdings.lock
         self._delivery = delivery
+        self._lists = Lists(holdings, delivery, self._more)
+        self._letters = letters
         self._slot = slot
         self._concurrency = concurrency
+        self._bundle = bundle if concurrency == 1 else 1
+        self._on_serial = on_serial
         self._on_failure = on_failure
         self._work = threading.Condition(self._lock)
         self._fresh: deque[Lane] = deque()
         self._due: deque[Lane] = deque()
         self._turn = 0
         self._running: set[Lane] = set()
+        self._joined: set[Lane] = set()  # those of them that run in the list of another
         self._idle = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
@@ -78,14 +90,22 @@ class Dispatcher:
 
     def note_running(self) -> None:
         """Tell the supervisor since when the longest handler runs."""
-        with self._lock:
-            oldest = min((lane.started for lane in self._running if lane.current is not None), default=0.0)
+        oldest = min((lane.started for lane in self.running()), default=0.0)
         self._slot[RUNNING_SINCE] = boottime() - (time.monotonic() - oldest) if oldest else 0.0
 
-    def running(self) -> list[DeliveredEvent]:
-        """The events whose handlers run now."""
+    def running(self) -> list[Lane]:
+        """The lanes whose handlers run now."""
         with self._lock:
-            return [lane.current for lane in self._running if lane.current is not None]
+            return [lane for lane in self._running if lane.current is not None]
+
+    def begin(self, lane: Lane) -> None:
+        """The lane runs, but not by a runner. Lock held."""
+        self._begin([lane])
+
+    def end(self, lane: Lane) -> None:
+        """It does not run any more. Lock held."""
+        self._end(lane)
+        self._notify()
 
     def _summon(self, runners: int) -> None:
         for _ in range(runners):
@@ -114,25 +134,60 @@ class Dispatcher:
         try:
             while lanes := self._next(lanes):
                 turn_ends = lanes[0].started + LANE_TURN
-                lanes = [lane for lane in lanes if self._walk(lane, turn_ends)]
+                lanes = [ended for lane in lanes for ended in self._walk(lane, turn_ends)]
         except BaseException as error:
             self._on_failure(error)
 
-    def _walk(self, lane: Lane, turn_ends: float) -> bool:
-        """Walk the lane; False if it goes on in the event loop, which will end it."""
-        if self._delivery.walk(lane, turn_ends):
-            return True
-        self._loop.start(self._walk_async(lane, turn_ends))
-        return False
+    def _walk(self, lane: Lane, turn_ends: float) -> list[Lane]:
+        """Walk the lane; the lanes that have ended: none if it goes on in the event loop, several after a list."""
+        if lane.letter is not None:
+            if self._letters is not None:
+                self._letters.walk(lane)
+            return [lane]
+        endpoint = self._delivery.walk(lane, turn_ends)
+        if endpoint is None:
+            return [lane]
+        if endpoint.kind is Kind.TRANSACTIONAL:
+            lane.serial = True
+        elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
+            return [lane, *self._lists.run(lane, endpoint)]
+        else:
+            self._loop.start(self._walk_async(lane, endpoint, turn_ends))
+            return []
+        return [lane]
 
-    async def _walk_async(self, lane: Lane, turn_ends: float) -> None:
+    async def _walk_async(self, lane: Lane, endpoint: Endpoint, turn_ends: float) -> None:
+        others: list[Lane] = []
         try:
-            await self._delivery.walk_async(lane, turn_ends)
+            if endpoint.kind is Kind.LISTS:
+                others = await self._lists.run_async(lane, endpoint)
+            else:
+                await self._delivery.walk_async(lane, turn_ends)
         except Exception as error:
             self._on_failure(error)
         with self._lock:
-            self._end(lane)
-            self._notify()
+            for ended in (lane, *others):
+                self._end(ended)
+                self._notify()
+
+    def _more(self, endpoint: Endpoint, most: int) -> list[Lane]:
+        """Lanes that wait with an event for this endpoint; they run from now on."""
+        found: list[Lane] = []
+        with self._lock:
+            for queue in (self._fresh, self._due):
+                for _ in range(min(len(queue), SEARCHED * most)):
+                    if len(found) == most:
+                        break
+                    lane = queue.popleft()
+                    (found if self._waits_for(lane, endpoint) else queue).append(lane)
+            self._joined.update(found)
+            return self._begin(found)
+
+    def _waits_for(self, lane: Lane, endpoint: Endpoint) -> bool:
+        if lane.letter is not None or lane.partition.stopping or not lane.queue:
+            return False
+        row = lane.queue[0]._row
+        return self._delivery.find(row[3], row[4]) is endpoint
 
     def _next(self, ended: list[Lane]) -> list[Lane]:
         """End these lanes and wait for the next to run; none when it is time to go."""
@@ -143,7 +198,7 @@ class Dispatcher:
                 ended = []
                 if self._stopped:
                     return []
-                if not (self._fresh or self._due) or len(self._running) >= self._concurrency:
+                if not (self._fresh or self._due) or len(self._running) - len(self._joined) >= self._concurrency:
                     self._idle += 1  # whoever notifies takes it off again
                     self._work.wait()
                     continue
@@ -154,8 +209,8 @@ class Dispatcher:
     def _pick(self) -> list[Lane]:
         """The next lanes, two fresh ones to a due one. More than one where nobody else could take the others."""
         fresh, due = self._fresh, self._due
-        if self._concurrency == 1 and not due:
-            return [fresh.popleft() for _ in range(min(BUNDLE, len(fresh)))]
+        if self._bundle > 1 and not due:
+            return [fresh.popleft() for _ in range(min(self._bundle, len(fresh)))]
         self._turn = (self._turn + 1) % 3
         return [due.popleft() if due and (self._turn == 0 or not fresh) else fresh.popleft()]
 
@@ -174,14 +229,19 @@ class Dispatcher:
         partition = lane.partition
         self._delivery.record(lane)
         self._running.discard(lane)
+        if self._joined:
+            self._joined.discard(lane)
         if not self._running:
             self._slot[RUNNING_SINCE] = 0.0
-        lane.running, lane.current = False, None
+        lane.running, lane.current, lane.followers = False, None, []
         partition.running -= 1
         if lane.queue and not partition.stopping:
-            self.ready([lane])
+            if lane.serial:
+                self._on_serial(lane)
+            else:
+                self.ready([lane])
             return
-        lane.active = False
+        lane.active = lane.serial = False
         if not lane.queue and partition.lanes.get(lane.key) is lane:
             del partition.lanes[lane.key]
         if partition.chains and lane.key in partition.chains:

@@ -1,52 +1,172 @@
-"""Brings back parked records: heads of blocked keys that may run with what may follow them, and rows that are due."""
+"""Brings back parked records: heads of blocked keys that may run with what may follow them, and rows that are due.
+
+A suspect is charged first: by the fenced save function, in autocommit, so that the charge is there before it runs.
+"""
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from psycopg import Connection
 
-from partbox.db import parked, records
+from partbox.db import cursors, parked, records
+from partbox.db.blocking import Row
+from partbox.db.cursors import Saving
+from partbox.db.parked import Stored, park
+from partbox.handlers import Routes
+from partbox.rules.parking import ParkedRow
+from partbox.worker.endpoint import Endpoint
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
+from partbox.worker.lane import Key
+from partbox.worker.partition import Partition
 
 CHAINS = 50  # blocked keys at a time
 ROWS = 200  # rows that block nothing, at a time
 
 
+class _Found(NamedTuple):
+    partition: Partition
+    key: Key
+    rows: list[ParkedRow]
+
+
 class Due:
     """Fetches the bodies of parked rows whose time has come. The poller's thread only."""
 
-    def __init__(self, holdings: Holdings, intake: Intake, schema: str, subscription: str) -> None:
+    def __init__(
+        self,
+        holdings: Holdings,
+        intake: Intake,
+        routes: Routes[Endpoint],
+        schema: str,
+        subscription: str,
+        *,
+        on_lost: Callable[[Partition], None],
+    ) -> None:
         self._holdings = holdings
         self._intake = intake
+        self._find = routes.find
         self._schema = schema
         self._subscription = subscription
+        self._on_lost = on_lost
 
-    def run_blocked(self, conn: Connection[Any]) -> None:
+    def run_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
         """Heads of blocked keys that may run now."""
         with self._holdings.lock:
-            found = self._holdings.awake(time.monotonic(), CHAINS)
-        if not found:
+            found = [_Found(*each) for each in self._holdings.awake(time.monotonic(), CHAINS)]
+        if not found or me is None:
             return
-        wanted = [(partition.number, row.id) for partition, _, rows in found for row in rows]
-        bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)}
+        try:
+            wanted = [(each.partition.number, row.id) for each in found for row in each.rows]
+            bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)}
+            suspects = [(each.partition, each.rows[0]) for each in found if each.rows[0].suspect]
+            dead = self._charge(conn, me, suspects, bodies)
+        except BaseException:
+            with self._holdings.lock:
+                for each in found:
+                    self._holdings.unload(*each)
+            raise
         with self._holdings.lock:
             for partition, key, rows in found:
-                self._intake.chain(partition, key, rows, bodies)
+                if rows[0].id in dead:
+                    self._bury(partition, rows[0], bodies[rows[0].id])
+                else:
+                    self._intake.chain(partition, key, rows, bodies)
 
-    def run_due(self, conn: Connection[Any], numbers: Sequence[int]) -> None:
+    def run_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> None:
         """Rows of these partitions that block nothing and are due."""
         with self._holdings.lock:
             held = {number: self._holdings.partitions.get(number) for number in numbers}
             mine = {number: partition for number, partition in held.items() if partition and not partition.stopping}
             taken = [id for partition in mine.values() for id in (*partition.taken, *partition.deleting)]
-        if not mine:
+        if not mine or me is None:
             return
-        rows = parked.due(conn, self._schema, self._subscription, list(mine), taken, ROWS)
-        wanted = [(row.partition, row.record_id) for row in rows]
+        stored = parked.due(conn, self._schema, self._subscription, list(mine), taken, ROWS)
+        wanted = [(each.partition, each.record_id) for each in stored]
         bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)} if wanted else {}
         with self._holdings.lock:
-            for row in rows:
-                if not mine[row.partition].stopping:
-                    self._intake.due(mine[row.partition], row, bodies)
+            found = [(mine[each.partition], each, self._intake.row(mine[each.partition], each)) for each in stored]
+            found = [each for each in found if self._admit(*each)]
+        suspects = [(partition, row) for partition, each, row in found if self._is_charged(partition, each, row)]
+        try:
+            dead = self._charge(conn, me, suspects, bodies)
+        except BaseException:
+            with self._holdings.lock:
+                for _, row in suspects:
+                    self._holdings.end_charge(row)
+            raise
+        with self._holdings.lock:
+            for partition, each, row in found:
+                if row.id in dead:
+                    self._bury(partition, row, bodies[row.id])
+                elif not partition.stopping:
+                    self._intake.due(partition, each, row, bodies)
+
+    def _admit(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
+        """Whether the row may go on now: a suspect that would be charged only when it is its turn. Lock held."""
+        return not self._is_charged(partition, stored, row) or self._holdings.charges.admit(partition, None, row)
+
+    def _is_charged(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
+        """Dead ones go to the hook, and those whose key is blocked are held: neither runs."""
+        if not row.suspect or stored.state == "dead":
+            return False
+        chain = partition.chains.get((stored.aggregate_type, stored.aggregate_id)) if stored.aggregate_id else None
+        return chain is None or chain.caught_up()
+
+    def _charge(
+        self,
+        conn: Connection[Any],
+        me: UUID,
+        suspects: Sequence[tuple[Partition, ParkedRow]],
+        bodies: dict[int, Row],
+    ) -> set[int]:
+        """Charge these, but for those whose attempts are used up: the ids of these."""
+        there = [(partition, row) for partition, row in suspects if row.id in bodies]
+        dead = {row.id for _, row in there if row.accused and self._used_up(row, bodies[row.id])}
+        charged = [(partition, row) for partition, row in there if row.id not in dead]
+        partitions = {partition.number: partition for partition, _ in charged}
+        if not partitions:
+            return dead
+        mine, _ = cursors.save(
+            conn,
+            self._schema,
+            self._subscription,
+            me,
+            [Saving(each.number, each.epoch, None, None, None, False) for each in partitions.values()],
+            [_charged(partition, row, bodies[row.id]) for partition, row in charged],
+        )
+        lost = [partition for number, partition in partitions.items() if number not in mine]
+        for partition in lost:
+            self._on_lost(partition)
+        if lost:
+            return self._charge(conn, me, [each for each in charged if each[0] not in lost], bodies) | dead
+        for _, row in charged:
+            row.attempts += 1
+        return dead
+
+    def _used_up(self, row: ParkedRow, body: Row) -> bool:
+        most = self._find(body[3], body[4]).handler.max_attempts
+        return most is not None and row.attempts >= most
+
+    def _bury(self, partition: Partition, row: ParkedRow, body: Row) -> None:
+        """Its process died each time it ran: it is dead without another try. Lock held."""
+        self._holdings.end_charge(row)
+        if not partition.stopping:
+            self._intake.dead(partition, row, body)
+
+
+def _charged(partition: Partition, row: ParkedRow, body: Row) -> dict[str, Any]:
+    return park(
+        partition.number,
+        row.id,
+        body[4],
+        body[5],
+        body[3],
+        "ready",
+        blocks=row.blocks,
+        attempts=row.attempts + 1,
+        new=False,
+        charge=True,
+    )

@@ -9,6 +9,7 @@ import threading
 from itertools import count
 
 from partbox.rules.parking import ParkedRow
+from partbox.worker.charges import Charges
 from partbox.worker.lane import Key
 from partbox.worker.partition import Partition
 
@@ -16,8 +17,9 @@ from partbox.worker.partition import Partition
 class Holdings:
     """The partitions of one process. Every method wants the lock held."""
 
-    def __init__(self) -> None:
+    def __init__(self, concurrency: int = 1) -> None:
         self.lock = threading.Lock()
+        self.charges = Charges(concurrency)
         self.partitions: dict[int, Partition] = {}
         self.version = 0  # the slot's, of the identity that holds them: what is trusted under another is not for them
         self.dirty: set[Partition] = set()
@@ -32,8 +34,8 @@ class Holdings:
             self.progressed.set()
 
     def clean(self) -> list[Partition]:
-        """The partitions that have something to save, which from here on have not."""
-        dirty = [partition for partition in self.dirty if not partition.lost]
+        """The partitions that have something to save, which from here on have not; a transaction's own save apart."""
+        dirty = [partition for partition in self.dirty if not partition.lost and not partition.serial]
         self.dirty.clear()
         self.progressed.clear()
         return dirty
@@ -58,11 +60,33 @@ class Holdings:
             chain = partition.chains.get(key)
             if chain is None or partition.life != life or partition.stopping:
                 continue
-            if rows := chain.load(now):
+            rows = chain.runnable(now)
+            if rows and rows[0].suspect and not self.charges.admit(partition, key, rows[0]):
+                continue
+            for row in rows:
+                row.loaded = True
+            if rows:
                 found.append((partition, key, rows))
             elif (at := chain.wakes_at()) is not None and at > now:
                 self.wake(partition, key)
         return found
+
+    def unload(self, partition: Partition, key: Key, rows: list[ParkedRow]) -> None:
+        """These could not be run after all: their key wakes again."""
+        for row in rows:
+            row.loaded = False
+            self.charges.discharge(row)
+        self.wake(partition, key)
+
+    def end_charge(self, row: ParkedRow) -> None:
+        """A charged row has ended: it is the turn of others."""
+        self.charges.discharge(row)
+        self.take_turns()
+
+    def take_turns(self) -> None:
+        """Wake the suspects whose turn has come."""
+        for partition, key in self.charges.turns():
+            self.wake(partition, key)
 
     def next_wakeup(self) -> float | None:
         """When `awake` may find something (monotonic seconds)."""

@@ -9,26 +9,39 @@ from partbox.codecs import Codecs
 from partbox.db.blocking import Row
 from partbox.db.parked import Stored
 from partbox.events import DeliveredEvent
+from partbox.handlers import Routes
 from partbox.rules.cursor import Ask
-from partbox.rules.parking import ParkedRow, Verdict
+from partbox.rules.parking import ParkedRow
 from partbox.rules.progress import Page
+from partbox.worker.batch import READY
+from partbox.worker.delivery import hold_rest, report
 from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Key, Lane
 from partbox.worker.partition import Partition
 
 _id = itemgetter(1)
-READY = Verdict("ready", 0, None, True, None)
 
 
 class Intake:
-    """Takes what the poller read."""
+    """Takes what the poller read. `wanted` are the event types that the subscription takes; None: all."""
 
-    def __init__(self, holdings: Holdings, dispatcher: Dispatcher, codecs: Codecs, subscription: str) -> None:
+    def __init__(
+        self,
+        holdings: Holdings,
+        dispatcher: Dispatcher,
+        routes: Routes[Endpoint],
+        codecs: Codecs,
+        subscription: str,
+    ) -> None:
         self._holdings = holdings
         self._dispatcher = dispatcher
+        self._find = routes.find
+        self._transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in routes.all())
         self._codecs = codecs
         self._subscription = subscription
+        self.wanted: frozenset[str] | None = None
 
     def page(
         self, asked: Sequence[tuple[Partition, Ask]], page: Page, shared: Page | None, rows: Sequence[Row]
@@ -47,10 +60,12 @@ class Intake:
         if not partition.stopping:
             self._queue(partition, key, rows, bodies)
 
-    def due(self, partition: Partition, stored: Stored, bodies: Mapping[int, Row]) -> None:
+    def due(self, partition: Partition, stored: Stored, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
         """Queue a parked row that blocks nothing and is due, or hold it where its key is blocked. Lock held."""
-        row = ParkedRow(stored.record_id, stored.state, stored.attempts, False, loaded=True)  # type: ignore[arg-type]
         partition.taken[row.id] = row
+        if stored.state == "dead":
+            self._letter(partition, stored, row, bodies.get(row.id))
+            return
         key: Key = (None, row.id) if stored.aggregate_id is None else (stored.aggregate_type, stored.aggregate_id)
         chain = partition.chains.get(key)
         if chain is None or chain.caught_up() or row.id not in bodies:
@@ -58,6 +73,29 @@ class Intake:
         else:
             partition.hold(self._event(partition, bodies[row.id], row))
             self._holdings.touch(partition)
+
+    def dead(self, partition: Partition, row: ParkedRow, body: Row) -> None:
+        """A parked row that killed its process so often that it does not run again. Lock held."""
+        event = self._event(partition, body, row)
+        verdict = self._find(body[3], body[4]).perished(row.attempts)
+        partition.park(event, verdict)
+        self._holdings.touch(partition)
+        report(event, verdict)
+
+    @staticmethod
+    def row(partition: Partition, stored: Stored) -> ParkedRow:
+        """A stored row that blocks nothing, in memory."""
+        row = ParkedRow(stored.record_id, stored.state, stored.attempts, False, loaded=True)  # type: ignore[arg-type]
+        partition.judge_stored(stored, row)
+        return row
+
+    def hold_behind(self, partition: Partition, keys: Sequence[Key]) -> None:
+        """What waits in memory for its turn, and now has a row before it that must run first, is held. Lock held."""
+        for key in keys:
+            lane, chain = partition.lanes.get(key), partition.chains.get(key)
+            if lane is not None and chain is not None and lane.queue and not chain.caught_up():
+                hold_rest(lane)
+                self._holdings.touch(partition)
 
     def _move(self, partition: Partition, ask: Ask, page: Page, shared: Page | None, rows: list[Row]) -> None:
         rows.sort(key=_id)
@@ -70,17 +108,27 @@ class Intake:
         else:
             partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
         if rows:
-            self._hand_over(partition, rows)
+            self._hand_over(partition, rows, len(reading.late))
+        if not reading.piece and not partition.cursor.full:
+            partition.suspects_left = 0
         if reading.piece and partition.draining:
             self._holdings.touch(partition)
 
-    def _hand_over(self, partition: Partition, rows: list[Row]) -> None:
+    def _hand_over(self, partition: Partition, rows: list[Row], late: int) -> None:
         epoch, subscription, codecs = partition.epoch, self._subscription, self._codecs
         lanes, woken = partition.lanes, []
-        plain = not (partition.ahead or partition.chains or partition.draining)
+        last_late = rows[late - 1][1] if late and self._transactional else 0
+        plain = not (
+            partition.ahead
+            or partition.chains
+            or partition.draining
+            or partition.suspects_left
+            or last_late
+            or self.wanted is not None
+        )
         for row in rows:
             event = DeliveredEvent(row, epoch, subscription, 1, codecs)
-            if (row[11] is not None or not plain) and self._parked(partition, event):
+            if (row[11] is not None or not plain) and self._consumed(partition, event, last_late):
                 plain = plain and not partition.chains
                 continue
             key: Key = (row[4], row[5]) if row[5] is not None else (None, row[1])
@@ -93,15 +141,21 @@ class Intake:
                 woken.append(lane)
         self._dispatcher.ready(woken)
 
-    def _parked(self, partition: Partition, event: DeliveredEvent) -> bool:
-        """Whether the event is consumed by being parked: before, or now."""
+    def _consumed(self, partition: Partition, event: DeliveredEvent, last_late: int) -> bool:
+        """Whether the event is not to be handed over now: it is unwanted, was parked before, or is parked now."""
         row = event._row
         chain = partition.chains.get((row[4], row[5])) if row[5] is not None else None
         if partition.consumed(row[1]):
             partition.progress.finish([(row[1], b"")], row[1])
+        elif self.wanted is not None and row[3] not in self.wanted:
+            partition.progress.finish([row[1:3]], row[1])
         elif row[11] is not None:
             partition.schedule(event)
         elif partition.draining:
+            partition.park(event, READY)
+        elif partition.is_suspect(row[1]):
+            partition.suspect(event)
+        elif row[1] <= last_late and self._find(row[3], row[4]).kind is Kind.TRANSACTIONAL:
             partition.park(event, READY)
         elif chain is not None and not chain.caught_up():
             partition.hold(event)
@@ -109,6 +163,20 @@ class Intake:
             return False
         self._holdings.touch(partition)
         return True
+
+    def _letter(self, partition: Partition, stored: Stored, row: ParkedRow, body: Row | None) -> None:
+        """A lane of its own for a dead event, which the hook is to get; without its record there is nothing to give."""
+        if body is None:
+            partition.vanished_letter(row)
+            self._holdings.touch(partition)
+            return
+        lane = Lane(partition, (None, row.id))
+        lane.letter = stored.error or ""
+        event = DeliveredEvent(
+            body, partition.epoch, self._subscription, max(1, row.attempts), self._codecs, parked=row
+        )
+        lane.queue.append(event)
+        self._dispatcher.ready([lane], due=True)
 
     def _queue(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         lane = partition.lanes.get(key) or Lane(partition, key)
@@ -124,4 +192,6 @@ class Intake:
             self._dispatcher.ready([lane], due=True)
 
     def _event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
-        return DeliveredEvent(body, partition.epoch, self._subscription, row.attempts + 1, self._codecs, parked=row)
+        # A suspect has been charged: that is this attempt.
+        attempt = row.attempts + (not row.suspect)
+        return DeliveredEvent(body, partition.epoch, self._subscription, attempt, self._codecs, parked=row)

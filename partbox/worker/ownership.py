@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +10,9 @@ from psycopg import Connection
 
 from partbox.db import cursors, parked
 from partbox.db.cursors import Owned, Seen
+from partbox.settings import Settings
 from partbox.worker.holdings import Holdings
+from partbox.worker.lane import Key
 from partbox.worker.partition import Partition
 from partbox.worker.slot import OWNED, STOPPING, Slot
 
@@ -21,11 +23,22 @@ class Ownership:
     """The partitions of one instance. Who that is says the slot; another identity means to drop everything."""
 
     def __init__(
-        self, holdings: Holdings, slot: Slot, schema: str, subscription: str, on_claimed: Callable[[int], None]
+        self,
+        holdings: Holdings,
+        slot: Slot,
+        settings: Settings,
+        subscription: str,
+        *,
+        letters: bool,
+        on_claimed: Callable[[int], None],
+        on_reloaded: Callable[[Partition, Sequence[Key]], None],
     ) -> None:
         self._holdings = holdings
+        self._window = settings.window
+        self._letters = letters
+        self._on_reloaded = on_reloaded
         self._slot = slot
-        self._schema = schema
+        self._schema = settings.schema_name
         self._subscription = subscription
         self._on_claimed = on_claimed
         self.me: UUID | None = None
@@ -49,10 +62,10 @@ class Ownership:
         self._adopt([row for row in rows if row.partition not in kept])
         self._load(conn, list(epochs))
 
-    def tick(self, conn: Connection[Any]) -> list[int]:
-        """See, claim, drain; the partitions in which a parked row is due."""
+    def tick(self, conn: Connection[Any]) -> tuple[list[int], float | None]:
+        """See, claim, drain; the partitions in which a parked row is due, and the seconds until the next one is."""
         if self.me is None:
-            return []
+            return [], None
         seen = {row.partition: row for row in cursors.tick(conn, self._schema, self._subscription, self.me)}
         for partition in list(self._holdings.partitions.values()):
             self._compare(partition, seen.get(partition.number))
@@ -60,7 +73,9 @@ class Ownership:
             self._claim(conn)
         self._reload(conn, [row for row in seen.values() if row.owned])
         self._slot[OWNED] = float(len(self._holdings.partitions))
-        return [row.partition for row in seen.values() if row.owned and row.due is not None and row.due <= 0]
+        dues = {row.partition: row.due for row in seen.values() if row.owned and row.due is not None}
+        later = [due for due in dues.values() if due > 0]
+        return [partition for partition, due in dues.items() if due <= 0], min(later, default=None)
 
     def drain_all(self) -> None:
         """Give up everything: the process is to end."""
@@ -134,7 +149,7 @@ class Ownership:
         now = time.monotonic()
         with self._holdings.lock:
             for row in rows:
-                partition = Partition(row, now)
+                partition = Partition(row, now, window=self._window, letters=self._letters)
                 ghost = self._holdings.partitions.get(row.partition)
                 partition.waits_for = ghost if ghost is not None and ghost.busy else None
                 self._holdings.partitions[row.partition] = partition
@@ -165,7 +180,9 @@ class Ownership:
             for number in numbers:
                 partition = self._holdings.partitions[number]
                 mine = [row for row in blocking if row.partition == number]
-                for key in partition.load(mine, open_rows.get(number, 0), now):
+                keys = partition.load(mine, open_rows.get(number, 0), now)
+                for key in keys:
                     self._holdings.wake(partition, key)
+                self._on_reloaded(partition, keys)
             for number, record_id in ahead:
                 self._holdings.partitions[number].ahead.add(record_id)

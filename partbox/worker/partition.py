@@ -34,7 +34,10 @@ class Pending:
 class Partition:
     """A partition from claim to release, or until it is lost."""
 
-    def __init__(self, owned: Owned, now: float) -> None:
+    def __init__(self, owned: Owned, now: float, *, window: int, letters: bool) -> None:
+        self.window = window
+        self.letters = letters  # dead events are owed to a hook
+        self.serial = False  # a transactional handler runs in it, whose transaction will save it
         self.number = owned.partition
         self.epoch = owned.epoch
         self.draining = False
@@ -60,7 +63,10 @@ class Partition:
         self.ahead: set[int] = set()
         self.chains: dict[Key, Chain] = {}
         self.open_rows = 0
-        self.next_due: float | None = None
+        # The process that had it before has died, perhaps by one of the records up to this id that it had read by
+        # then: of those that are new here, those of the first uncut page, and not more than the window holds.
+        self.suspect_until = owned.suspect_until or 0
+        self.suspects_left = self.window if self.suspect_until else 0
 
     # What was read and what became of it.
 
@@ -102,7 +108,9 @@ class Partition:
             self.open_rows -= row.state in OPEN
         self.open_rows += verdict.state in OPEN
         row.state, row.attempts, row.blocks = verdict.state, verdict.attempts, blocks
-        row.committed = row.loaded = False
+        row.committed = row.loaded = row.suspect = row.accused = False
+        if verdict.state == "dead" and self.letters:
+            delay = 0.0
         if blocks:
             self.chains.setdefault(key, Chain()).add(row)
         else:
@@ -120,7 +128,21 @@ class Partition:
         elif event.parked.blocks:
             event.parked.loaded = False
         else:
-            self.park(event, Verdict("held", event.parked.attempts, None, True, None))
+            suspect = event.parked.suspect
+            self.park(event, Verdict("held", event.parked.attempts, None, True, None)).suspect = suspect
+
+    def is_suspect(self, record_id: int) -> bool:
+        """May this new record have killed the process that had the partition before?"""
+        return self.suspects_left > 0 and record_id <= self.suspect_until
+
+    def suspect(self, event: DeliveredEvent) -> None:
+        """Park a suspect, so that it can be charged."""
+        self.park(event, Verdict("ready", 0, None, True, None)).suspect = True
+        self.suspects_left -= 1
+
+    def uncharge(self, event: DeliveredEvent) -> None:
+        """A charged event is not going to be started here."""
+        self.park(event, Verdict("ready", event.attempt - 1, None, True, None))
 
     def schedule(self, event: DeliveredEvent) -> None:
         """Park an event whose time has not come; it never blocks."""
@@ -132,6 +154,18 @@ class Partition:
             due = "infinity" if micros > 0 else "-infinity"
         sent = self.parks[event._row[1]].sent
         sent["in"], sent["due"] = None, due
+
+    def letter(self, event: DeliveredEvent, delay: float | None) -> None:
+        """A dead event was given to the dead-letter hook (None), or is to be again after `delay` seconds."""
+        row: ParkedRow = event.parked
+        row.loaded = False
+        key = key_of(event)
+        self._send(event, row, key, delay, None, False)
+        self.parks[row.id].sent["l"] = True
+
+    def vanished_letter(self, row: ParkedRow) -> None:
+        """The record of a dead row is gone: so goes the row."""
+        self.delete(row, b"")
 
     def consumed(self, record_id: int) -> bool:
         """Whether a record just read is parked already, ahead of the saved cursor."""
@@ -178,9 +212,17 @@ class Partition:
             if stored.record_id not in kept and stored.aggregate_id is not None:
                 due = None if stored.due is None else now + stored.due
                 row = ParkedRow(stored.record_id, stored.state, stored.attempts, True, due)  # type: ignore[arg-type]
+                self.judge_stored(stored, row)
                 self.chains.setdefault((stored.aggregate_type, stored.aggregate_id), Chain()).add(row)
         self.open_rows = open_rows
         return list(self.chains)
+
+    def judge_stored(self, stored: Stored, row: ParkedRow) -> None:
+        """Whether a stored row is suspect or accused. What this very process charged did not kill it."""
+        if stored.started and self.life > 1:
+            row.attempts -= 1
+        row.accused = stored.started and self.life == 1
+        row.suspect = row.accused or row.id <= self.suspect_until
 
     # Leaving.
 
@@ -198,6 +240,11 @@ class Partition:
         return {
             event._row[1]: event for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None
         }
+
+    def charged(self) -> list[DeliveredEvent]:
+        """The charged events that have not been started."""
+        events = (event for lane in self.lanes.values() for event in list(lane.queue))
+        return [event for event in events if event.parked is not None and event.parked.suspect]
 
     def reset(self) -> None:
         """The connection was lost: forget what was read; what is done, or running, is remembered by id and event id.

@@ -1,6 +1,6 @@
 """The thread that reads: fences, pages, ticks, and the bodies of parked records.
 
-It owns both connections of the process. When either is lost both are closed, everything that was read is forgotten,
+It owns all connections of the process. When one is lost all are closed, everything that was read is forgotten,
 and reading goes on from the *saved* cursors: after a crash of the server that lost a tail, ids and transaction ids are
 given out again, and nothing remembered about them holds. Only what is done or running is remembered, by id and event
 id, so that a plain reconnect starts nothing twice. A statement that fails on a live connection resets nothing.
@@ -9,27 +9,32 @@ id, so that a plain reconnect starts nothing twice. A statement that fails on a 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from typing import Any
 
 from psycopg import Connection, Error
 
-from partbox.db import migrate
+from partbox.db import migrate, subscriptions
 from partbox.db.blocking import lean
 from partbox.db.connect import check, connect
+from partbox.handlers import Routes
 from partbox.settings import Settings
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.due import Due
+from partbox.worker.endpoint import Endpoint
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
 from partbox.worker.ownership import Ownership
 from partbox.worker.reader import Reader
 from partbox.worker.saver import Saver
 from partbox.worker.slot import POLL_TICK, STOPPING, Slot, boottime
+from partbox.worker.transactions import Transactions
 
 log = logging.getLogger("partbox.worker")
 
 TICK = 0.25
+SOON = 0.05  # seconds until the next tick at least, however soon a parked row is due
 LINGER = 0.1  # seconds for which looks stay `poll_busy` apart after something came
 BACKOFF = 1.5
 RETRY = 0.1
@@ -44,22 +49,35 @@ class Poller:
         holdings: Holdings,
         dispatcher: Dispatcher,
         intake: Intake,
+        routes: Routes[Endpoint],
         slot: Slot,
         settings: Settings,
         subscription: str,
         dsn: Callable[[], str],
         *,
+        letters: bool,
+        on_step: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         schema = settings.schema_name
         self._holdings = holdings
-        self._dispatcher = dispatcher
+        self._intake = intake
+        self._subscription = subscription
+        self._on_step = on_step
         self._slot = slot
         self._settings = settings
         self._dsn = dsn
         self._reader = Reader(holdings, dispatcher, intake, settings)
-        self._ownership = Ownership(holdings, slot, schema, subscription, self._reader.claimed)
-        self._due = Due(holdings, intake, schema, subscription)
+        self.ownership = Ownership(
+            holdings,
+            slot,
+            settings,
+            subscription,
+            letters=letters,
+            on_claimed=self._reader.claimed,
+            on_reloaded=intake.hold_behind,
+        )
+        self._due = Due(holdings, intake, routes, schema, subscription, on_lost=self.ownership.lose)
         self._wake = threading.Event()
         self._broken = threading.Event()
         self._ended = threading.Event()
@@ -73,15 +91,18 @@ class Poller:
             schema,
             subscription,
             window=settings.window,
-            on_lost=self._ownership.lose,
-            on_released=self._ownership.released,
+            on_lost=self.ownership.lose,
+            on_released=self.ownership.released,
             on_saved=self._wake.set,
-            on_broken=self._break,
+            on_broken=self.break_off,
             on_failure=on_failure,
         )
+        self.transactions: Transactions | None = None
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
+        if self.transactions is not None:
+            self.transactions.start()
         self.saver.start()
         self._thread.start()
 
@@ -90,14 +111,18 @@ class Poller:
         self._pause = self._settings.poll_busy
         self._wake.set()
 
-    def end(self) -> None:
-        """End now, whatever is still owned."""
+    def end(self) -> bool:
+        """End now, whatever is still owned; False if a transactional handler had to be abandoned."""
         self._ended.set()
         self._wake.set()
-        self._thread.join()
+        quiet = self.transactions is None or self.transactions.stop(1.0)
+        if quiet:
+            self._thread.join()
         self.saver.stop()
+        return quiet
 
-    def _break(self) -> None:
+    def break_off(self) -> None:
+        """A connection is lost, or what was read is not to be trusted: read anew, on new connections."""
         self._broken.set()
         self._wake.set()
 
@@ -120,50 +145,74 @@ class Poller:
 
     def _session(self) -> None:
         """From connecting to the loss of either connection."""
-        with self._connect("poller") as conn, self._connect("saver") as saving:
+        with ExitStack() as connections:
+            conn = connections.enter_context(self._connect("poller"))
+            saving = connections.enter_context(self._connect("saver"))
+            effects = connections.enter_context(self._connect("effects")) if self.transactions else None
             try:
                 check(conn, self._settings.schema_name)
                 migrate.check(conn, self._settings.schema_name)
                 lean(conn)
                 self._broken.clear()
                 self._reader.forget()
-                self._take_up(conn, saving)
+                self._take_up(conn, saving, effects)
                 self._reconnect_in = RECONNECT[0]
                 while not self._ended.is_set() and not self._broken.is_set():
-                    self._try_step(conn, saving)
+                    self._try_step(conn, saving, effects)
             finally:
-                self.saver.connected(None, None)
+                self._hold_still()
 
     def _connect(self, role: str) -> Connection[Any]:
         return connect(self._dsn(), lease=self._settings.lease, pooler=self._settings.pooler, name=f"partbox {role}")
 
-    def _take_up(self, conn: Connection[Any], saving: Connection[Any]) -> None:
-        self.saver.connected(None, None)
-        self._ownership.take_up(conn)
-        self.saver.connected(saving, self._ownership.me)
+    def _take_up(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
+        self._hold_still()
+        self._intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
+        self.ownership.take_up(conn)
+        self.saver.connected(saving, self.ownership.me)
+        if self.transactions is not None:
+            self.transactions.connected(effects, self.ownership.me)
 
-    def _try_step(self, conn: Connection[Any], saving: Connection[Any]) -> None:
+    def _hold_still(self) -> None:
+        """Wait for the save and the transaction in hand; none begins after them."""
+        if self.transactions is not None:
+            self.transactions.connected(None, None)
+        self.saver.connected(None, None)
+
+    def _try_step(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
         try:
-            self._step(conn, saving)
+            self._step(conn, saving, effects)
         except Error as error:
             if conn.closed:
                 raise
             log.error("reading failed and is tried again: %s", " ".join(str(error).split()))
             self._ended.wait(RETRY)
 
-    def _step(self, conn: Connection[Any], saving: Connection[Any]) -> None:
+    def _step(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
         self._slot[POLL_TICK] = boottime()
-        self._dispatcher.note_running()
+        self._on_step()
         self._wake.clear()
-        if self._ownership.outdated:
-            self._take_up(conn, saving)
+        if self.ownership.outdated:
+            self._take_up(conn, saving, effects)
         if self._slot[STOPPING]:
-            self._ownership.drain_all()
-        if time.monotonic() >= self._tick_at:
-            self._tick_at = time.monotonic() + TICK
-            self._due.run_due(conn, self._ownership.tick(conn))
-        self._due.run_blocked(conn)
+            self.ownership.drain_all()
+        self._due.run_due(conn, self.ownership.me, self._due_in(conn))
+        self._due.run_blocked(conn, self.ownership.me)
         self._wait(self._reader.read(conn))
+
+    def _due_in(self, conn: Connection[Any]) -> Collection[int]:
+        """The partitions in which a row that blocks nothing is due; a tick tells, and suspects that had no turn."""
+        now = time.monotonic()
+        if now >= self._tick_at:
+            self._tick_at = now + TICK
+            due, soonest = self.ownership.tick(conn)
+            if soonest is not None:
+                self._tick_at = min(self._tick_at, now + max(soonest, SOON))
+            with self._holdings.lock:
+                self._holdings.take_turns()
+            return due
+        with self._holdings.lock:
+            return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
 
     def _wait(self, brought: bool) -> None:
         now = time.monotonic()

@@ -17,11 +17,9 @@ from uuid import UUID
 from psycopg import Connection, Error
 
 from partbox.db import cursors
-from partbox.db.cursors import Saving
-from partbox.rules.progress import Target
+from partbox.worker.batch import Batch, committed, sent
 from partbox.worker.holdings import Holdings
-from partbox.worker.intake import READY
-from partbox.worker.partition import Partition, Pending
+from partbox.worker.partition import Partition
 from partbox.worker.slot import SAVE_TICK, Slot, boottime
 
 log = logging.getLogger("partbox.worker")
@@ -34,38 +32,6 @@ MANY = 32
 IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the horizon is saved
 TICK = 0.25
 RETRY = 0.1
-
-
-class Batch:
-    """What one save says of one partition, taken in one moment."""
-
-    __slots__ = ("done_ids", "life", "parks", "partition", "release", "target")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.life = partition.life
-        self.release = partition.draining and partition.running == 0 and partition.cursor.until is None
-        if self.release:
-            _park_rest(partition)
-        progress = partition.progress
-        self.target: Target = progress.released() if self.release else progress.target()
-        self.parks: list[Pending] = list(partition.parks.values())
-        self.done_ids = partition.done_ids
-        partition.parks, partition.done_ids = {}, []
-
-    def saving(self) -> Saving:
-        page = self.target.page
-        number, epoch = self.partition.number, self.partition.epoch
-        return Saving(number, epoch, page.snapshot, self.target.last_id, page.floor, self.release)
-
-
-def _park_rest(partition: Partition) -> None:
-    """Everything read, unfinished and at or below the last id that the release saves is handed over `ready`."""
-    last_id = max(partition.progress.target().last_id, partition.progress.highest_finished)
-    waiting = partition.waiting()
-    for id in partition.progress.unfinished():
-        if id <= last_id and id in waiting:
-            partition.park(waiting[id], READY)
 
 
 class Saver:
@@ -178,10 +144,7 @@ class Saver:
         total = 0.0
         while batches:
             self._unsent = batches
-            savings = [batch.saving() for batch in batches]
-            parks = [pending.sent for batch in batches for pending in batch.parks]
-            done_ids = [id for batch in batches for id in batch.done_ids]
-            mine, took = cursors.save(conn, self._schema, self._subscription, me, savings, parks, done_ids)
+            mine, took = cursors.save(conn, self._schema, self._subscription, me, *sent(batches))
             total += took
             lost = [batch for batch in batches if batch.partition.number not in mine]
             if not lost:
@@ -202,15 +165,8 @@ class Saver:
             return [Batch(partition) for partition in self._holdings.clean()]
 
     def _committed(self, batches: list[Batch]) -> None:
-        now = time.monotonic()
         with self._holdings.lock:
-            for batch in batches:
-                partition = batch.partition
-                if partition.life != batch.life:
-                    continue
-                partition.saved(batch.target, now)
-                for key in partition.committed(batch.parks, batch.done_ids, now):
-                    self._holdings.wake(partition, key)
+            committed(self._holdings, batches)
         for batch in batches:
             if batch.release:
                 self._on_released(batch.partition)

@@ -6,14 +6,19 @@ from collections.abc import Callable
 
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
-from partbox.handlers import Routes
+from partbox.handlers import Handlers
 from partbox.settings import Settings
 from partbox.worker.delivery import Delivery
-from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.dispatcher import BUNDLE, Dispatcher
+from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
+from partbox.worker.letters import Letters
+from partbox.worker.partition import Partition
 from partbox.worker.poller import Poller
-from partbox.worker.slot import STOPPING, Slot
+from partbox.worker.slot import STOPPING, TIMEOUT, Slot
+from partbox.worker.transactions import Transactions
+from partbox.worker.watch import Watch
 
 log = logging.getLogger("partbox.worker")
 
@@ -24,23 +29,67 @@ class Worker:
     def __init__(
         self,
         settings: Settings,
-        routes: Routes,
+        handlers: Handlers,
         codecs: Codecs,
         slot: Slot,
         *,
         subscription: str,
         concurrency: int,
         dsn: Callable[[], str],
+        isolates: bool,
     ) -> None:
         self._settings = settings
         self._slot = slot
         self._failure: BaseException | None = None
-        self.holdings = Holdings()
-        delivery = Delivery(self.holdings, routes, slot, settings=settings)
-        self.dispatcher = Dispatcher(self.holdings, delivery, slot, concurrency, on_failure=self._fail)
-        intake = Intake(self.holdings, self.dispatcher, codecs, subscription)
+        self._routes = handlers.routes(subscription, settings).map(
+            lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit)
+        )
+        kinds = {endpoint.kind for endpoint in self._routes.all()}
+        self.holdings = holdings = Holdings(concurrency)
+        self._delivery = Delivery(holdings, self._routes, slot)
+        self._transactions: Transactions | None = None
+        self.dispatcher = Dispatcher(
+            holdings,
+            self._delivery,
+            slot,
+            concurrency,
+            letters=Letters(holdings, handlers.dead_letter) if handlers.dead_letter else None,
+            bundle=1 if Kind.LISTS in kinds else BUNDLE,
+            on_serial=lambda lane: self._transactions.wait(lane) if self._transactions else None,
+            on_failure=self._fail,
+        )
+        self.watch = Watch(holdings, self._delivery, self.dispatcher, isolates=isolates)
         self.poller = Poller(
-            self.holdings, self.dispatcher, intake, slot, settings, subscription, dsn, on_failure=self._fail
+            holdings,
+            self.dispatcher,
+            Intake(holdings, self.dispatcher, self._routes, codecs, subscription),
+            self._routes,
+            slot,
+            settings,
+            subscription,
+            dsn,
+            letters=handlers.dead_letter is not None,
+            on_step=self.watch.look,
+            on_failure=self._fail,
+        )
+        if Kind.TRANSACTIONAL in kinds:
+            self._add_transactions(subscription)
+        timeouts = [endpoint.handler.timeout for endpoint in self._routes.all()]
+        slot[TIMEOUT] = 0.0 if None in timeouts else max(timeout for timeout in timeouts if timeout)
+
+    def _add_transactions(self, subscription: str) -> None:
+        poller = self.poller
+        self._transactions = poller.transactions = Transactions(
+            self.holdings,
+            self._delivery,
+            self.dispatcher,
+            self._settings.schema_name,
+            subscription,
+            self._settings.lease,
+            on_lost=poller.ownership.lose,
+            on_saved=poller.wake,
+            on_broken=poller.break_off,
+            on_failure=self._fail,
         )
 
     @property
@@ -60,9 +109,9 @@ class Worker:
         self._slot[STOPPING] = 1.0
         self.poller.wake()
         until = time.monotonic() + timeout
-        while self._owns() and self.failure is None and time.monotonic() < until:
+        while self._owned() and self.failure is None and time.monotonic() < until:
             time.sleep(0.005)
-        return not self._owns()
+        return not self._owned()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Drain for at most `timeout` seconds (the setting), then end; False when handlers had to be abandoned.
@@ -71,18 +120,29 @@ class Worker:
         which is said for each.
         """
         drained = self.drain(self._settings.drain_timeout if timeout is None else timeout)
-        for event in self.dispatcher.running():
-            log.warning("stopped while the handler of %r was running: it may be delivered again", event)
+        for lane in self.dispatcher.running():
+            log.warning("stopped while the handler of %r was running: it may be delivered again", lane.current)
+        return self._end(drained)
+
+    def leave_stuck(self) -> None:
+        """Give up handlers that do not end: save that they were, release every other partition, end."""
+        self._slot[STOPPING] = 1.0
+        self.poller.wake()
+        until = time.monotonic() + self._settings.drain_timeout
+        while time.monotonic() < until and not (self._owned() <= self.watch.stuck and self.watch.settled()):
+            time.sleep(0.005)
+        self._end(False)
+
+    def _end(self, drained: bool) -> bool:
         self.dispatcher.stop()
         ended = self.dispatcher.join(time.monotonic() + (1.0 if drained else 0.1))
-        self.poller.end()
-        return drained and ended
+        return self.poller.end() and drained and ended
 
     def _fail(self, error: BaseException) -> None:
         """A thread has ended that must not: the worker is of no use any more, and says so."""
         log.critical("the worker ends: %s", error, exc_info=None if isinstance(error, SchemaError) else error)
         self._failure = error
 
-    def _owns(self) -> bool:
+    def _owned(self) -> set[Partition]:
         with self.holdings.lock:
-            return any(not partition.lost for partition in self.holdings.partitions.values())
+            return {partition for partition in self.holdings.partitions.values() if not partition.lost}

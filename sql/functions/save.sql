@@ -5,7 +5,7 @@
 -- are still mine come back so that the caller drops the others and sends the rest again.
 --
 --   snapshot_no   1-based index into snapshots; null leaves the cursor as it is
---   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "new"}}]: see parked.py
+--   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "new", "c", "l"}}]: see parked.py
 --   done_ids      parked records that are finished
 --   durable       false: synchronous_commit = off for this save
 create or replace function {schema}.save(
@@ -40,6 +40,8 @@ begin
            last_id  = coalesce(sent.last_id, p.last_id),
            floor_id = coalesce(sent.floor_id, p.floor_id),
            owner    = case when sent.release then null else p.owner end,
+           -- What may have killed the last owner is passed: done, or parked and charged in its turn.
+           suspect_until_id = case when p.suspect_until_id > coalesce(sent.last_id, p.last_id) then p.suspect_until_id end,
            saved_at = clock_timestamp()
       from unnest(save.partitions, save.snapshot_no, save.last_ids, save.floors, save.release)
            as sent (partition, no, last_id, floor_id, release)
@@ -58,13 +60,17 @@ begin
             on conflict (subscription, record_id) do nothing;
 
         update {schema}.parked k
-           set state = j.s, blocks = j.b, attempts = j.n, last_error = coalesce(j.e, k.last_error),
+           set state = j.s, last_error = coalesce(j.e, k.last_error),
+               blocks = case when j.l then k.blocks else j.b end,
+               attempts = case when j.l then k.attempts else j.n end,
                due_at = coalesce(j.due, case when j."in" is not null then
                                              clock_timestamp() + least(j."in", 36500 * 86400.0) * interval '1 second' end),
-               parked_at = case when j.s = 'dead' then clock_timestamp() else k.parked_at end, started_at = null
+               parked_at = case when j.s = 'dead' and k.state <> 'dead' then clock_timestamp() else k.parked_at end,
+               started_at = case when j.c then clock_timestamp() end
           from json_to_recordset(save.parks) as j (id bigint, s text, b boolean, n integer, "in" float8,
-                                                   due timestamptz, e text, new boolean)
-         where not j.new and k.subscription = save.subscription and k.record_id = j.id;
+                                                   due timestamptz, e text, new boolean, c boolean, l boolean)
+         where not j.new and k.subscription = save.subscription and k.record_id = j.id
+               and (j.l is not true or k.state = 'dead');
     end if;
 
     if cardinality(save.done_ids) > 0 then

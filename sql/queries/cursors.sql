@@ -9,12 +9,12 @@ select p.partition, p.assignee = %(me)s::uuid, p.owner = %(me)s::uuid, p.owner i
 
 -- name: claim
 -- Take what is assigned to me and free; see the function.
-select partition, epoch, snapshot::text, last_id, floor_id, parked_version
+select partition, epoch, snapshot::text, last_id, floor_id, parked_version, suspect_until_id
   from {schema}.claim(%(subscription)s, %(me)s::uuid)
 
 -- name: owned
 -- The partitions that are mine, with their saved cursors.
-select partition, epoch, snapshot::text, last_id, floor_id, parked_version
+select partition, epoch, snapshot::text, last_id, floor_id, parked_version, suspect_until_id
   from {schema}.partition
  where subscription = %(subscription)s and owner = %(me)s::uuid
 
@@ -23,3 +23,12 @@ select partition, epoch, snapshot::text, last_id, floor_id, parked_version
 select save, extract(epoch from clock_timestamp() - statement_timestamp())::float8 from {schema}.save(%(subscription)s, %(me)s::uuid, %(partitions)s::smallint[], %(epochs)s::bigint[],
        %(snapshot_no)s::integer[], %(last_ids)s::bigint[], %(floors)s::bigint[], %(release)s::boolean[],
        %(snapshots)s::text[]::pg_snapshot[], %(parks)s::json, %(done_ids)s::bigint[], %(durable)s::boolean)
+
+-- name: begin_effects
+-- The handlers of a transaction may take their time.
+select set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true)
+
+-- name: end_effects
+-- The save that ends it may not: it locks partition rows, which a bury would wait for.
+select set_config('statement_timeout', %(limit)s, true),
+       set_config('idle_in_transaction_session_timeout', %(limit)s, true)

@@ -1,7 +1,7 @@
 -- name: blocking
 -- The rows that block their key, for the index in memory.
 select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts,
-       extract(epoch from k.due_at - clock_timestamp())::float8
+       extract(epoch from k.due_at - clock_timestamp())::float8, k.started_at is not null, null::text
   from {schema}.parked k
  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[]) and k.blocks
  order by k.record_id
@@ -23,11 +23,13 @@ select k.partition, count(*)
  group by k.partition
 
 -- name: due
--- Rows that block nothing and are due, in id order, but for those already in memory.
-select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts, null::float8
+-- Rows that block nothing and are due, in id order, but for those already in memory. A dead one with a due time is owed
+-- to the dead-letter hook, whether it blocks or not.
+select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts, null::float8,
+       k.started_at is not null, case when k.state = 'dead' then k.last_error end
   from {schema}.parked k
  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
-       and k.due_at <= clock_timestamp() and not k.blocks and k.state <> 'dead'
+       and k.due_at <= clock_timestamp() and (not k.blocks or k.state = 'dead')
        and k.record_id <> all (%(taken)s::bigint[])
  order by k.record_id
  limit %(room)s

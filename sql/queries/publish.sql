@@ -9,6 +9,46 @@ values (%(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(agg
         coalesce(%(available_at)s::timestamptz, clock_timestamp() + %(deliver_after)s::interval),
         coalesce(%(occurred_at)s::timestamptz, clock_timestamp()))
 
+-- name: publish_once
+-- one event with an idempotency key; answers one row if it was published, none if the key was used before. Waits for a
+-- transaction that holds the key. Publishers may read no column of the log, so what it answers is a constant
+with taken as (
+    insert into {schema}.idempotency (key, event_id) values (%(idempotency_key)s::text, %(event_id)s::uuid)
+    on conflict do nothing returning key
+)
+insert into {schema}.record
+       (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+        payload, payload_bytes, content_type, headers, available_at, occurred_at)
+select %(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(aggregate_type)s::text,
+       %(aggregate_id)s::text, %(tenant_id)s::text, %(payload)s::json, %(payload_bytes)s::bytea,
+       %(content_type)s::text, %(headers)s::json,
+       coalesce(%(available_at)s::timestamptz, clock_timestamp() + %(deliver_after)s::interval),
+       coalesce(%(occurred_at)s::timestamptz, clock_timestamp())
+  from taken
+returning true
+
+-- name: take_keys
+-- takes the idempotency keys of several events; the places (in the list of events) of those that were unused. Sorted
+-- the same way everywhere, so that two publishers of the same keys wait for each other once, and never in a circle
+with given as (
+    select key, event_id, place
+      from unnest(%(keys)s::text[], %(event_ids)s::uuid[], %(places)s::integer[]) as given (key, event_id, place)
+), taken as (
+    insert into {schema}.idempotency (key, event_id)
+    select key, event_id from given order by key collate "C"
+    on conflict do nothing returning key
+)
+select place from given join taken using (key)
+
+-- name: publish_mark
+-- notes in the transaction itself that a batch was published: a setting that is local to the transaction is taken back
+-- together with the savepoint it was made in
+select set_config('partbox.published', concat(current_setting('partbox.published', true), ' ', %(mark)s::text), true)
+
+-- name: published_marks
+-- the batches that no savepoint has taken back
+select current_setting('partbox.published', true)
+
 -- name: publish_copy
 -- many events that leave every time to the database
 copy {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,

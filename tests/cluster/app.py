@@ -1,6 +1,7 @@
 """The application that the nodes of these tests run.
 
-A `Step` takes `seconds`, and waits for its `gate`, a file, to be there. `AsyncStep` does the same in the event loop.
+A `Step` takes `seconds`, and waits for its `gate`, a file, to be there. `AsyncStep` does the same in the event loop. A
+`Mortal` is dead, without a note, until its `cure` is there; then it is a `Step`.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from typing import Any
 
 from journal import Writer
 
-from partbox import Outbox
+from partbox import Dead, Outbox
 
 outbox = Outbox()
 writer = Writer(Path(os.environ["CLUSTER_JOURNAL"]))
@@ -36,3 +37,11 @@ async def async_step(event: Any) -> None:
         await asyncio.sleep(event.payload.get("seconds", 0))
         while closed(event.payload):
             await asyncio.sleep(0.01)
+
+
+@outbox.on("Mortal")
+def mortal(event: Any) -> Dead | None:
+    if not Path(event.payload["cure"]).exists():
+        return Dead("there is no cure")
+    step(event)
+    return None

@@ -9,7 +9,7 @@ from reading import count, delivered
 
 from partbox import Event, Outbox
 from partbox.errors import PublishError
-from partbox.publish.publisher import COPY_FROM
+from partbox.publish.writing import COPY_FROM
 
 SIZES = [1, COPY_FROM - 1, COPY_FROM, 1_000]
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox import Dead, Done, RetryAfter, RetryAfterError, UnrecoverableError
+from partbox import Dead, Done, Ignore, RetryAfter, RetryAfterError, UnrecoverableError
 from partbox.errors import DownstreamUnavailable, PayloadError, RecoverableError, UnroutableError
-from partbox.rules.parking import CHAIN, OPEN, Chain, ParkedRow, State, Verdict, describe, judge, unroutable
+from partbox.rules.parking import CHAIN, OPEN, Chain, Deferral, ParkedRow, State, Verdict, describe, judge
 from partbox.rules.retry import Exponential, Fixed, RetryPolicy
 
 LIMIT = 4000
@@ -135,16 +135,38 @@ def test_a_verdict_is_one_that_can_be_stored(handler, attempts, result):
     assert found.blocks == ((handler.on_dead if found.state == "dead" else handler.on_failure) == "block")
 
 
-@given(counts)
-def test_without_a_handler_an_event_is_dead_ignored_or_deferred_and_never_charged(attempts):
-    assert unroutable("dead", "block", attempts, "X").blocks
-    dead = unroutable("dead", "continue", attempts, "'X' of 'Order'")
-    assert (dead.state, dead.attempts, dead.delay, dead.blocks) == ("dead", attempts, None, False)
-    assert dead.error == "UnroutableError: no handler for 'X' of 'Order'"
-    assert unroutable("ignore", "continue", attempts, "X") is None
-    later = unroutable("retry", "continue", attempts, "X")
-    assert (later.state, later.attempts, later.blocks) == ("deferred", attempts, True)
-    assert later.delay > 0
+@given(handlers, counts)
+def test_a_deferral_counts_no_attempt_and_says_why(handler, attempts):
+    found = judge(handler, attempts, Deferral(3.0, "the broker is away"), LIMIT)
+    assert (found.state, found.attempts, found.delay, found.error) == ("deferred", attempts, 3.0, "the broker is away")
+    assert found.blocks == (handler.on_failure == "block")
+
+
+# What on_error says comes before the policy.
+
+
+@given(handlers, counts, st.sampled_from([Done(), Ignore()]))
+def test_on_error_can_call_an_error_done(handler, attempts, advice):
+    assert judge(handler, attempts, ValueError("x"), LIMIT, advice) is None
+
+
+@given(handlers, counts, st.sampled_from([None, "because"]))
+def test_on_error_can_call_an_event_dead_with_a_reason_of_its_own(handler, attempts, reason):
+    found = judge(handler, attempts, ValueError("x"), LIMIT, Dead(reason))
+    assert (found.state, found.attempts, found.error) == ("dead", attempts + 1, reason or "ValueError: x")
+
+
+@given(handlers, counts, st.floats(0, 1e6))
+def test_a_retry_that_on_error_asks_for_counts_and_obeys_max_attempts(handler, attempts, delay):
+    found = judge(handler, attempts, ValueError("x"), LIMIT, RetryAfter(delay))
+    last = handler.max_attempts is not None and attempts + 1 >= handler.max_attempts
+    assert (found.state, found.attempts) == ("dead" if last else "retrying", attempts + 1)
+    assert found.delay == (None if last else delay)
+
+
+@given(handlers, counts, st.sampled_from([ValueError("x"), RetryAfterError(1), UnrecoverableError("x")]))
+def test_without_advice_the_policy_decides(handler, attempts, error):
+    assert judge(handler, attempts, error, LIMIT, None) == judge(handler, attempts, error, LIMIT)
 
 
 def test_scheduled_and_dead_rows_do_not_count_against_the_brake():

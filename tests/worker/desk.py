@@ -45,6 +45,11 @@ class Desk:
                  from partbox.parked k join partbox.record r on r.id = k.record_id order by k.record_id"""
         ).fetchall()
 
+    def blocked_keys(self) -> int:
+        row = self.conn.execute("select count(distinct aggregate_id) from partbox.parked where blocks").fetchone()
+        assert row is not None
+        return int(row[0])
+
     def states(self) -> dict[int, str]:
         return {number: state for number, state, _, _ in self.parked()}
 

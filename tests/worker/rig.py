@@ -12,14 +12,16 @@ from partbox.db import cursors, instances, records
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.events import DeliveredEvent
+from partbox.handlers import Handlers
 from partbox.settings import load
+from partbox.worker.batch import Batch
+from partbox.worker.endpoint import Endpoint
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
 from partbox.worker.lane import Lane
 from partbox.worker.ownership import Ownership
 from partbox.worker.partition import Partition
 from partbox.worker.reader import Reader
-from partbox.worker.saver import Batch
 from partbox.worker.slot import Slot
 
 SCHEMA = "partbox"
@@ -57,9 +59,18 @@ class Rig:
         self.slot.instance = self.me
         self.holdings = Holdings()
         self.waiting = Waiting()
-        intake = Intake(self.holdings, self.waiting, Codecs(), DEFAULT)  # type: ignore[arg-type]
+        routes = Handlers().routes(DEFAULT, self.settings).map(lambda handler: Endpoint(handler, (), 4_000))
+        intake = Intake(self.holdings, self.waiting, routes, Codecs(), DEFAULT)  # type: ignore[arg-type]
         self.reader = Reader(self.holdings, self.waiting, intake, self.settings)  # type: ignore[arg-type]
-        self.ownership = Ownership(self.holdings, self.slot, SCHEMA, DEFAULT, self.reader.claimed)
+        self.ownership = Ownership(
+            self.holdings,
+            self.slot,
+            self.settings,
+            DEFAULT,
+            letters=False,
+            on_claimed=self.reader.claimed,
+            on_reloaded=intake.hold_behind,
+        )
         lean(self.conn)
         self.ownership.take_up(self.conn)
         self.ownership.tick(self.conn)
@@ -73,7 +84,8 @@ class Rig:
             self.conn, SCHEMA, subscription=DEFAULT, node="n", hostname="h", pids=[1], version="0", lease=60
         )[1]
         self.conn.execute(
-            "update partbox.partition set assignee = case when partition = any (%s) then %s::uuid end",
+            """update partbox.partition set assignee = case when partition = any (%s) then %s::uuid end,
+                                           suspect_until_id = null""",
             [list(partitions), me],
         )
         return me

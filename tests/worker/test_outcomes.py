@@ -254,7 +254,7 @@ def test_a_brake_bounds_what_a_failing_handler_parks(desk_with):
 
     with desk.outbox.worker():
         desk.eventually(lambda: of_hot() >= 15)
-        desk.eventually(lambda: len({key for key, _, _ in desk.seen}) == 201)
+        desk.eventually(lambda: desk.blocked_keys() == 201)
         assert of_hot() <= 20
         handler.on = False
         desk.eventually(lambda: desk.make_due() or desk.all_done())

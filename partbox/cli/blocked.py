@@ -1,0 +1,120 @@
+"""`partbox blocked`: aggregates whose events wait for one that cannot be finished, and how to get them going."""
+
+from typing import Annotated
+
+import typer
+
+from partbox.blocked import BlockedKeys
+from partbox.cli.database import database
+from partbox.cli.options import Dsn, Json, Schema, Subscription
+from partbox.cli.output import console, in_short, moment, print_json, printable, table
+from partbox.db.blocked import BlockedKey
+from partbox.settings import load
+
+app = typer.Typer(
+    help="Blocked aggregates: their events wait, in order, for one that failed, is deferred or is dead.",
+    no_args_is_help=True,
+)
+
+Limit = Annotated[int, typer.Option(metavar="N", help="At most so many.")]
+AggregateType = Annotated[str, typer.Argument(metavar="AGGREGATE_TYPE", show_default=False, help="Such as Order.")]
+AggregateId = Annotated[str, typer.Argument(metavar="AGGREGATE_ID", show_default=False, help="Such as 7.")]
+Reason = Annotated[
+    str | None, typer.Option(metavar="TEXT", show_default=False, help="Kept with the error of the skipped record.")
+]
+
+COLUMNS = ("aggregate", "head", "type", "state", "due", "attempts", "followers", "since", "worker", "error")
+
+
+@app.command("list")
+def list_(
+    limit: Limit = 100,
+    subscription: Subscription = "default",
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """List blocked aggregates, the longest blocked first: the record they wait for, and how many are parked behind it.
+
+    Times are the database's, in UTC.
+
+    Example: partbox blocked list --limit 10
+    """
+    found = _keys(dsn, schema).list(limit, subscription=subscription)
+    if json:
+        print_json(found)
+    elif not found:
+        typer.echo(f"no blocked aggregate in subscription {subscription!r}")
+    else:
+        console().print(table(COLUMNS, map(_row, found), ("head", "attempts", "followers"), ("due", "since")))
+        if len(found) == limit:
+            typer.echo(f"\nthe {limit:,} that are blocked the longest: --limit shows more")
+
+
+@app.command()
+def retry(
+    aggregate_type: AggregateType,
+    aggregate_id: AggregateId,
+    subscription: Subscription = "default",
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Let the record that an aggregate waits for run now, instead of when it is due; a dead one is replayed.
+
+    Example: partbox blocked retry Order 7
+    """
+    head = _keys(dsn, schema).retry_now(aggregate_type, aggregate_id, subscription=subscription)
+    if json:
+        print_json(head._asdict())
+    elif not head.changed:
+        typer.echo(f"nothing to do: record {head.record_id} is {head.state} and waits only for a worker")
+    elif head.state == "dead":
+        typer.echo(f"record {head.record_id} was dead and is replayed: a worker runs it now")
+    else:
+        typer.echo(f"record {head.record_id}, which was {head.state}, is due now")
+
+
+@app.command()
+def skip(
+    aggregate_type: AggregateType,
+    aggregate_id: AggregateId,
+    reason: Reason = None,
+    subscription: Subscription = "default",
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Let an aggregate go on without the record it waits for, which becomes dead and can be replayed.
+
+    Example: partbox blocked skip Order 7 --reason "customer is gone"
+    """
+    head = _keys(dsn, schema).skip(aggregate_type, aggregate_id, reason, subscription=subscription)
+    if json:
+        print_json(head._asdict())
+    else:
+        name = printable(f"{aggregate_type} {aggregate_id}")
+        typer.echo(
+            f"skipped record {head.record_id}, which was {head.state}: what waited behind it in {name} goes on; "
+            f"`partbox dead replay {head.record_id}` brings it back"
+        )
+
+
+def _keys(dsn: str | None, schema: str | None) -> BlockedKeys:
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    return BlockedKeys(lambda: database(settings), settings)
+
+
+def _row(key: BlockedKey) -> tuple[str, ...]:
+    return (
+        f"{key.aggregate_type} {key.aggregate_id}",
+        str(key.record_id),
+        key.event_type,
+        key.state,
+        moment(key.due_at),
+        str(key.attempts),
+        f"{key.followers:,}",
+        moment(key.blocked_since),
+        f"{key.node} {key.pid}" if key.node is not None else "none",
+        in_short(": ".join(part for part in (key.error_type, key.error) if part)),
+    )

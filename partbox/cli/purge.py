@@ -1,0 +1,113 @@
+"""`partbox purge`: deletes what everybody is through with and nobody keeps any longer."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated
+
+import orjson
+import psycopg
+import typer
+from rich.console import Console
+
+from partbox.cli.confirm import INTERRUPTED
+from partbox.cli.database import database
+from partbox.cli.options import Dsn, Json, Schema
+from partbox.cli.output import in_one_line, print_json, printable
+from partbox.cli.stopping import stoppable
+from partbox.errors import PartboxError
+from partbox.purge import Purged
+from partbox.purge import purge as run
+from partbox.rules.duration import seconds, written
+from partbox.settings import Settings, load
+from partbox.supervisor.flag import Flag
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would go, and delete nothing.")]
+Every = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", show_default=False, help="Purge again and again, such as every 30m, until stopped."),
+]
+
+ELSEWHERE = "another purge, or a change of subscriptions, is at work; what it leaves goes next time"
+
+
+def purge(
+    dry_run: DryRun = False, every: Every = None, dsn: Dsn = None, schema: Schema = None, json: Json = False
+) -> None:
+    """Delete what has expired: handled and dead records, idempotency keys, inbox rows.
+
+    Workers do it by themselves every purge_interval; where none run, for a writer-only outbox or an inbox, --every
+    does. Nothing goes that a subscription still needs, a paused one neither. Ctrl-C ends it after the current batch.
+
+    Example: partbox purge --dry-run
+    """
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    interval = None if every is None else _interval(every, dry_run)
+    with stoppable() as stopped:
+        if interval is None:
+            raise typer.Exit(_once(settings, dry_run, json, stopped))
+        _again(settings, interval, json, stopped)
+
+
+def _interval(every: str, dry_run: bool) -> float:
+    if dry_run:
+        raise PartboxError("--dry-run counts once: leave --every out")
+    try:
+        interval = seconds(every)
+    except ValueError as error:
+        raise PartboxError(f"--every {every!r} is no time: {error}") from None
+    if interval <= 0:
+        raise PartboxError(f"--every {every!r} must be more than 0")
+    return interval
+
+
+def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
+    """Purge, say what went; the exit code."""
+    verb = "would purge" if dry_run else "purged"
+    with _progressing(verb) as progress:
+        purged = run(lambda: database(settings), settings, dry_run=dry_run, stopped=stopped.is_set, progress=progress)
+    if json:
+        print_json(asdict(purged) | {"dry_run": dry_run})
+    else:
+        typer.echo(f"{verb} {purged}" if purged.total else _nothing(purged))
+    if purged.complete:
+        return 0
+    if stopped.is_set():
+        typer.echo("partbox: interrupted: the same command goes on with the rest", err=True)
+        return INTERRUPTED
+    typer.echo(f"partbox: not complete: {ELSEWHERE}", err=True)
+    return 0
+
+
+def _nothing(purged: Purged) -> str:
+    return "nothing has expired" if purged.complete else "nothing was purged"
+
+
+def _again(settings: Settings, interval: float, json: bool, stopped: Flag) -> None:
+    """Purge at once and after each interval until stopped. What the first raises ends it; later errors pass."""
+    _line(run(lambda: database(settings), settings, stopped=stopped.is_set), json)
+    while not stopped.wait(interval):
+        try:
+            _line(run(lambda: database(settings), settings, stopped=stopped.is_set), json)
+        except (PartboxError, psycopg.Error) as error:
+            consequence = f"what has expired stays until the next one in {written(interval)}"
+            typer.echo(f"partbox: purge failed, {consequence}: {printable(in_one_line(error))}", err=True)
+
+
+def _line(purged: Purged, json: bool) -> None:
+    """What went, in one line."""
+    if json:
+        typer.echo(orjson.dumps(asdict(purged) | {"dry_run": False}).decode())
+    elif purged.total:
+        typer.echo(f"purged {purged}")
+
+
+@contextmanager
+def _progressing(verb: str) -> Iterator[Callable[[Purged], None]]:
+    """A line on a terminal's standard error while it lasts."""
+    error = Console(stderr=True)
+    if not error.is_terminal:
+        yield lambda sofar: None
+        return
+    with error.status(f"{verb} …") as status:
+        yield lambda sofar: status.update(f"{verb} {sofar} so far")

@@ -1,0 +1,228 @@
+"""`partbox subscription`: who consumes the log, from where, and since when it stands still."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from partbox.cli.confirm import INTERRUPTED, confirm
+from partbox.cli.database import database
+from partbox.cli.options import Dsn, Json, Schema
+from partbox.cli.output import console, counted, moment, print_json, printable, table
+from partbox.db.subscriptions import Holder, Subscription
+from partbox.errors import PartboxError
+from partbox.rules import asked, position
+from partbox.settings import load
+from partbox.subscriptions import Subscriptions
+from partbox.subscriptions.quiet import Progress, described
+
+app = typer.Typer(
+    help="Subscriptions: consumers of the log, each with its own progress, workers and parked records.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Such as audit.")]
+Start = Annotated[
+    str,
+    typer.Option("--from", metavar="beginning|now|TIME", help="What it gets; TIME such as 2026-01-31T09:00:00Z."),
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Option("--type", metavar="TYPE", show_default=False, help="Only events of this type; several may be given."),
+]
+Point = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="ID|TIME", show_default=False, help="A record id, or a time such as 2026-01-31T09:00:00Z."
+    ),
+]
+Timeout = Annotated[
+    str, typer.Option(metavar="TIME", help="How long to wait for workers to let go, such as 90s or 5m.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+COLUMNS = ("name", "created", "paused since", "types", "instances", "pending", "parked", "dead")
+
+
+@app.command()
+def create(
+    name: Name,
+    start: Start = "beginning",
+    type: Types = None,
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Make a subscription. It gets every event that the log holds, or those from a time or from now on.
+
+    Handlers are registered for it by @outbox.on(…, subscription="audit"), its workers started by
+    partbox worker shop:outbox --subscription audit.
+
+    Example: partbox subscription create audit
+
+    Example: partbox subscription create urgent --from now --type PaymentFailed --type FraudSuspected
+    """
+    _subscriptions(dsn, schema).create(name, start, type)
+    if json:
+        print_json({"created": name})
+    else:
+        typer.echo(f"created subscription {printable(name)}: partbox worker MODULE:OUTBOX --subscription NAME delivers")
+
+
+@app.command("list")
+def list_(dsn: Dsn = None, schema: Schema = None, json: Json = False) -> None:
+    """List the subscriptions: their worker processes, what is pending, parked and dead in each.
+
+    Times are the database's, in UTC.
+
+    Example: partbox subscription list
+    """
+    found = _subscriptions(dsn, schema).list()
+    if json:
+        print_json(found)
+    elif found:
+        console().print(table(COLUMNS, map(_row, found), COLUMNS[4:], COLUMNS[:3]))
+    else:
+        typer.echo("no subscription: `partbox subscription create NAME` makes one")
+
+
+@app.command()
+def pause(name: Name, dsn: Dsn = None, schema: Schema = None, json: Json = False) -> None:
+    """Deliver nothing more until it is resumed. Handlers that run come to their end; what is published waits.
+
+    Example: partbox subscription pause audit
+    """
+    changed = _subscriptions(dsn, schema).pause(name)
+    if json:
+        print_json({"paused": changed})
+    elif changed:
+        typer.echo(f"paused subscription {printable(name)}: `partbox subscription resume` lets it go on")
+    else:
+        typer.echo(f"subscription {printable(name)} is paused already: nothing to do")
+
+
+@app.command()
+def resume(name: Name, dsn: Dsn = None, schema: Schema = None, json: Json = False) -> None:
+    """Deliver again, from where it stood still.
+
+    Example: partbox subscription resume audit
+    """
+    changed = _subscriptions(dsn, schema).resume(name)
+    if json:
+        print_json({"resumed": changed})
+    elif changed:
+        typer.echo(f"resumed subscription {printable(name)}: its workers go on within a heartbeat")
+    else:
+        typer.echo(f"subscription {printable(name)} is not paused: nothing to do")
+
+
+@app.command()
+def replay(
+    name: Name,
+    point: Point,
+    yes: Yes = False,
+    timeout: Timeout = "60s",
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Deliver everything again from a record or a time on, in order; handlers see those events a second time.
+
+    It pauses the subscription, waits until its workers have let go, sets it back, and lets it go on unless it was
+    paused before. What is dead or waits for a retry there comes anew too.
+
+    Example: partbox subscription replay audit --from 4711
+
+    Example: partbox subscription replay audit --from 2026-01-31T09:00:00Z --timeout 5m
+    """
+    subscriptions, parsed = _subscriptions(dsn, schema), position.parsed(point)
+    asked.length("timeout", timeout)
+    confirm(f"deliver everything in subscription {printable(name)!r} again from {parsed} on", yes)
+    with _waiting() as progress:
+        rewound = subscriptions.replay(name, **parsed._asdict(), timeout=timeout, progress=progress)
+    if json:
+        print_json({"partitions": rewound})
+    elif rewound:
+        typer.echo(f"{counted(rewound, 'partition')} of 256 set back: from {parsed} on everything is delivered again")
+    else:
+        typer.echo(f"nothing was delivered from {parsed} on: nothing to replay")
+
+
+@app.command()
+def drop(
+    name: Name,
+    yes: Yes = False,
+    timeout: Timeout = "60s",
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Delete a subscription for good, with its progress and its parked and dead records. Stop its workers first.
+
+    The events themselves stay, for the other subscriptions and until a purge.
+
+    Example: partbox subscription drop audit
+    """
+    subscriptions = _subscriptions(dsn, schema)
+    asked.length("timeout", timeout)
+    what = f"drop subscription {printable(name)!r} with its progress and its parked and dead records, for good"
+    if name == "default" and not yes and sys.stdin.isatty():
+        _spell_out()
+    else:
+        confirm(what, yes)
+    with _waiting() as progress:
+        subscriptions.drop(name, timeout, progress=progress)
+    if json:
+        print_json({"dropped": name})
+    else:
+        typer.echo(f"dropped subscription {printable(name)}")
+
+
+def _subscriptions(dsn: str | None, schema: str | None) -> Subscriptions:
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    return Subscriptions(lambda: database(settings), settings)
+
+
+def _spell_out() -> None:
+    """The subscription that everybody has: a `y` is too easily typed."""
+    typer.echo(
+        "every handler without a subscription of its own belongs to 'default' and gets no event any more", err=True
+    )
+    if (
+        typer.prompt("Type 'drop default' to drop it with its progress and its dead records", err=True)
+        != "drop default"
+    ):
+        raise PartboxError("'drop default' was not typed: nothing was changed")
+
+
+@contextmanager
+def _waiting() -> Iterator[Progress]:
+    """Says on a terminal's standard error for whom it waits; Ctrl-C there undoes the pause."""
+    error = Console(stderr=True)
+    try:
+        with error.status("waiting for the workers to let go") as status:
+
+            def progress(left: Sequence[Holder]) -> None:
+                owned = sum(holder.owned for holder in left)
+                status.update(printable(f"waiting for {described(left)} to let go of {counted(owned, 'partition')}"))
+
+            yield progress
+    except KeyboardInterrupt:
+        typer.echo("partbox: interrupted: nothing was changed", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _row(each: Subscription) -> tuple[str, ...]:
+    return (
+        each.name,
+        moment(each.created_at),
+        moment(each.paused_at),
+        "all" if each.types is None else ", ".join(each.types),
+        str(each.instances),
+        f"{'' if each.exact else 'about '}{each.pending:,}",
+        f"{each.parked:,}",
+        f"{each.dead:,}",
+    )

@@ -1,0 +1,164 @@
+"""Dead records: who they are and why, and their ways back or out."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import orjson
+from psycopg import Connection
+
+from partbox.db.sql import query
+from partbox.events.reserved import PREFIX
+
+CHUNK = 500  # records of one transaction, about
+
+# A reason that a handler gives has no type: what begins like a sentence of its own, "address: unknown", is none.
+_TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which dead records; None asks for nothing. `older_than` in seconds since death."""
+
+    event_type: str | None = None
+    aggregate_type: str | None = None
+    aggregate_id: str | None = None
+    older_than: float | None = None
+
+    def __str__(self) -> str:
+        """What is asked for, as a log line says it."""
+        asked = [f"{name} {value!r}" for name, value in asdict(self).items() if value is not None]
+        return f" with {', '.join(asked)}" if asked else ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRecord:
+    """A dead record, without its payload. `event_id` is None only if somebody took the record out of the log.
+
+    `attempts` that were counted; `error` of at most 4,000 characters, `error_type` None for a reason without one;
+    `blocks`: later events of its aggregate wait for it.
+    """
+
+    record_id: int
+    event_id: UUID | None
+    event_type: str
+    aggregate_type: str
+    aggregate_id: str | None
+    tenant_id: str | None
+    attempts: int
+    died_at: datetime
+    published_at: datetime | None
+    error_type: str | None
+    error: str | None
+    blocks: bool
+
+
+_COLUMNS = tuple(each.name for each in fields(DeadRecord))
+
+
+@dataclass(frozen=True, slots=True)
+class DeadDetail(DeadRecord):
+    """The same with what else the log holds; `payload` verbatim, JSON text or bytes, None unless it was asked for."""
+
+    occurred_at: datetime | None
+    content_type: str | None
+    headers: dict[str, str]
+    payload: str | bytes | None = field(repr=False)
+
+
+class Discarded(NamedTuple):
+    """How many were discarded, and the ids that could not be, for no saved cursor has passed them."""
+
+    discarded: int
+    unread: list[int]
+
+
+def listed(conn: Connection[Any], schema: str, subscription: str, filters: Filters, limit: int) -> list[DeadRecord]:
+    """At most `limit` dead records, oldest first."""
+    values = _values(subscription, filters) | {"limit": limit}
+    return [DeadRecord(**_fields(row)) for row in conn.execute(query("dead_list", schema), values)]
+
+
+def count(conn: Connection[Any], schema: str, subscription: str, filters: Filters) -> int:
+    (counted,) = _one(conn, "dead_count", schema, _values(subscription, filters))
+    return int(counted)
+
+
+def chunks(conn: Connection[Any], schema: str, subscription: str, filters: Filters, size: int) -> list[list[int]]:
+    """The ids of all that match, in chunks of about `size` that hold whole aggregate keys; see the query."""
+    values = _values(subscription, filters) | {"size": size}
+    return [ids for (ids,) in conn.execute(query("dead_chunks", schema), values)]
+
+
+def of_event(conn: Connection[Any], schema: str, subscription: str, event_id: UUID) -> list[int]:
+    """The ids of the dead records of an event."""
+    values = {"subscription": subscription, "event_id": event_id}
+    return [record_id for (record_id,) in conn.execute(query("dead_of_event", schema), values)]
+
+
+def show(conn: Connection[Any], schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
+    """One dead record; None if it is not dead. Without `payload` that is not read."""
+    values = {"subscription": subscription, "record_id": record_id, "payload": payload}
+    row = conn.execute(query("dead_show", schema), values).fetchone()
+    if row is None:
+        return None
+    occurred_at, content_type, headers, text, data = row[11:]
+    return DeadDetail(
+        **_fields(row[:11]),
+        occurred_at=_utc(occurred_at),
+        content_type=content_type,
+        headers=_headers(headers),
+        payload=data if text is None else text,
+    )
+
+
+def replay(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> int:
+    """Make those of these records that are dead ready again; how many."""
+    (replayed,) = _one(conn, "dead_replay", schema, {"subscription": subscription, "record_ids": list(record_ids)})
+    return int(replayed)
+
+
+def discard(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> Discarded:
+    """Give up those of these records that are dead and consumed."""
+    values = {"subscription": subscription, "record_ids": list(record_ids)}
+    return Discarded(*_one(conn, "dead_discard", schema, values))
+
+
+def state(conn: Connection[Any], schema: str, subscription: str, record_id: int) -> str | None:
+    """What a record is parked as; None if it is not parked."""
+    values = {"subscription": subscription, "record_id": record_id}
+    row = conn.execute(query("parked_state", schema), values).fetchone()
+    return row[0] if row else None
+
+
+def typed(said: str | None) -> tuple[str | None, str | None]:
+    """The type and the text of an error as it is stored: "Type: text", or a text alone."""
+    match = _TYPED.fullmatch(said) if said is not None else None
+    return (match[1], match[2]) if match else (None, said)
+
+
+def _fields(row: Sequence[Any]) -> dict[str, Any]:
+    *known, died_at, published_at, error, blocks = row
+    values = (*known, _utc(died_at), _utc(published_at), *typed(error), blocks)
+    return dict(zip(_COLUMNS, values, strict=True))
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return moment and moment.astimezone(UTC)
+
+
+def _headers(text: str | None) -> dict[str, str]:
+    """The publisher's own, as handlers see them."""
+    headers = orjson.loads(text) if text else {}
+    return {name: value for name, value in headers.items() if not name.startswith(PREFIX)}
+
+
+def _values(subscription: str, filters: Filters) -> dict[str, Any]:
+    return {"subscription": subscription, **asdict(filters)}
+
+
+def _one(conn: Connection[Any], name: str, schema: str, values: dict[str, Any]) -> tuple[Any, ...]:
+    return conn.execute(query(name, schema), values).fetchall()[0]  # type: ignore[no-any-return]

@@ -1,0 +1,31 @@
+"""A connection for one call of an operator: opened, looked at, used, closed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from psycopg import Connection
+
+from partbox.db import migrate
+from partbox.db.connect import connect
+from partbox.db.sql import query
+from partbox.errors import SchemaError
+from partbox.settings import Settings
+
+PATIENCE = 30.0  # seconds a statement may take; who reads or changes many rows needs longer than a worker's lease
+
+
+@contextmanager
+def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[Connection[Any]]:
+    """An autocommit connection, `name` in pg_stat_activity; SchemaError unless the schema is one we can work on."""
+    with connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name=name) as conn:
+        migrate.check(conn, settings.schema_name)
+        yield conn
+
+
+def require(conn: Connection[Any], schema: str, subscription: str) -> None:
+    """SchemaError, naming those that exist, unless `subscription` does: a mistyped one must not look empty."""
+    names = [name for (name,) in conn.execute(query("stats_subscriptions", schema), {})]
+    if subscription not in names:
+        there = f"there are {', '.join(names)}" if names else "there is none"
+        raise SchemaError(f"subscription {subscription!r} does not exist in schema {schema!r}: {there}")

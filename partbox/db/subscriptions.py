@@ -1,0 +1,183 @@
+"""Subscriptions: their names and filters, pausing them, and moving their cursors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from psycopg import ClientCursor, Connection
+
+from partbox.db import stats
+from partbox.db.sql import query
+from partbox.errors import SchemaError
+from partbox.rules.silence import Beat
+
+Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A subscription now: `types` None = every event type, `instances` its worker processes.
+
+    `pending` records it has not consumed (an estimate unless `exact`), `parked` those that it could not finish at once
+    and that are not `dead`.
+    """
+
+    name: str
+    created_at: datetime
+    paused_at: datetime | None
+    types: tuple[str, ...] | None
+    instances: int
+    pending: int
+    exact: bool
+    parked: int
+    dead: int
+
+
+class Holder(NamedTuple):
+    """An instance, or an owner that is none any more (then the rest is None); `left` of its lease in seconds."""
+
+    instance_id: UUID
+    node: str | None
+    pid: int | None
+    heartbeat_at: datetime | None
+    left: float | None
+    lease: float | None
+    owned: int
+
+    @property
+    def beat(self) -> Beat | None:
+        """Its heartbeat; None of an owner that is no instance."""
+        if self.heartbeat_at is None or self.left is None or self.lease is None:
+            return None
+        return Beat(self.instance_id, self.heartbeat_at, self.left, self.lease)
+
+
+class Reach(NamedTuple):
+    """What a replay could reach: is its time in the future, the newest id, the id up to which it may be purged."""
+
+    ahead: bool
+    newest: int
+    purged: int | None
+
+
+class Replayed(NamedTuple):
+    """What was in the way, None if nothing; the id up to which it may be purged; how many partitions were set back."""
+
+    problem: Problem | None
+    purged: int | None
+    rewound: int
+
+
+def create(
+    conn: Connection[Any],
+    schema: str,
+    name: str,
+    beginning: bool,
+    since: datetime | None,
+    types: Sequence[str] | None,
+) -> bool:
+    """A new one from the beginning, since a time, or (neither) from now on; False if there is one of that name.
+
+    Three statements in one message, so parameters are merged here: the protocol binds them to single statements only.
+    """
+    values = {"name": name, "beginning": beginning, "since": since, "types": None if types is None else list(types)}
+    with ClientCursor(conn) as cursor:
+        cursor.execute(query("subscription_create", schema), values)
+        while cursor.nextset():
+            pass
+        return cursor.rowcount > 0
+
+
+def listed(conn: Connection[Any], schema: str) -> list[Subscription]:
+    """All of them, by name, each as it was at a moment of its own."""
+    found = []
+    for name, created_at, paused_at, types in conn.execute(query("subscription_list", schema), {}).fetchall():
+        try:
+            now = stats.cluster(conn, schema, name)
+        except SchemaError:
+            continue  # dropped meanwhile
+        parked = dict(now.parked)
+        dead = parked.pop("dead", 0)
+        types = None if types is None else tuple(types)
+        found.append(
+            Subscription(
+                name,
+                created_at,
+                paused_at,
+                types,
+                instances=len(now.instances),
+                pending=now.pending,
+                exact=now.exact,
+                parked=sum(parked.values()),
+                dead=dead,
+            )
+        )
+    return found
+
+
+def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[str] | None:
+    """The event types that it wants, None for all. SchemaError if it does not exist."""
+    row = conn.execute(query("subscription_filters", schema), {"subscription": subscription}).fetchone()
+    if row is None:
+        raise SchemaError(
+            f"subscription {subscription!r} does not exist in schema {schema!r} (any more): check the name"
+        )
+    return None if row[0] is None else frozenset(row[0])
+
+
+def paused(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
+    """Is it paused? None if it does not exist."""
+    row = conn.execute(query("subscription_paused", schema), {"subscription": subscription}).fetchone()
+    return None if row is None else bool(row[0])
+
+
+def pause(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
+    """Pause it; whether it was going on. None if it does not exist."""
+    row = conn.execute(query("subscription_pause", schema), {"subscription": subscription}).fetchone()
+    return None if row is None else row[0]
+
+
+def resume(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
+    """Let it go on; whether it was paused. None if it does not exist."""
+    row = conn.execute(query("subscription_resume", schema), {"subscription": subscription}).fetchone()
+    return None if row is None else bool(row[0])
+
+
+def holders(conn: Connection[Any], schema: str, subscription: str) -> list[Holder]:
+    """Its instances, and whoever owns a partition of it."""
+    rows = conn.execute(query("subscription_holders", schema), {"subscription": subscription}).fetchall()
+    return [Holder(*row) for row in rows]
+
+
+def reach(conn: Connection[Any], schema: str, from_id: int | None, from_time: datetime | None) -> Reach:
+    """What a replay from there could reach."""
+    values = {"from_id": from_id, "from_time": from_time}
+    row = conn.execute(query("subscription_reach", schema), values).fetchone()
+    assert row is not None
+    return Reach(*row)
+
+
+def replay(
+    conn: Connection[Any],
+    schema: str,
+    subscription: str,
+    from_id: int | None,
+    from_time: datetime | None,
+    *,
+    resume: bool,
+) -> Replayed:
+    """Set a paused one without owners back to an id or a time; `resume` lets it go on at the same moment."""
+    values = {"subscription": subscription, "from_id": from_id, "from_time": from_time, "resume": resume}
+    row = conn.execute(query("subscription_replay", schema), values).fetchone()
+    assert row is not None
+    return Replayed(*row)
+
+
+def drop(conn: Connection[Any], schema: str, subscription: str) -> Problem | None:
+    """Delete a paused one without owners and instances; what is in the way, None if it is done."""
+    row = conn.execute(query("subscription_drop", schema), {"subscription": subscription}).fetchone()
+    assert row is not None
+    problem: Problem | None = row[0]
+    return problem

@@ -1,0 +1,198 @@
+"""Dead records in the hands of an operator: look, replay, discard."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+from psycopg import Connection
+
+from partbox.db import dead
+from partbox.db.dead import DeadDetail, DeadRecord, Filters
+from partbox.db.session import require, session
+from partbox.errors import PartboxError
+from partbox.rules import asked
+from partbox.settings import Settings
+
+log = logging.getLogger("partbox.commands")
+
+MEANWHILE = "later events of their aggregates may have been delivered meanwhile"
+
+Records = list[DeadRecord]
+Progress = Callable[[int, int], None]
+Act = Callable[[Connection[Any], str, str, list[int]], int]
+
+
+class DeadRecords:
+    """The dead records of an outbox. Every call opens a connection of its own.
+
+    The filters are those of `list` everywhere: `event_type`, `aggregate_type`, `aggregate_id`, and `older_than`, a
+    timedelta, seconds or a text such as "2h", counted from death by the database's clock. An id is a record's (int) or
+    an event's (UUID), also as text. What cannot be done raises PartboxError with the remedy; a database that cannot
+    be reached raises psycopg.Error: no answer ever means "none".
+    """
+
+    def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
+        self._dsn = dsn
+        self._settings = settings
+        self._schema = settings.schema_name
+
+    def list(
+        self,
+        event_type: str | Enum | None = None,
+        aggregate_type: str | Enum | None = None,
+        aggregate_id: str | None = None,
+        older_than: asked.Length | None = None,
+        limit: int = 100,
+        *,
+        subscription: str = "default",
+    ) -> Records:
+        """At most `limit` dead records, oldest first, without payloads."""
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
+        with self._session(subscription) as conn:
+            return dead.listed(conn, self._schema, subscription, filters, asked.limit(limit))
+
+    def count(
+        self,
+        event_type: str | Enum | None = None,
+        aggregate_type: str | Enum | None = None,
+        aggregate_id: str | None = None,
+        older_than: asked.Length | None = None,
+        *,
+        subscription: str = "default",
+    ) -> int:
+        """How many records are dead."""
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
+        with self._session(subscription) as conn:
+            return dead.count(conn, self._schema, subscription, filters)
+
+    def show(self, id: asked.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
+        """One dead record with its headers and times; with its payload, verbatim, only if `payload` is true."""
+        with self._session(subscription) as conn:
+            record_id = self._record(conn, subscription, id)
+            found = dead.show(conn, self._schema, subscription, record_id, payload=payload)
+            return found or self._refuse(conn, subscription, record_id)
+
+    def replay(self, id: asked.Id, *, subscription: str = "default") -> int:
+        """Deliver a dead record again, with all its attempts and before every unstarted event of its aggregate: 1.
+
+        Its last error is kept. Later events of the aggregate may have been delivered since it died.
+        """
+        with self._session(subscription) as conn:
+            record_id = self._record(conn, subscription, id)
+            if not dead.replay(conn, self._schema, subscription, [record_id]):
+                self._refuse(conn, subscription, record_id)
+        log.info("replayed dead record %d of subscription %r; %s", record_id, subscription, MEANWHILE)
+        return 1
+
+    def replay_all(
+        self,
+        event_type: str | Enum | None = None,
+        aggregate_type: str | Enum | None = None,
+        aggregate_id: str | None = None,
+        older_than: asked.Length | None = None,
+        *,
+        subscription: str = "default",
+        progress: Progress | None = None,
+    ) -> int:
+        """Replay all that are dead now and match; how many. In id order per aggregate, also against live traffic.
+
+        It goes by transactions of about 500 records, each with whole aggregates; after each `progress(done, total)`
+        is called. Interrupted, it has replayed whole aggregates; called again, it goes on with the others.
+        """
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
+        return self._bulk("replayed", dead.replay, filters, subscription, progress)
+
+    def discard(self, id: asked.Id, *, subscription: str = "default") -> int:
+        """Give up a dead record for good: it counts as done, and what it blocked goes on: 1."""
+        with self._session(subscription) as conn:
+            record_id = self._record(conn, subscription, id)
+            discarded = dead.discard(conn, self._schema, subscription, [record_id])
+            if discarded.unread:
+                raise PartboxError(
+                    f"dead record {record_id} lies ahead of its partition's saved cursor and would be delivered again "
+                    "if it were discarded now: try again when a worker has gone on"
+                )
+            if not discarded.discarded:
+                self._refuse(conn, subscription, record_id)
+        log.info("discarded dead record %d of subscription %r", record_id, subscription)
+        return 1
+
+    def discard_all(
+        self,
+        event_type: str | Enum | None = None,
+        aggregate_type: str | Enum | None = None,
+        aggregate_id: str | None = None,
+        older_than: asked.Length | None = None,
+        *,
+        subscription: str = "default",
+        progress: Progress | None = None,
+    ) -> int:
+        """Give up all that are dead now and match; how many. Those that no saved cursor has passed yet are left."""
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
+        return self._bulk("discarded", _discarded, filters, subscription, progress)
+
+    def _bulk(self, what: str, act: Act, filters: Filters, subscription: str, progress: Progress | None) -> int:
+        """`act` on chunk after chunk, logged also where it ends early."""
+        with self._session(subscription) as conn:
+            chunks = dead.chunks(conn, self._schema, subscription, filters, dead.CHUNK)
+            done, total = 0, sum(map(len, chunks))
+            try:
+                for chunk in chunks:
+                    done += act(conn, self._schema, subscription, chunk)
+                    if progress is not None:
+                        progress(done, total)
+            finally:
+                note = f"; {MEANWHILE}" if act is dead.replay else ""
+                text = "%s %d of %d dead records of subscription %r%s%s"
+                log.info(text, what, done, total, subscription, filters, note)
+        return done
+
+    @contextmanager
+    def _session(self, subscription: str) -> Iterator[Connection[Any]]:
+        with session(self._dsn, self._settings, "partbox dead") as conn:
+            require(conn, self._schema, subscription)
+            yield conn
+
+    def _record(self, conn: Connection[Any], subscription: str, id: asked.Id) -> int:
+        """The record id of a record id, or of an event id that is that of one dead record."""
+        parsed = asked.record_or_event(id)
+        if isinstance(parsed, int):
+            return parsed
+        found = dead.of_event(conn, self._schema, subscription, parsed)
+        if not found:
+            raise PartboxError(
+                f"no dead record of event {parsed} in subscription {subscription!r}: "
+                "`partbox dead list` shows those there are"
+            )
+        if len(found) > 1:
+            several = ", ".join(map(str, found))
+            raise PartboxError(f"event {parsed} has several dead records: name one by its record id: {several}")
+        return found[0]
+
+    def _refuse(self, conn: Connection[Any], subscription: str, record_id: int) -> DeadDetail:
+        state = dead.state(conn, self._schema, subscription, record_id)
+        now = f"; it is {state} (see `partbox blocked list`)" if state else ""
+        raise PartboxError(
+            f"no dead record {record_id} in subscription {subscription!r}{now}: "
+            "`partbox dead list` shows those there are"
+        )
+
+
+def _discarded(conn: Connection[Any], schema: str, subscription: str, ids: list[int]) -> int:
+    return dead.discard(conn, schema, subscription, ids).discarded
+
+
+def _filters(
+    event_type: str | Enum | None,
+    aggregate_type: str | Enum | None,
+    aggregate_id: str | None,
+    older_than: asked.Length | None,
+) -> Filters:
+    return Filters(
+        None if event_type is None else asked.kind("event_type", event_type),
+        None if aggregate_type is None else asked.kind("aggregate_type", aggregate_type),
+        None if aggregate_id is None else asked.text("aggregate_id", aggregate_id),
+        None if older_than is None else asked.length("older_than", older_than),
+    )

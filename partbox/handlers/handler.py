@@ -1,0 +1,143 @@
+"""One handler: as it was registered, as a line of the routing table, and as the worker uses it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from partbox.errors import UnroutableError
+from partbox.handlers.options import Blocking, OnError
+from partbox.handlers.routes import ANY
+from partbox.rules.parking import Deferral
+from partbox.rules.retry import RetryPolicy
+from partbox.rules.signature import Call, is_async, place_of
+from partbox.settings import Settings
+
+UNROUTABLE_DELAY = 5.0  # seconds until an event without a handler is looked at again
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A handler as the worker uses it, every option filled in.
+
+    `call` takes an event, a list of them if `max_size` is given, an event and a connection if `transactional`; it
+    returns an outcome, or an awaitable of one if `is_async`. `aggregate_type` None = any; `max_attempts` None = for
+    ever; `timeout` in seconds, None = none.
+    """
+
+    name: str
+    call: Call
+    is_async: bool
+    event_type: str
+    aggregate_type: str | None
+    subscription: str
+    retry: RetryPolicy
+    max_attempts: int | None
+    on_failure: Blocking
+    on_dead: Blocking
+    timeout: float | None
+    on_error: OnError | None = None
+    transactional: bool = False
+    max_size: int | None = None
+
+
+class Row(NamedTuple):
+    """A line of the routing table; `options` holds those that do not follow the settings, as text."""
+
+    subscription: str
+    event_type: str
+    aggregate_type: str | None
+    handler: str
+    kind: Literal["sync", "async"]
+    place: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What was registered: plain data without locks, so that it travels to spawned processes."""
+
+    name: str
+    call: Call
+    event_type: str
+    aggregate_type: str | None
+    subscription: str
+    options: Mapping[str, Any]
+    max_size: int | None = None
+
+    @property
+    def who(self) -> str:
+        return f"{self.name} ({place_of(self.call)})"
+
+    def resolved(self, settings: Settings) -> Handler:
+        """With the settings where nothing of its own was said."""
+        return Handler(
+            self.name,
+            self.call,
+            is_async(self.call),
+            self.event_type,
+            self.aggregate_type,
+            self.subscription,
+            max_size=self.max_size,
+            **(_usual(settings) | dict(self.options)),
+        )
+
+    def row(self) -> Row:
+        options = {option: _said(value) for option, value in self.options.items()}
+        if self.max_size is not None:
+            options["max_size"] = str(self.max_size)
+        kind: Literal["sync", "async"] = "async" if is_async(self.call) else "sync"
+        return Row(
+            self.subscription, self.event_type, self.aggregate_type, self.name, kind, place_of(self.call), options
+        )
+
+
+def routing(subscription: str, settings: Settings, *, awaited: bool) -> Handler:
+    """What takes the events that have no handler: the setting `on_unroutable`, as a handler of its own.
+
+    `awaited`: it must be async, because there are interceptors around it that are.
+    """
+    mode = settings.unroutable_in(subscription)
+    call = mode if callable(mode) else _ROUTINGS[mode]
+    if awaited and not is_async(call):
+        call = _awaitable(call)
+    return Handler("on_unroutable", call, is_async(call), ANY, None, subscription, **_usual(settings))
+
+
+def _awaitable(call: Call) -> Call:
+    async def route(event: Any) -> Any:
+        return call(event)
+
+    return route
+
+
+def _usual(settings: Settings) -> dict[str, Any]:
+    return {
+        "retry": settings.retry,
+        "max_attempts": settings.max_attempts,
+        "on_failure": settings.on_failure,
+        "on_dead": settings.on_dead,
+        "timeout": settings.handler_timeout,
+    }
+
+
+def _said(value: Any) -> str:
+    return str(getattr(value, "__qualname__", value))
+
+
+def _dead(event: Any) -> None:
+    raise UnroutableError(f"no handler for {_what(event)}")
+
+
+def _ignore(_: Any) -> None:
+    """The event is none of this subscription's business."""
+
+
+def _retry(event: Any) -> Deferral:
+    return Deferral(UNROUTABLE_DELAY, f"no handler for {_what(event)} yet")
+
+
+def _what(event: Any) -> str:
+    return f"event type {event.event_type!r} of aggregate type {event.aggregate_type!r}"
+
+
+_ROUTINGS: dict[str, Call] = {"dead": _dead, "ignore": _ignore, "retry": _retry}

@@ -1,0 +1,98 @@
+"""What may be said of a handler, and how it is checked."""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, Literal, TypedDict
+
+from partbox.errors import RegistrationError
+from partbox.outcomes import Advice
+from partbox.rules.duration import seconds
+from partbox.rules.retry import RetryPolicy, policy_of
+
+Blocking = Literal["block", "continue"]
+OnError = Callable[[Any, BaseException, int], Advice]
+
+
+class Options(TypedDict, total=False):
+    """What may be said of a handler; what is left out follows the settings.
+
+    `on_error(event, error, attempt)` is asked before the retry policy; it returns `Done`, `Ignore`, `RetryAfter`,
+    `Dead`, or None for the policy to decide. A `transactional` handler takes `(event, connection)`.
+    """
+
+    name: str  # for logs, metrics and `partbox handlers`; usually module and function
+    retry: RetryPolicy | str
+    max_attempts: int | None  # calls including the first; None = for ever
+    on_failure: Blocking
+    on_dead: Blocking
+    timeout: float | str | None  # seconds, or "5m"; None = none
+    on_error: OnError | None
+    transactional: bool
+
+
+def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options given, checked, `name` apart; None where it means nothing of its own = not given."""
+    found = {}
+    for option, value in options.items():
+        if option not in Options.__annotations__:
+            close = get_close_matches(option, Options.__annotations__, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(Options.__annotations__)}"
+            raise RegistrationError(f"{where} has an unknown option {option!r}: {hint}")
+        if option != "name" and (value is not None or option in ("max_attempts", "timeout")):
+            found[option] = _option(option, value, where)
+    return found
+
+
+def batch_size(value: Any, where: str) -> int:
+    """How many events a list holds at most."""
+    if type(value) is int and value >= 1:
+        return value
+    raise RegistrationError(f"max_size of {where} cannot be {value!r}: give a whole number from 1")
+
+
+def _option(option: str, value: Any, where: str) -> Any:
+    try:
+        return _CHECKS[option](value)
+    except ValueError as error:
+        raise RegistrationError(f"{option} of {where} cannot be {value!r}: {error}") from None
+
+
+def _attempts(value: Any) -> int | None:
+    if value is None or (type(value) is int and value >= 1):
+        return value
+    raise ValueError("give a whole number from 1, or None for ever")
+
+
+def _timeout(value: Any) -> float | None:
+    if value is None or seconds(value) > 0:
+        return value if value is None else seconds(value)
+    raise ValueError("give more than 0 seconds, or None for no timeout")
+
+
+def _blocking(value: Any) -> str:
+    if value in ("block", "continue"):
+        return str(value)
+    raise ValueError("use 'block' or 'continue'")
+
+
+def _callable(value: Any) -> OnError:
+    if callable(value):
+        return value  # type: ignore[no-any-return]
+    raise ValueError("give a function of (event, error, attempt)")
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError("use True or False")
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "retry": policy_of,
+    "max_attempts": _attempts,
+    "on_failure": _blocking,
+    "on_dead": _blocking,
+    "timeout": _timeout,
+    "on_error": _callable,
+    "transactional": _flag,
+}

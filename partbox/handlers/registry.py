@@ -1,0 +1,174 @@
+"""The registry of handlers, interceptors and the dead-letter hook.
+
+A handler takes one event: a function, an `async def`, or an object with such a `handle`. It is registered for an event
+type (`"*"` = every type) and an aggregate type (None = any) of one subscription.
+
+What is registered is plain data without locks, so that it travels to spawned processes.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, TypeVar, Unpack
+
+from partbox import interceptors
+from partbox.errors import RegistrationError
+from partbox.handlers.handler import Handler, Registration, Row, routing
+from partbox.handlers.options import Options, batch_size, checked
+from partbox.handlers.routes import ANY, Routes
+from partbox.rules.signature import call_of, is_async, name_of, place_of, takes
+from partbox.settings import Settings
+
+BATCH = 100
+
+AnyHandler = TypeVar("AnyHandler")
+
+
+class Handlers:
+    """Registers handlers; a wrong or a second registration raises RegistrationError and changes nothing."""
+
+    def __init__(self) -> None:
+        self._registered: dict[tuple[str, str, str | None], Registration] = {}
+        self.interceptors: tuple[Any, ...] = ()
+        self.dead_letter: Callable[..., Any] | None = None
+
+    def on(
+        self,
+        event_type: str | Enum,
+        aggregate_type: str | Enum | None = None,
+        subscription: str = "default",
+        **options: Unpack[Options],
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Decorates the handler of these events, which stays what it is."""
+
+        def decorate(handler: AnyHandler) -> AnyHandler:
+            self.register(handler, event_type, aggregate_type, subscription, **options)
+            return handler
+
+        return decorate
+
+    def on_batch(
+        self,
+        event_type: str | Enum,
+        aggregate_type: str | Enum | None = None,
+        subscription: str = "default",
+        *,
+        max_size: int = BATCH,
+        **options: Unpack[Options],
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Decorates the handler of lists of these events: at most `max_size`, those of one key in order."""
+
+        def decorate(handler: AnyHandler) -> AnyHandler:
+            self._register(handler, event_type, aggregate_type, subscription, options, max_size)
+            return handler
+
+        return decorate
+
+    def register(
+        self,
+        handler: Any,
+        event_type: str | Enum | None = None,
+        aggregate_type: str | Enum | None = None,
+        subscription: str = "default",
+        **options: Unpack[Options],
+    ) -> None:
+        """Registers a function or an object with `handle`, which may carry `event_type` and `aggregate_type` itself."""
+        self._register(handler, event_type, aggregate_type, subscription, options, None)
+
+    def intercept(self, interceptor: AnyHandler) -> AnyHandler:
+        """Adds an interceptor around every handler, inside those added before; returns it. See `interceptors`."""
+        interceptors.check(interceptor)
+        self.interceptors = (*self.interceptors, interceptor)
+        return interceptor
+
+    def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
+        """Decorates what is called, at least once, for each event that is dead: `hook(event)` or `hook(event, error)`.
+
+        One hook; a second one raises RegistrationError.
+        """
+        where = f"{name_of(hook)} ({place_of(hook)})" if callable(hook) else repr(hook)
+        if not callable(hook) or not (takes(hook, 1) or takes(hook, 2)):
+            raise RegistrationError(f"{where} must take the event, or the event and the text of its error")
+        if self.dead_letter is not None:
+            raise RegistrationError(f"{where} cannot be a second dead-letter hook beside {name_of(self.dead_letter)}")
+        self.dead_letter = hook
+        return hook
+
+    def routes(self, subscription: str, settings: Settings) -> Routes[Handler]:
+        """The routes of a subscription as registered now, options filled in from `settings`."""
+        mine = (each for each in self._registered.values() if each.subscription == subscription)
+        return Routes(
+            {(each.event_type, each.aggregate_type): each.resolved(settings) for each in mine},
+            default=routing(subscription, settings, awaited=any(map(interceptors.must_be_awaited, self.interceptors))),
+        )
+
+    def table(self, subscription: str | None = None) -> list[Row]:
+        """Who takes what, of all subscriptions unless one is named; catch-alls last."""
+        rows = [each.row() for each in self._registered.values() if subscription in (None, each.subscription)]
+        return sorted(
+            rows,
+            key=lambda row: (
+                row.subscription,
+                row.event_type == ANY,
+                row.event_type,
+                row.aggregate_type is None,
+                row.aggregate_type or "",
+            ),
+        )
+
+    def _register(
+        self,
+        handler: Any,
+        event_type: str | Enum | None,
+        aggregate_type: str | Enum | None,
+        subscription: str,
+        options: Options,
+        max_size: int | None,
+    ) -> None:
+        call = call_of(handler, 2 if options.get("transactional") is True else 1)
+        name = options.get("name") or name_of(handler)
+        where = f"{name} ({place_of(call)})"
+        if event_type is None:
+            event_type = getattr(handler, "event_type", None)
+        if aggregate_type is None:
+            aggregate_type = getattr(handler, "aggregate_type", None)
+        given = checked(options, where)
+        if given.get("transactional"):
+            _check_transactional(call, max_size, where)
+        self._add(
+            Registration(
+                name=_text("name", name, where),
+                call=call,
+                event_type=_text("event_type", event_type, where),
+                aggregate_type=None
+                if aggregate_type in (None, ANY)
+                else _text("aggregate_type", aggregate_type, where),
+                subscription=_text("subscription", subscription, where),
+                options=given,
+                max_size=None if max_size is None else batch_size(max_size, where),
+            )
+        )
+
+    def _add(self, new: Registration) -> None:
+        key = (new.subscription, new.event_type, new.aggregate_type)
+        old = self._registered.setdefault(key, new)
+        if old is not new:
+            pair = f"{new.event_type!r} of {new.aggregate_type or 'any aggregate type'}"
+            raise RegistrationError(
+                f"{pair} has a handler in subscription {new.subscription!r}, {old.who}; {new.who} cannot take it too: "
+                "remove one, or give it another aggregate type or subscription"
+            )
+
+
+def _text(what: str, value: Any, where: str) -> str:
+    if isinstance(value, Enum):
+        value = value.value if isinstance(value.value, str) else value.name
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise RegistrationError(f"{what} of {where} must be a str or an Enum, not {value!r}: name it when registering")
+    return value
+
+
+def _check_transactional(call: Callable[..., Any], max_size: int | None, where: str) -> None:
+    if is_async(call):
+        raise RegistrationError(f"{where} is async, and a transactional handler must be sync: it has one connection")
+    if max_size is not None:
+        raise RegistrationError(f"{where} takes lists, and a transactional handler takes one event: use on()")

@@ -1,0 +1,108 @@
+"""The inbox: what a consumer has seen, so that an event which comes twice has its effect once.
+
+    with psycopg.connect(dsn) as conn, conn.transaction():
+        if inbox.first_time(conn, event, "billing"):
+            conn.execute("update account set balance = balance - 42 where id = 7")
+
+The row and the effect share the caller's transaction: both happen or neither. It is kept for `retain_inbox`, counted
+from that transaction, so it tells repetitions apart for that long. It serves a handler whose effects are in a database
+of PostgreSQL, and consumers behind a broker: `partbox init --inbox-only` makes the table where they are.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import query
+from partbox.errors import PartboxError, SchemaError
+from partbox.events import DeliveredEvent, Event
+from partbox.publish import transaction
+
+AnyEvent = DeliveredEvent | Event | UUID | str
+
+LONGEST = 255
+_CALLS = ("call first_time", "await first_time_async")
+
+
+def first_time(conn: Connection[Any], event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
+    """Whether `consumer` sees the event for the first time; notes in the caller's transaction that it has seen it.
+
+    The event is one that a handler got, or its id as UUID or text. `consumer` names what must not happen twice (1 to
+    255 characters). While another transaction that noted the same is open, this waits for its end. Raises PublishError
+    outside a transaction, PartboxError for what is no event or name, SchemaError where there is no inbox.
+    """
+    transaction.check_kind(conn, Connection, _CALLS)
+    values = _values(event_or_id, consumer)
+    transaction.settle(conn)
+    transaction.check(conn)
+    with _explained(schema), Cursor(conn, row_factory=tuple_row) as cursor:
+        return cursor.execute(query("inbox_first_time", schema), values).fetchone() is not None
+
+
+async def first_time_async(
+    conn: AsyncConnection[Any], event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox"
+) -> bool:
+    """`first_time` on an asynchronous connection."""
+    transaction.check_kind(conn, AsyncConnection, _CALLS)
+    values = _values(event_or_id, consumer)
+    await transaction.settle_async(conn)
+    transaction.check(conn)
+    with _explained(schema):
+        async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
+            await cursor.execute(query("inbox_first_time", schema), values)
+            return await cursor.fetchone() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """The inbox of one schema: `outbox.inbox`."""
+
+    schema: str
+
+    def first_time(self, conn: Connection[Any], event_or_id: AnyEvent, consumer: str) -> bool:
+        """Whether `consumer` sees the event for the first time; see `partbox.inbox.first_time`."""
+        return first_time(conn, event_or_id, consumer, schema=self.schema)
+
+    async def first_time_async(self, conn: AsyncConnection[Any], event_or_id: AnyEvent, consumer: str) -> bool:
+        """`first_time` on an asynchronous connection."""
+        return await first_time_async(conn, event_or_id, consumer, schema=self.schema)
+
+
+def _values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:
+    if not (isinstance(consumer, str) and 1 <= len(consumer) <= LONGEST and _is_text(consumer)):
+        raise PartboxError(
+            f"a consumer is named by 1 to {LONGEST} characters without NUL or surrogates, not {consumer!r}"
+        )
+    return {"consumer": consumer, "event_id": _event_id(event_or_id)}
+
+
+def _is_text(value: str) -> bool:
+    """Whether PostgreSQL can store it."""
+    return not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _event_id(event_or_id: AnyEvent) -> UUID:
+    if isinstance(event_or_id, DeliveredEvent | Event):
+        return event_or_id.event_id
+    if isinstance(event_or_id, UUID):
+        return event_or_id
+    try:
+        return UUID(event_or_id)
+    except (ValueError, AttributeError, TypeError):
+        raise PartboxError(f"{event_or_id!r} is neither an event nor an event id: give the event or its UUID") from None
+
+
+@contextmanager
+def _explained(schema: str) -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+        raise SchemaError(
+            f"schema {schema!r} has no inbox in this database: run `partbox init`, or `partbox init --inbox-only`"
+        ) from error

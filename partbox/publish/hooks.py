@@ -1,0 +1,123 @@
+"""What an application does around its publishes: hooks, called once per batch in the order of their registration.
+
+A batch is what one call publishes. `before_publish` gets its list of events and returns the list to publish; it may
+change the list in place and return nothing, and an empty list publishes nothing. The others get the list of what was
+published, those left out whose idempotency key was used before; their errors are logged and change nothing.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from partbox.errors import PublishError, RegistrationError
+from partbox.events import Event
+from partbox.rules.signature import is_async, name_of, place_of, takes
+
+log = logging.getLogger("partbox.publish")
+
+
+class Moment(Enum):
+    """When a hook is called."""
+
+    BEFORE_PUBLISH = "before_publish"
+    AFTER_PUBLISH = "after_publish"
+    AFTER_COMMIT = "after_commit"
+    AFTER_ROLLBACK = "after_rollback"
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A hook and when it is called."""
+
+    moment: Moment
+    call: Callable[[list[Event]], Any]
+
+    def __str__(self) -> str:
+        return f"{self.moment.value} hook {name_of(self.call)} ({place_of(self.call)})"
+
+
+class Hooks:
+    """The hooks of one outbox. Plain data, so that it travels to processes."""
+
+    def __init__(self) -> None:
+        self._of: dict[Moment, tuple[Hook, ...]] = dict.fromkeys(Moment, ())
+        self._asynchronous: Hook | None = None
+        self.exist = False
+
+    def add(self, moment: Moment, call: Callable[[list[Event]], Any]) -> None:
+        """Register a hook behind those of its moment. RegistrationError if it cannot take the list of events."""
+        hook = Hook(moment, call)
+        if not callable(call):
+            raise RegistrationError(f"{call!r} is no {moment.value} hook: give a function of the list of events")
+        if not takes(call, 1):
+            raise RegistrationError(f"{hook} must take exactly one positional argument, the list of events")
+        self._of[moment] += (hook,)
+        self.exist = True
+        if is_async(call):
+            self._asynchronous = self._asynchronous or hook
+
+    def at(self, moment: Moment) -> Sequence[Hook]:
+        """The hooks of that moment."""
+        return self._of[moment]
+
+    @property
+    def follow(self) -> bool:
+        """Whether a hook is to hear how the transaction ends."""
+        return bool(self._of[Moment.AFTER_COMMIT] or self._of[Moment.AFTER_ROLLBACK])
+
+    def check_sync(self) -> None:
+        """PublishError if a hook needs an event loop."""
+        if self._asynchronous is not None:
+            raise PublishError(
+                f"{self._asynchronous} is asynchronous, and a synchronous publish cannot await it: "
+                "await publish_async or publish_many_async, or make the hook a plain function"
+            )
+
+    def before(self, events: list[Event]) -> list[Event]:
+        """What is to be published instead of `events`. The error of a hook is the caller's."""
+        for hook in self._of[Moment.BEFORE_PUBLISH]:
+            events = _changed(hook, events, hook.call(events)) if events else events
+        return events
+
+    async def before_async(self, events: list[Event]) -> list[Event]:
+        """`before`, with hooks of both kinds."""
+        for hook in self._of[Moment.BEFORE_PUBLISH]:
+            if events:
+                result = hook.call(events)
+                events = _changed(hook, events, await result if inspect.isawaitable(result) else result)
+        return events
+
+    def tell(self, moment: Moment, events: list[Event]) -> None:
+        """Call the hooks of that moment; errors are logged."""
+        for hook in self._of[moment]:
+            try:
+                hook.call([*events])
+            except Exception as error:
+                _log(hook, error)
+
+    async def tell_async(self, moment: Moment, events: list[Event]) -> None:
+        """`tell`, with hooks of both kinds."""
+        for hook in self._of[moment]:
+            try:
+                result = hook.call([*events])
+                if inspect.isawaitable(result):
+                    await result
+            except Exception as error:
+                _log(hook, error)
+
+
+def _changed(hook: Hook, events: list[Event], result: Any) -> list[Event]:
+    if result is None:
+        return events
+    if isinstance(result, list | tuple):
+        return list(result)
+    raise PublishError(
+        f"{hook} returned a {type(result).__name__}: return a list of events, an empty one to publish nothing, or None"
+    )
+
+
+def _log(hook: Hook, error: Exception) -> None:
+    log.error("the %s failed, which changes nothing about the events: %s", hook, error, exc_info=error)

@@ -1,0 +1,124 @@
+"""`outbox.transaction(conn)`: a transaction whose end is reported."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import query
+from partbox.publish import ending, transaction
+from partbox.publish.steps import Ask
+from partbox.publish.transaction import AnyConnection
+
+log = logging.getLogger("partbox.publish")
+
+_MARKS = Ask(query("published_marks", "partbox"), {})  # of no schema
+
+
+class Scope:
+    """A transaction for a `with` block, or an `async with` block on an asynchronous connection; yields the connection.
+
+    Opened on `conn`, which must not have one open yet, or on a connection of its own to `dsn()`. Committed at the end
+    unless an exception leaves the block.
+    """
+
+    def __init__(self, conn: AnyConnection | None, dsn: Callable[[], str]) -> None:
+        self._conn: Any = conn  # of the right kind or not: looked at when the block is entered
+        self._dsn = dsn
+        self._block: AbstractContextManager[Connection[Any]]
+        self._async_block: AbstractAsyncContextManager[AsyncConnection[Any]]
+
+    def __enter__(self) -> Connection[Any]:
+        self._block = _own(self._dsn) if self._conn is None else _opened(self._conn)
+        return self._block.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._block.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> AsyncConnection[Any]:
+        self._async_block = _own_async(self._dsn) if self._conn is None else _opened_async(self._conn)
+        return await self._async_block.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._async_block.__aexit__(kind, error, trace)
+
+
+@contextmanager
+def _own(dsn: Callable[[], str]) -> Iterator[Connection[Any]]:
+    with psycopg.connect(dsn(), autocommit=True) as conn, _opened(conn):
+        yield conn
+
+
+@asynccontextmanager
+async def _own_async(dsn: Callable[[], str]) -> AsyncIterator[AsyncConnection[Any]]:
+    found = await asyncio.to_thread(dsn)
+    async with await AsyncConnection.connect(found, autocommit=True) as conn, _opened_async(conn):
+        yield conn
+
+
+@contextmanager
+def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
+    transaction.check_kind(conn, Connection, transaction.SCOPES)
+    transaction.sync(conn)
+    transaction.check_none(conn)
+    end, committed, marks = ending.begin(conn), False, []
+    try:
+        with conn.transaction() as opened:
+            yield conn
+            failed = _has_failed(conn)
+            if end.marked and _answers(conn):
+                with Cursor(conn, row_factory=tuple_row) as cursor:
+                    marks = _MARKS.run(cursor)
+        transaction.sync(conn)
+        committed = opened.status == opened.Status.COMMITTED and not failed
+    finally:
+        ending.forget(conn)
+        for call in end.calls(committed, marks):
+            call()
+
+
+@asynccontextmanager
+async def _opened_async(conn: AsyncConnection[Any]) -> AsyncIterator[AsyncConnection[Any]]:
+    transaction.check_kind(conn, AsyncConnection, transaction.SCOPES)
+    await transaction.sync_async(conn)
+    transaction.check_none(conn)
+    end, committed, marks = ending.begin(conn), False, []
+    try:
+        async with conn.transaction() as opened:
+            yield conn
+            failed = _has_failed(conn)
+            if end.marked and _answers(conn):
+                async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
+                    marks = await _MARKS.run_async(cursor)
+        await transaction.sync_async(conn)
+        committed = opened.status == opened.Status.COMMITTED and not failed
+    finally:
+        ending.forget(conn)
+        for call in end.calls(committed, marks):
+            result = call()
+            if inspect.isawaitable(result):
+                await result
+
+
+def _has_failed(conn: AnyConnection) -> bool:
+    """Whether a COMMIT would, without an error, roll back: a statement failed, and its error was caught inside."""
+    failed = conn.info.transaction_status == TransactionStatus.INERROR
+    if failed:
+        log.warning("a statement of the transaction has failed: PostgreSQL rolls it back, with the events in it")
+    return failed
+
+
+def _answers(conn: AnyConnection) -> bool:
+    return transaction.is_pipelined(conn) or conn.info.transaction_status == TransactionStatus.INTRANS

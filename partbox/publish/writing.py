@@ -1,0 +1,82 @@
+"""The way of events into the log: one by one statement, few by a pipeline of them, many by COPY.
+
+Many go by COPY from `COPY_FROM` events on: below it single inserts in one pipeline are as fast (they share a prepared
+statement), above it COPY wins, threefold at two hundred; arrays with `unnest` lose to both. Delays count from the
+database's clock; COPY evaluates no expressions, so it is asked for the time first. A staging table would save that
+round trip and cost every publisher a change of the catalog.
+
+Idempotency keys cost no further round trip for one event and one for all events of a list. Their owner is who commits
+first: a concurrent holder is waited for. (In a REPEATABLE READ or SERIALIZABLE transaction PostgreSQL raises a
+serialization failure where the holder has committed since its snapshot.)
+"""
+
+import logging
+from itertools import compress
+from uuid import UUID
+
+from partbox.db.sql import query
+from partbox.events import Event
+from partbox.publish.fields import Fields, is_timed, parameters, timed
+from partbox.publish.steps import Ask, Copy, Execute, Repeat, Steps
+
+COPY_FROM = 8
+
+log = logging.getLogger("partbox.publish")
+
+
+def write(schema: str, events: list[Event], batch: list[Fields], *, copies: bool) -> Steps[list[UUID | None]]:
+    """Write the events, whose fields are in `batch`; their ids, None where the idempotency key was used before.
+
+    `copies` = COPY is possible on this connection.
+    """
+    if len(events) == 1:
+        fresh = [(yield from _one(schema, events[0], batch[0]))]
+    else:
+        fresh = yield from _take_keys(schema, events)
+        yield from _many(schema, [*compress(events, fresh)], [*compress(batch, fresh)], copies)
+    return [_id(event, is_fresh) for event, is_fresh in zip(events, fresh, strict=True)]
+
+
+def _one(schema: str, event: Event, fields: Fields) -> Steps[bool]:
+    if event.idempotency_key is None:
+        yield Execute(query("publish", schema), parameters(event, fields))
+        return True
+    return bool((yield Ask(query("publish_once", schema), parameters(event, fields))))
+
+
+def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
+    """Take the keys of the events; whether each has none, or is the first to use it."""
+    first: dict[str, int] = {}
+    for place, event in enumerate(events):
+        if event.idempotency_key is not None:
+            first.setdefault(event.idempotency_key, place)
+    if not first:
+        return [True] * len(events)
+    places = [*first.values()]
+    given = {"keys": [*first], "event_ids": [events[place].event_id for place in places], "places": places}
+    taken = {place for (place,) in (yield Ask(query("take_keys", schema), given))}
+    return [event.idempotency_key is None or place in taken for place, event in enumerate(events)]
+
+
+def _many(schema: str, events: list[Event], batch: list[Fields], copies: bool) -> Steps[None]:
+    if not events:
+        return
+    if not copies or len(events) < COPY_FROM:
+        yield Repeat(query("publish", schema), map(parameters, events, batch))
+    elif any(map(is_timed, events)):
+        ((clock,),) = yield Ask(query("publish_clock", schema), {})
+        yield Copy(query("publish_copy_timed", schema), timed(events, batch, clock))
+    else:
+        yield Copy(query("publish_copy", schema), batch)
+
+
+def _id(event: Event, is_fresh: bool) -> UUID | None:
+    if is_fresh:
+        return event.event_id
+    log.info(
+        "event %s of type %r is not published: its idempotency key %r was used before",
+        event.event_id,
+        event.event_type,
+        event.idempotency_key,
+    )
+    return None

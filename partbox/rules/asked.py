@@ -1,0 +1,66 @@
+"""What an operator asks for, as it is meant; each function raises PartboxError with the value and what it must be."""
+
+from datetime import timedelta
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+from partbox.errors import PartboxError, PublishError
+from partbox.events import checks
+from partbox.rules.duration import seconds
+
+LARGEST: Final = (1 << 63) - 1
+DIGITS: Final = len(str(LARGEST))
+
+Id = int | str | UUID
+Length = timedelta | float | str
+
+
+def limit(value: int) -> int:
+    """How many at most."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+        raise PartboxError(f"limit {value!r} must be a whole number above 0")
+    return value
+
+
+def length(name: str, value: Length) -> float:
+    """A length of time, in seconds."""
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise PartboxError(f"{name} {value!r} is no length of time: {error}") from None
+
+
+def kind(name: str, value: str | Enum) -> str:
+    """An event or aggregate type."""
+    try:
+        return checks.kind(name, value)
+    except PublishError as error:
+        raise PartboxError(str(error)) from None
+
+
+def text(name: str, value: str) -> str:
+    """Any text that PostgreSQL can hold."""
+    try:
+        return checks.text(name, value)
+    except PublishError as error:
+        raise PartboxError(str(error)) from None
+
+
+def record_or_event(value: Id) -> int | UUID:
+    """A record id as int, an event id as UUID; either may come as text."""
+    match value:
+        case UUID():
+            return value
+        case bool():
+            pass
+        case int() if 1 <= value <= LARGEST:
+            return value
+        case str() if value.isascii() and value.isdecimal() and len(value) <= DIGITS:
+            return record_or_event(int(value))
+        case str():
+            try:
+                return UUID(value)
+            except ValueError:
+                pass
+    raise PartboxError(f"{value!r} is neither a record id, such as 42, nor an event id, a UUID")

@@ -1,0 +1,97 @@
+"""What an operator says of a subscription: its name, its types, and a position in the log; each function returns it as
+it is meant, or raises PartboxError with the value and the remedy."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import Enum
+from typing import Final, NamedTuple
+
+from partbox.errors import PartboxError
+from partbox.rules import asked
+
+LONGEST: Final = 100
+EXAMPLE: Final = "2026-01-31T09:00:00Z"
+
+Moment = datetime | str
+
+
+class Start(NamedTuple):
+    """Where a new subscription starts: at the beginning, at a time, or (neither) now."""
+
+    beginning: bool
+    since: datetime | None
+
+
+class Point(NamedTuple):
+    """Where a replay starts: one of the two."""
+
+    from_id: int | None
+    from_time: datetime | None
+
+    def __str__(self) -> str:
+        return f"record {self.from_id}" if self.from_time is None else self.from_time.isoformat()
+
+
+def name(value: str) -> str:
+    """The name of a new subscription."""
+    asked.kind("subscription", value)
+    if len(value) > LONGEST:
+        raise PartboxError(f"subscription {value[:20]!a}… has {len(value)} characters, above {LONGEST}: shorten it")
+    if not value.isprintable() or value != value.strip():
+        raise PartboxError(
+            f"subscription {value!a} begins or ends with a blank, or holds control characters: rename it"
+        )
+    return value
+
+
+def types(values: Iterable[str | Enum] | None) -> list[str] | None:
+    """The event types that are wanted; None = all."""
+    if values is None:
+        return None
+    if isinstance(values, str | Enum):
+        raise PartboxError(f"types {values!r} is one type: give a list, [{values!r}]")
+    found = sorted({asked.kind("type", each) for each in values})
+    if not found:
+        raise PartboxError("types is empty, so nothing would ever be delivered: name some, or leave it out for all")
+    return found
+
+
+def moment(what: str, value: Moment) -> datetime:
+    """A time with its zone, as datetime or in ISO 8601."""
+    try:
+        when = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise PartboxError(f"{what} {value!r} is no time: write it in ISO 8601, such as {EXAMPLE}") from None
+    if not isinstance(when, datetime):
+        raise PartboxError(f"{what} must be a datetime, not {type(when).__name__} {when!r}: convert it")
+    if when.utcoffset() is None:
+        raise PartboxError(f"{what} {value!s} has no time zone: give it one, such as {when.isoformat()}Z for UTC")
+    return when
+
+
+def start(value: Moment) -> Start:
+    """ "beginning", "now" or a time."""
+    if value in ("beginning", "now"):
+        return Start(value == "beginning", None)
+    try:
+        return Start(False, moment("start", value))
+    except PartboxError as error:
+        raise PartboxError(f'{error}; or "beginning", or "now"') from None
+
+
+def point(from_id: int | None, from_time: Moment | None) -> Point:
+    """A record id, or a time."""
+    if (from_id is None) == (from_time is None):
+        raise PartboxError(f"from_id {from_id!r}, from_time {from_time!r}: give one of the two")
+    if from_time is not None:
+        return Point(None, moment("from_time", from_time))
+    if isinstance(from_id, bool) or not isinstance(from_id, int) or not 1 <= from_id <= asked.LARGEST:
+        raise PartboxError(f"from_id {from_id!r} is no record id: those are whole numbers from 1 to {asked.LARGEST}")
+    return Point(from_id, None)
+
+
+def parsed(text: str) -> Point:
+    """A record id if it is a number, else a time."""
+    if not (text.isascii() and text.isdecimal()):
+        return point(None, text)
+    return point(int(text) if len(text) <= asked.DIGITS else asked.LARGEST + 1, None)

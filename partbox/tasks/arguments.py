@@ -1,0 +1,114 @@
+"""The arguments of a task: checked when it is published, kept as a JSON object, rebuilt when it is delivered.
+
+An argument that is left out is left out of the payload too, and gets its default at delivery. What would not survive
+the way through JSON is refused when it is published, where somebody can mend it, and not at delivery.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NotRequired, cast, get_args, get_type_hints
+
+import orjson
+from pydantic import ConfigDict, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
+
+from partbox.errors import PayloadError, PublishError, RegistrationError
+from partbox.events import DeliveredEvent
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Arguments:
+    """The parameters of the function of a task. RegistrationError if they cannot travel."""
+
+    def __init__(self, function: Callable[..., Any], task: str) -> None:
+        self._task = task
+        hints = _hints(function, task)
+        self._event: str | None = None
+        fields: dict[str, Any] = {}
+        for name, parameter in inspect.signature(function).parameters.items():
+            _check(parameter, hints, task)
+            hint = hints[name]
+            if hint is DeliveredEvent or DeliveredEvent in get_args(hint):
+                self._event = name
+            else:
+                fields[name] = hint if parameter.default is parameter.empty else NotRequired[hint]
+        self._names = [*fields]
+        self._adapter = _adapter(fields, task)
+
+    def payload(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as JSON. Raises PublishError, never quoting a value."""
+        try:
+            valid = self._adapter.validate_python(dict(given))
+            plain = self._adapter.dump_python(valid, mode="json", by_alias=True, warnings="error")
+        except ValidationError as error:
+            raise PublishError(f"task {self._task!r} {self._problem(error)}") from None
+        except (PydanticSerializationError, ValueError) as error:
+            raise PublishError(
+                f"an argument of task {self._task!r} has no form in JSON ({type(error).__name__}): give what its "
+                "annotation says, and annotate bytes that are no text as pydantic.Base64Bytes"
+            ) from None
+        self._check_way_back(valid)
+        return cast(dict[str, Any], plain)
+
+    def of(self, event: DeliveredEvent) -> dict[str, Any]:
+        """The arguments that were published with the event, and the event if it is asked for. Raises PayloadError."""
+        try:
+            found = self._adapter.validate_json(orjson.dumps(event.payload))
+        except ValidationError as error:
+            problem = self._problem(error)
+        else:
+            return found if self._event is None else found | {self._event: event}
+        raise PayloadError(f"{event!r} does not fit task {self._task!r}, which {problem}")
+
+    def _check_way_back(self, valid: Any) -> None:
+        try:
+            self._adapter.validate_json(self._adapter.dump_json(valid, by_alias=True))
+        except ValidationError as error:
+            raise PublishError(
+                f"task {self._task!r} could not be delivered, for in JSON it {self._problem(error)}: "
+                "annotate it with a type that can be read back from JSON"
+            ) from None
+
+    def _problem(self, error: ValidationError) -> str:
+        """The first thing that does not fit, with its remedy and without its value."""
+        first, *others = error.errors(include_url=False, include_input=False, include_context=False)
+        place = ".".join(map(str, first["loc"]))
+        more = f" (and {len(others)} more)" if others else ""
+        if first["type"] == "missing" and len(first["loc"]) == 1:
+            return f"lacks the argument {place!r}: give it{more}"
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            return f"has no argument {place!r}: it takes {', '.join(self._names) or 'none'}{more}"
+        return f"has a wrong argument {place!r}: {first['msg']}{more}"
+
+
+def _hints(function: Callable[..., Any], task: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise RegistrationError(
+            f"an annotation of task {task!r} cannot be resolved ({error}): define its type at module level, "
+            "before the task"
+        ) from error
+
+
+def _check(parameter: inspect.Parameter, hints: Mapping[str, Any], task: str) -> None:
+    if parameter.kind not in _NAMED:
+        raise RegistrationError(f"task {task!r} has the parameter `{parameter}`: each must have a name to be given by")
+    if parameter.name not in hints:
+        raise RegistrationError(f"parameter {parameter.name!r} of task {task!r} has no annotation: give it a type")
+
+
+def _adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
+    """Not a model, for an argument may have any name, also one that models use themselves."""
+    shape = cast(Any, TypedDict)("Arguments", fields)
+    shape.__pydantic_config__ = ConfigDict(extra="forbid")
+    try:
+        return TypeAdapter(shape)
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        problem = str(error).partition("\n")[0]
+        raise RegistrationError(
+            f"an argument of task {task!r} has a type that cannot be checked ({problem}): use a pydantic model, a "
+            "dataclass, or a plain type"
+        ) from error

@@ -1,0 +1,112 @@
+"""A function that is published as an event, and called by workers."""
+
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
+from uuid import UUID
+
+from psycopg import AsyncConnection, Connection
+
+from partbox.errors import PublishError, RegistrationError
+from partbox.events import Event
+from partbox.events.reserved import TASK
+from partbox.handlers import Handlers
+from partbox.handlers import Options as HandlerOptions
+from partbox.tasks.runner import Runner, runner
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MAIN = ("__main__", "__mp_main__")
+
+
+class Fields(TypedDict, total=False):
+    """What may be said of a task's event (see `Event`)."""
+
+    aggregate_id: str | None
+    tenant_id: str | None
+    headers: Mapping[str, str] | None
+    event_id: UUID | None
+    occurred_at: datetime | None
+    available_at: datetime | None
+    deliver_after: timedelta | float | None
+    idempotency_key: str | None
+
+
+class Publishes(Protocol):
+    """What a task needs of its outbox."""
+
+    def publish(self, conn: Connection[Any], event: Event, /) -> UUID | None: ...
+
+    async def publish_async(self, conn: AsyncConnection[Any], event: Event, /) -> UUID | None: ...
+
+
+class Task(Generic[P, R]):
+    """Calls its function when it is called; `publish` has a worker call it, with the same arguments by name."""
+
+    def __init__(self, outbox: Publishes, runner: Runner, fields: Fields | None = None) -> None:
+        self._outbox = outbox
+        self._fields: Fields = fields or {}
+        self.runner = runner
+        self.name = runner.task
+        update_wrapper(self, runner.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return cast(R, self.runner.function(*args, **kwargs))
+
+    def publish(self, conn: Connection[Any], /, **arguments: Any) -> UUID | None:
+        """Publish a call with these arguments in the transaction of `conn`; the event's id.
+
+        Raises PublishError, before anything is written, if they are not those that the function takes.
+        """
+        return self._outbox.publish(conn, self.event(**arguments))
+
+    async def publish_async(self, conn: AsyncConnection[Any], /, **arguments: Any) -> UUID | None:
+        """`publish` on an asynchronous connection."""
+        return await self._outbox.publish_async(conn, self.event(**arguments))
+
+    def event(self, /, **arguments: Any) -> Event:
+        """The event of such a call, for `publish_many`. Raises PublishError."""
+        return Event(self.name, self.runner.arguments.payload(arguments), aggregate_type=TASK, **self._fields)
+
+    def options(self, **fields: Unpack[Fields]) -> "Task[P, R]":
+        """The same task, whose events have these fields: tasks of one `aggregate_id` run one at a time, in order."""
+        for field in fields.keys() - Fields.__annotations__.keys():
+            known = ", ".join(Fields.__annotations__)
+            raise PublishError(f"task {self.name!r} has no option {field!r}: there are {known}")
+        return Task(self._outbox, self.runner, {**self._fields, **fields})
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r})"
+
+
+def task(
+    outbox: Publishes, handlers: Handlers, function: Callable[P, R], subscription: str, options: HandlerOptions
+) -> Task[P, R]:
+    """Register the function as the handler of its own events. RegistrationError if that cannot be."""
+    name = options.get("name", name_of(function))
+    if not isinstance(name, str) or not name:
+        raise RegistrationError(f"the name of a task must be a text, not {name!r}: leave it out, or name it")
+    run = runner(function, name)
+    if options.get("transactional"):
+        raise RegistrationError(f"task {run.task!r} cannot be transactional: register a handler for that by outbox.on")
+    handlers.register(run, run.task, TASK, subscription, **(options | {"name": run.task}))
+    return Task(outbox, run)
+
+
+def name_of(function: Any) -> str:
+    """Module and qualified name, the same in the program that is run and where it is imported."""
+    name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
+    module = getattr(function, "__module__", None)
+    return f"{_main_name(module) if module in _MAIN else module}.{name}"
+
+
+def _main_name(module: str) -> str:
+    main = sys.modules[module]
+    if main.__spec__ is not None:  # python -m
+        return main.__spec__.name.removesuffix(".__main__")
+    file = getattr(main, "__file__", None)
+    return Path(file).stem if file else module

@@ -1,0 +1,68 @@
+"""What one save says of one partition, and what follows when it is committed."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from partbox.db.cursors import Saving
+from partbox.rules.parking import Verdict
+from partbox.rules.progress import Target
+from partbox.worker.holdings import Holdings
+from partbox.worker.partition import Partition, Pending
+
+READY = Verdict("ready", 0, None, True, None)
+
+
+class Batch:
+    """What a save says of one partition, taken in one moment. Lock held."""
+
+    __slots__ = ("done_ids", "life", "parks", "partition", "release", "target")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.life = partition.life
+        self.release = partition.draining and partition.running == 0 and partition.cursor.until is None
+        if self.release:
+            _hand_back(partition)
+        progress = partition.progress
+        self.target: Target = progress.released() if self.release else progress.target()
+        self.parks: list[Pending] = list(partition.parks.values())
+        self.done_ids = partition.done_ids
+        partition.parks, partition.done_ids = {}, []
+
+    def saving(self) -> Saving:
+        page = self.target.page
+        number, epoch = self.partition.number, self.partition.epoch
+        return Saving(number, epoch, page.snapshot, self.target.last_id, page.floor, self.release)
+
+
+def sent(batches: Sequence[Batch]) -> tuple[list[Saving], list[dict[str, Any]], list[int]]:
+    """The arguments of the save: cursors, parks, finished parked rows."""
+    return (
+        [batch.saving() for batch in batches],
+        [pending.sent for batch in batches for pending in batch.parks],
+        [id for batch in batches for id in batch.done_ids],
+    )
+
+
+def committed(holdings: Holdings, batches: Sequence[Batch]) -> None:
+    """The save of these is committed. Lock held."""
+    now = time.monotonic()
+    for batch in batches:
+        partition = batch.partition
+        if partition.life != batch.life:
+            continue
+        partition.saved(batch.target, now)
+        for key in partition.committed(batch.parks, batch.done_ids, now):
+            holdings.wake(partition, key)
+
+
+def _hand_back(partition: Partition) -> None:
+    """Everything read, unfinished and at or below the last id that the release saves is handed over `ready`."""
+    last_id = max(partition.progress.target().last_id, partition.progress.highest_finished)
+    waiting = partition.waiting()
+    for id in partition.progress.unfinished():
+        if id <= last_id and id in waiting:
+            partition.park(waiting[id], READY)
+    for event in partition.charged():
+        partition.uncharge(event)

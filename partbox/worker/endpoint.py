@@ -1,0 +1,164 @@
+"""What an event is handed to: a handler with its interceptors, its circuit, and what it says of errors.
+
+`plain` is all that the way of an event asks when nothing is wrong: one sync call, nothing to note afterwards.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+from partbox.errors import DownstreamUnavailable, UnrecoverableError
+from partbox.events import DeliveredEvent
+from partbox.handlers import Handler
+from partbox.interceptors import wrap
+from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
+from partbox.rules.circuit import PROBE_LOST, Circuit
+from partbox.rules.parking import Deferral, Verdict, judge, wrong_outcome
+from partbox.worker.lane import key_of
+
+log = logging.getLogger("partbox.worker")
+
+OUTCOMES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
+
+
+class Kind(Enum):
+    """How a handler is run."""
+
+    SYNC = "sync"  # by the runner that walks the lane
+    ASYNC = "async"  # in the event loop
+    LISTS = "lists"  # with events of other lanes, by the runner or in the event loop
+    TRANSACTIONAL = "transactional"  # by the thread that has the connection for it
+
+
+class Endpoint:
+    """One handler of one process. Any thread."""
+
+    __slots__ = ("_circuit", "_limit", "_lock", "call", "handler", "kind", "plain")
+
+    def __init__(self, handler: Handler, interceptors: Sequence[Any], error_limit: int) -> None:
+        self.handler = handler
+        self.kind = _kind(handler)
+        self.call = wrap(handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None)
+        self.plain = self.kind is Kind.SYNC
+        self._limit = error_limit
+        self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
+        self._lock = threading.Lock()
+
+    def refusal(self, now: float) -> Deferral | None:
+        """Why no handler may be started now, if the circuit is open; else None, and the caller must start one.
+
+        `now` (monotonic seconds) is what `judge` is told as the start.
+        """
+        if not self._circuit.troubled:
+            return None
+        with self._lock:
+            if self._circuit.admits(now):
+                return None
+            return Deferral(self._circuit.wait(now), f"{self.handler.name} waits for its downstream")
+
+    def deferred(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
+        """How an event is parked that was refused."""
+        verdict = judge(self.handler, event.attempt - 1, refusal, self._limit)
+        assert verdict is not None
+        return verdict
+
+    def perished(self, attempts: int) -> Verdict:
+        """What becomes of an event whose process died at each of its attempts."""
+        verdict = judge(
+            self.handler, attempts - 1, Dead(f"its process died, {attempts} times that it ran"), self._limit
+        )
+        assert verdict is not None
+        return verdict
+
+    def judge(
+        self, event: DeliveredEvent, result: object, started: float | None = None, *, counts: bool = True
+    ) -> Verdict | None:
+        """What becomes of the event, by what the handler returned or raised; None is done.
+
+        `started` (monotonic seconds) is when the handler was. `counts` false: the failure was noted already, with
+        another event of its list.
+        """
+        attempts = event.attempt - 1
+        if not isinstance(result, OUTCOMES):
+            result = wrong_outcome(result)
+        if not isinstance(result, BaseException):
+            self._note(result, started)
+            return judge(self.handler, attempts, result, self._limit)
+        advice = self._advice(event, result)
+        verdict = judge(self.handler, attempts, result, self._limit, advice)
+        if advice is not None or verdict is None or self._is_own(result, verdict):
+            self._note_undecided(started)
+            return verdict
+        if counts:
+            self._note_failure(event, result, started)
+        if not self._circuit.is_open:
+            return verdict
+        with self._lock:
+            wait = self._circuit.wait(time.monotonic())
+        return self.deferred(event, Deferral(wait, verdict.error or ""))
+
+    def _advice(self, event: DeliveredEvent, error: BaseException) -> Advice:
+        """What the handler's `on_error` says; None where it says nothing, or fails itself."""
+        ask = self.handler.on_error
+        if ask is None:
+            return None
+        try:
+            advice = ask(event, error, event.attempt)
+            if advice is not None and not isinstance(advice, Done | Ignore | RetryAfter | Dead):
+                raise TypeError(f"on_error may return Done, Ignore, RetryAfter, Dead or None, not {advice!r}")
+        except Exception as wrong:
+            log.error("%r failed: %s", event, error, exc_info=error)
+            log.error(
+                "and on_error of %s failed too, so its policy decides: %s", self.handler.name, wrong, exc_info=wrong
+            )
+            return None
+        if isinstance(advice, Ignore):
+            log.warning("the error of %r is ignored, as on_error says: %s", event, error)
+        return advice
+
+    def _is_own(self, error: BaseException, verdict: Verdict) -> bool:
+        """Whether something is wrong with this event alone, which tells nothing of others."""
+        most = self.handler.max_attempts
+        exhausted = most is not None and verdict.attempts >= most
+        return isinstance(error, UnrecoverableError) or (verdict.state == "dead" and not exhausted)
+
+    def _note_failure(self, event: DeliveredEvent, error: BaseException, started: float | None) -> None:
+        with self._lock:
+            unavailable = isinstance(error, DownstreamUnavailable)
+            opened = self._circuit.failed(key_of(event), time.monotonic(), unavailable=unavailable, started=started)
+            self.plain = False
+        if opened:
+            log.warning(
+                "the circuit of %s is open: its events are deferred, and one is tried now and then until one succeeds; "
+                "the last error was %s: %s",
+                self.handler.name,
+                type(error).__name__,
+                error,
+            )
+
+    def _note(self, outcome: object, started: float | None) -> None:
+        """A handler that asks for later may be hiding an error: that is neither success nor failure."""
+        if isinstance(outcome, RetryAfter):
+            self._note_undecided(started)
+        elif self._circuit.troubled and not isinstance(outcome, Deferral):
+            with self._lock:
+                closed = self._circuit.succeeded()
+                self.plain = self.kind is Kind.SYNC
+            if closed:
+                log.info("the circuit of %s is closed again", self.handler.name)
+
+    def _note_undecided(self, started: float | None) -> None:
+        if self._circuit.is_open and started is not None:
+            with self._lock:
+                self._circuit.undecided(started)
+
+
+def _kind(handler: Handler) -> Kind:
+    if handler.transactional:
+        return Kind.TRANSACTIONAL
+    if handler.max_size is not None:
+        return Kind.LISTS
+    return Kind.ASYNC if handler.is_async else Kind.SYNC

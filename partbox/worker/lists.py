@@ -1,0 +1,116 @@
+"""Runs batch handlers: a list of what waits now, from as many lanes as it takes, those of one key in id order.
+
+Nothing lingers for a list to fill up. An event that has failed before runs in a list of its own: so the one that makes
+its list fail is found, and takes no others with it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from partbox.events import DeliveredEvent
+from partbox.rules.parking import Deferral, Verdict
+from partbox.worker.delivery import Delivery
+from partbox.worker.endpoint import Endpoint
+from partbox.worker.holdings import Holdings
+from partbox.worker.lane import Lane
+from partbox.worker.loop import Loop
+
+Member = tuple[Lane, DeliveredEvent]
+More = Callable[[Endpoint, int], Sequence[Lane]]
+"""At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""
+
+
+class Lists:
+    """Lists of one process; the caller ends the lanes that come back. `more` brings further lanes."""
+
+    def __init__(self, holdings: Holdings, delivery: Delivery, more: More) -> None:
+        self._holdings = holdings
+        self._delivery = delivery
+        self._more = more
+
+    def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
+        """Run one list by a sync handler in this thread; the lanes beside `lane` that took part."""
+        members, others = self._gather(lane, endpoint)
+        if members and not self._refused(members, endpoint):
+            try:
+                result = endpoint.call([event for _, event in members])
+            except BaseException as error:  # also SystemExit: a handler does not end the process
+                result = error
+            self._settle(members, endpoint, result)
+        return others
+
+    async def run_async(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
+        """The same by an async one, in the event loop."""
+        members, others = self._gather(lane, endpoint)
+        if members and not self._refused(members, endpoint):
+            events = [event for _, event in members]
+            self._settle(members, endpoint, await Loop.call(endpoint.call, events, endpoint.handler.timeout))
+        return others
+
+    def _gather(self, lane: Lane, endpoint: Endpoint) -> tuple[list[Member], list[Lane]]:
+        size = endpoint.handler.max_size or 1
+        members = self._take(lane, endpoint, size, first=True)
+        others: list[Lane] = []
+        if not members or members[0][1].attempt > 1:
+            return members, others
+        while len(members) < size and (more := self._more(endpoint, size - len(members))):
+            others.extend(more)
+            before = len(members)
+            for other in more:
+                members += self._take(other, endpoint, size - len(members), first=False)
+            if len(members) == before:
+                break
+        return members, others
+
+    def _take(self, lane: Lane, endpoint: Endpoint, most: int, *, first: bool) -> list[Member]:
+        """What the lane has at its head for this endpoint."""
+        taken: list[DeliveredEvent] = []
+        while len(taken) < most and (step := self._delivery.step(lane, float("inf"))) is not None:
+            found, event = step
+            failed_before = event.attempt > 1
+            if found is not endpoint or (failed_before and not (first and not taken)):
+                self._delivery.put_back(lane, event)
+                break
+            taken.append(event)
+            if failed_before:
+                break
+        if taken:
+            lane.current, lane.followers = taken[0], taken[1:]
+        return [(lane, event) for event in taken]
+
+    def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
+        refusal = endpoint.refusal(members[0][0].started)
+        if refusal is not None:
+            self._fail(members, endpoint, refusal)
+        return refusal is not None
+
+    def _settle(self, members: list[Member], endpoint: Endpoint, result: object) -> None:
+        if isinstance(result, list | tuple) and len(result) == len(members):
+            for (lane, event), outcome in zip(members, result, strict=True):
+                self._end(lane, event, endpoint.judge(event, outcome, lane.started), outcome)
+        elif isinstance(result, list | tuple):
+            self._fail(members, endpoint, ValueError(f"{len(result)} outcomes for {len(members)} events"))
+        elif isinstance(result, BaseException):
+            self._fail(members, endpoint, result)
+        else:  # one outcome for all of them
+            for lane, event in members:
+                self._end(lane, event, endpoint.judge(event, result, lane.started), result)
+
+    def _fail(self, members: list[Member], endpoint: Endpoint, result: BaseException | Deferral) -> None:
+        """All of the list failed: the first of each key is judged by it, the others wait behind it, uncharged.
+
+        It is one failure, so only the first event of all can open the circuit.
+        """
+        judged: dict[Lane, Verdict | None] = {}
+        for lane, event in members:
+            if lane not in judged:
+                judged[lane] = endpoint.judge(event, result, lane.started, counts=not judged)
+                self._end(lane, event, judged[lane], result)
+            else:
+                verdict = judged[lane]
+                blocked = verdict is not None and verdict.blocks and lane.key[0] is not None
+                self._end(lane, event, Verdict("held" if blocked else "ready", event.attempt - 1, None, True, None))
+
+    def _end(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, result: object = None) -> None:
+        if event in lane.followers:
+            lane.followers.remove(event)
+        self._delivery.settle(lane, event, verdict, result)

@@ -1,0 +1,369 @@
+"""Runs transactional handlers: their effects and the cursor that has passed their events commit together.
+
+One transaction at a time, of at most `MOST` events or `LONGEST` seconds, on a connection of its own. Each event runs in
+a savepoint; one that fails, or is not done, is rolled back to it and parked in the same transaction. The last statement
+is the fenced save, so partition rows are locked only then; if a partition is no longer mine everything is rolled back.
+
+A new record is started only if after this save the cursor will have passed it: all new ones before it are finished,
+parked or in the same transaction, and no late one is unfinished. So a partition goes on in the order of ids. Late
+records are parked when they are read and run as parked ones, whose rows go with their effects; these wait for nobody.
+Whatever stands in the way for over a second, by running somewhere else, is parked. Meanwhile the ordinary saver leaves
+the partition alone.
+
+Whatever goes wrong once outcomes are noted, what was read is forgotten and read again from the saved cursors, which say
+whether the transaction has committed. If it failed at the commit (a deferred constraint), the events run one by one
+until one does it again: the error is that one's.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from psycopg import Connection, Error, Rollback
+from psycopg.pq import TransactionStatus
+
+from partbox.db import cursors
+from partbox.events import DeliveredEvent
+from partbox.outcomes import Done
+from partbox.rules.parking import AT_ONCE, Verdict
+from partbox.worker.batch import Batch, committed, sent
+from partbox.worker.delivery import Delivery, report
+from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.holdings import Holdings
+from partbox.worker.lane import Lane
+from partbox.worker.partition import Pair, Partition
+
+log = logging.getLogger("partbox.worker")
+
+MOST = 100
+LONGEST = 0.05
+LOOK = 0.01  # seconds between two looks for what may run, or stands in the way
+RETRY = 0.1
+
+
+class Run(NamedTuple):
+    """One event of the transaction, and what became of it."""
+
+    lane: Lane
+    event: DeliveredEvent
+    verdict: Verdict | None
+    result: object
+
+    @property
+    def pair(self) -> Pair:
+        return self.event._row[1:3]
+
+
+class _Queue:
+    """The lanes of one partition that wait with a transactional event: by the id of a new one, or with a parked one."""
+
+    __slots__ = ("new", "parked")
+
+    def __init__(self) -> None:
+        self.new: dict[int, Lane] = {}
+        self.parked: dict[Lane, None] = {}
+
+    def add(self, lane: Lane) -> None:
+        head = lane.queue[0]
+        if head.parked is not None:
+            self.parked[lane] = None
+        else:
+            self.new[head._row[1]] = lane
+
+    def stale(self) -> list[Lane]:
+        """Takes out the lanes whose head is not there any more: parked behind another, or read anew."""
+        new = [id for id, lane in self.new.items() if not lane.queue or lane.queue[0]._row[1] != id]
+        parked = [lane for lane in self.parked if not lane.queue or lane.queue[0].parked is None]
+        for lane in parked:
+            del self.parked[lane]
+        return [*(self.new.pop(id) for id in new), *parked]
+
+
+class Transactions:
+    """The thread of the transactional handlers of one process. The poller gives it a connection, and takes it away."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        delivery: Delivery,
+        dispatcher: Dispatcher,
+        schema: str,
+        subscription: str,
+        lease: float,
+        *,
+        on_lost: Callable[[Partition], None],
+        on_saved: Callable[[], None],
+        on_broken: Callable[[], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._holdings = holdings
+        self._delivery = delivery
+        self.dispatcher = dispatcher
+        self._schema = schema
+        self._subscription = subscription
+        self._lease = lease
+        self._on_lost = on_lost
+        self._on_saved = on_saved
+        self._on_broken = on_broken
+        self._on_failure = on_failure
+        self._queues: dict[Partition, _Queue] = {}
+        self._conn: Connection[Any] | None = None
+        self._me: UUID | None = None
+        self._using = threading.Lock()
+        self._work = threading.Event()
+        self._stopped = threading.Event()
+        self._alone = False  # a commit has failed: one event at a time
+        self._guilty: dict[Pair, BaseException] = {}
+        self._thread = threading.Thread(target=self._run, name="partbox-transactions", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float) -> bool:
+        """End after the transaction in hand; False if that takes longer than `timeout` seconds."""
+        self._stopped.set()
+        self._work.set()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def connected(self, conn: Connection[Any] | None, me: UUID | None) -> None:
+        """Work through `conn`, as `me`; None: hold still. Returns when the transaction in hand is over."""
+        with self._using:
+            self._conn, self._me = conn, me
+        self._work.set()
+
+    def wait(self, lane: Lane) -> None:
+        """The lane's next event is for me, unless it has changed meanwhile. Lock held."""
+        if not self.go_on(lane):
+            lane.serial = False
+            self.dispatcher.ready([lane])
+
+    def go_on(self, lane: Lane) -> bool:
+        """Whether the lane's next event is for me, and then waits for its turn. Lock held."""
+        row = lane.queue[0]._row
+        if self._delivery.find(row[3], row[4]).kind is not Kind.TRANSACTIONAL:
+            return False
+        self._queues.setdefault(lane.partition, _Queue()).add(lane)
+        self._work.set()
+        return True
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                self._work.wait(LOOK if self._queues else None)
+                self._work.clear()
+                while not self._stopped.is_set() and self._once():
+                    pass
+        except BaseException as error:
+            self._on_failure(error)
+
+    def _once(self) -> bool:
+        """One transaction; whether there was something to do."""
+        with self._using:
+            if self._conn is None or self._me is None:
+                return False
+            transaction = _Transaction(self, self._conn, self._me)
+            if not transaction.pick():
+                self._unstick()
+                return False
+            transaction.run()
+            return True
+
+    def _unstick(self) -> None:
+        """Park what stands in the way for long; let go lanes whose events went another way."""
+        now = time.monotonic()
+        with self._holdings.lock:
+            for partition, queue in list(self._queues.items()):
+                self.dispatcher.unstick(partition, now)
+                for lane in queue.stale():
+                    self.dispatcher.begin(lane)
+                    self.dispatcher.end(lane)
+
+    def next(self, taken: dict[Partition, set[int]], used: set[Lane]) -> Lane | None:
+        """A lane whose head may run now in this transaction; it is taken out of the queues. Lock held."""
+        for partition, queue in list(self._queues.items()):
+            if partition.stopping or not (queue.new or queue.parked):
+                del self._queues[partition]
+            elif (lane := _head(partition, queue, taken.get(partition, set()))) is not None:
+                if lane not in used:
+                    self.dispatcher.begin(lane)
+                    used.add(lane)
+                return lane
+        return None
+
+
+def _head(partition: Partition, queue: _Queue, taken: set[int]) -> Lane | None:
+    for lane in queue.parked:
+        if lane.queue and lane.queue[0].parked is not None:
+            del queue.parked[lane]
+            return lane
+    id = partition.progress.next_in_line(taken)
+    waiting = queue.new.get(id) if id is not None else None
+    if waiting is None or id is None or not waiting.queue or waiting.queue[0]._row[1] != id:
+        return None
+    return queue.new.pop(id)
+
+
+class _Transaction:
+    """One transaction, from picking its first event to its end."""
+
+    def __init__(self, owner: Transactions, conn: Connection[Any], me: UUID) -> None:
+        self._owner = owner
+        self._holdings = owner._holdings
+        self._conn = conn
+        self._me = me
+        self._runs: list[Run] = []
+        self._taken: dict[Partition, set[int]] = {}
+        self._used: set[Lane] = set()
+        self._next: tuple[Lane, DeliveredEvent] | None = None
+        self._noted = False
+        self._saved = False
+
+    def pick(self) -> bool:
+        """Take the next event that may run; whether there is one."""
+        self._next = None
+        if not self._owner._delivery.trusted():
+            return False
+        with self._holdings.lock:
+            lane = self._owner.next(self._taken, self._used)
+            if lane is None:
+                return False
+            partition = lane.partition
+            partition.serial = True
+            event = lane.queue.popleft()
+            if event.parked is None:
+                self._taken.setdefault(partition, set()).add(event._row[1])
+            lane.current, lane.started = event, time.monotonic()
+            self._next = (lane, event)
+            return True
+
+    def run(self) -> None:
+        """Run it and what follows, and commit."""
+        most = 1 if self._owner._alone else MOST
+        until = time.monotonic() + LONGEST
+        try:
+            with self._conn.transaction():
+                # A handler may take its time; what must be quick is what comes after the save.
+                cursors.begin_effects(self._conn, self._owner._schema)
+                while self._next is not None:
+                    self._run_one(*self._next)
+                    if len(self._runs) == most or time.monotonic() >= until or not self.pick():
+                        break
+                self._save(self._note())
+                self._saved = True
+        except Exception as error:
+            self._failed(error)
+            return
+        self._owner._alone = False
+        self._committed()
+
+    def _run_one(self, lane: Lane, event: DeliveredEvent) -> None:
+        row = event._row
+        endpoint = self._owner._delivery.find(row[3], row[4])
+        started = lane.started
+        result = self._result(endpoint, event, started)
+        verdict = endpoint.judge(event, result, started)
+        self._runs.append(Run(lane, event, verdict, result))
+        with self._holdings.lock:
+            if verdict is not None and verdict.blocks and lane.key[0] is not None:
+                waiting = {each._row[1] for each in list(lane.queue) if each.parked is None}
+                self._taken.setdefault(lane.partition, set()).update(waiting)  # to be held, with this save
+            elif lane.queue:
+                self._owner.go_on(lane)
+
+    def _result(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> object:
+        guilty = self._owner._guilty.pop(event._row[1:3], None)
+        refusal = guilty or endpoint.refusal(started)
+        if refusal is not None:
+            return refusal
+        result: object = None
+        try:
+            with self._conn.transaction() as savepoint:
+                result = endpoint.call(event, self._conn)
+                if result is not None and not isinstance(result, Done):
+                    raise Rollback(savepoint)
+        except BaseException as error:  # also SystemExit: a handler does not end the process
+            if self._conn.info.transaction_status != TransactionStatus.INTRANS:
+                raise Error(f"the transaction of {event!r} is gone: {error}") from error
+            return error
+        return result
+
+    def _note(self) -> list[Batch]:
+        """Note what became of each event, and take what is to be saved."""
+        with self._holdings.lock:
+            partitions = {run.lane.partition for run in self._runs}
+            for run in self._runs:
+                if run.lane.partition.lost or run.lane.partition.life != run.lane.life:
+                    raise Error(f"partition {run.lane.partition.number} was lost meanwhile")
+            self._noted = True
+            for run in self._runs:
+                if run.event.parked is not None and run.event.parked.suspect:
+                    self._holdings.end_charge(run.event.parked)
+                self._owner._delivery.note(run.lane, run.event, run.verdict)
+            batches = [Batch(partition) for partition in partitions]
+            for batch in batches:
+                taken = self._taken.get(batch.partition)
+                if taken and not (max(taken) <= batch.target.last_id and batch.target.gone == batch.target.passed):
+                    raise RuntimeError(f"partition {batch.partition.number}: its cursor would not pass its effects")
+            return batches
+
+    def _save(self, batches: list[Batch]) -> None:
+        owner = self._owner
+        self._batches = batches
+        cursors.end_effects(self._conn, owner._schema, owner._lease / 2)
+        savings, parks, done_ids = sent(batches)
+        mine, _ = cursors.save(
+            self._conn, owner._schema, owner._subscription, self._me, savings, parks, done_ids, durable=True
+        )
+        lost = [batch.partition for batch in batches if batch.partition.number not in mine]
+        for partition in lost:
+            owner._on_lost(partition)
+        if lost:
+            raise Error(f"{len(lost)} partitions were lost meanwhile")
+
+    def _committed(self) -> None:
+        with self._holdings.lock:
+            committed(self._holdings, self._batches)
+            for partition in {run.lane.partition for run in self._runs}:
+                partition.serial = False
+                self._holdings.touch(partition)  # what others did in it meanwhile
+            self._end_lanes()
+        for run in self._runs:
+            if run.verdict is not None and run.verdict.state not in AT_ONCE:
+                report(run.event, run.verdict, run.result)
+        self._owner._on_saved()
+
+    def _failed(self, error: Exception) -> None:
+        """Rolled back, or perhaps not: the saved cursors will tell. Until they are read nothing here goes on."""
+        if not isinstance(error, Error):
+            raise error
+        owner = self._owner
+        log.error(
+            "a transaction of %d events failed, they run again: %s", len(self._runs), " ".join(str(error).split())
+        )
+        if self._saved and not self._conn.closed:
+            owner._alone = True
+            if len(self._runs) == 1:
+                owner._guilty[self._runs[0].pair] = error
+        with self._holdings.lock:
+            if self._noted:
+                for run in self._runs:
+                    run.lane.partition.progress.finished.pop(run.event._row[1], None)
+                    run.lane.partition.deleting.pop(run.event._row[1], None)
+            for partition in {lane.partition for lane in self._used}:
+                partition.reset()
+            owner._queues.clear()
+            self._end_lanes()
+        owner._conn = None
+        owner._on_broken()
+        owner._stopped.wait(RETRY)
+
+    def _end_lanes(self) -> None:
+        for lane in self._used:
+            self._owner.dispatcher.end(lane)

@@ -1,0 +1,79 @@
+"""Watches the handlers that run: tells the supervisor since when, warns of slow ones, gives up those over their time.
+
+An async handler is cancelled by the event loop. A sync one cannot be: its event is parked, charged with the attempt,
+the process releases every other partition and ends, and its supervisor replaces it. Embedded in an application, which
+must not end, it is only said.
+"""
+
+import logging
+import time
+
+from partbox.events import DeliveredEvent
+from partbox.worker.delivery import Delivery, report
+from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.endpoint import Endpoint
+from partbox.worker.holdings import Holdings
+from partbox.worker.lane import Lane
+from partbox.worker.partition import Partition
+
+log = logging.getLogger("partbox.worker")
+
+SLOW = 300.0  # seconds
+
+
+class Watch:
+    """The handlers of one process. The poller's thread looks, at each of its steps."""
+
+    def __init__(self, holdings: Holdings, delivery: Delivery, dispatcher: Dispatcher, *, isolates: bool) -> None:
+        self._holdings = holdings
+        self._delivery = delivery
+        self._dispatcher = dispatcher
+        self._isolates = isolates
+        self._said: dict[Lane, DeliveredEvent] = {}
+        self.stuck: set[Partition] = set()  # with handlers that were given up
+
+    def look(self) -> None:
+        """One look."""
+        self._dispatcher.note_running()
+        now = time.monotonic()
+        running = self._dispatcher.running()
+        if self._said:
+            self._said = {lane: event for lane, event in self._said.items() if lane.current is event}
+        for lane in running:
+            event = lane.current
+            if event is not None and self._said.get(lane) is not event:
+                self._judge(lane, event, now - lane.started)
+
+    def settled(self) -> bool:
+        """Whether what is known of the handlers that were given up is saved."""
+        with self._holdings.lock:
+            return not any(partition.parks or partition in self._holdings.dirty for partition in self.stuck)
+
+    def _judge(self, lane: Lane, event: DeliveredEvent, ran: float) -> None:
+        endpoint = self._delivery.find(event._row[3], event._row[4])
+        timeout = endpoint.handler.timeout
+        if timeout is not None and ran > timeout and not endpoint.handler.is_async:
+            self._said[lane] = event
+            self._overdue(lane, event, endpoint, timeout)
+        elif ran > SLOW:
+            self._said[lane] = event
+            log.warning("the handler of %r runs for %.0f s: its aggregate waits, and a rebalance would", event, ran)
+
+    def _overdue(self, lane: Lane, event: DeliveredEvent, endpoint: Endpoint, timeout: float) -> None:
+        if not self._isolates:
+            log.error("the handler of %r is over its timeout of %g s; nothing can end it here", event, timeout)
+            return
+        log.error("the handler of %r is over its timeout of %g s: this process ends and is replaced", event, timeout)
+        verdict = endpoint.judge(event, TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s"))
+        with self._holdings.lock:
+            if lane.current is not event or lane.partition.lost:
+                return
+            if verdict is None:
+                self._delivery.note(lane, event, None)
+                self._holdings.touch(lane.partition)
+            else:
+                self._delivery.unstick(lane, verdict)
+            lane.partition.serial = False
+            self.stuck.add(lane.partition)
+        if verdict is not None:
+            report(event, verdict)

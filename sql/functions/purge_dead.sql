@@ -1,0 +1,63 @@
+-- purpose: delete (dry_run: count) dead parked rows that died more than `retain` s ago; their records go after them
+--
+-- One bounded step of a purge, as in purge_records; `place` is {{block, row}} of the table, {{0, 0}} at first. A row that
+-- the saved cursor has not passed stays: it is what tells an owner that the record was consumed, and without it the
+-- record would be delivered again. Whoever writes parked rows locks their partition rows first, in order; a replay that
+-- was faster is seen under the lock. The raised version makes the owner load its rows again.
+create or replace function {schema}.purge_dead(retain float8, batch integer, place bigint[], dry_run boolean)
+returns table (gone bigint, onward bigint[]) language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    stretch constant bigint := 1000;
+    before     timestamptz := clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second';
+    size       bigint := pg_relation_size(format('%I.parked', {schema_name})::regclass)
+                         / current_setting('block_size')::bigint;
+    names      text[];
+    partitions smallint[];
+    ids        bigint[];
+    places     tid[];
+begin
+    if not dry_run then
+        if not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name})) then
+            return;
+        end if;
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+
+    select array_agg(found.subscription), array_agg(found.partition), array_agg(found.record_id), array_agg(found.ctid)
+      into names, partitions, ids, places
+      from (select k.subscription, k.partition, k.record_id, k.ctid
+              from {schema}.parked k
+              join {schema}.partition p on p.subscription = k.subscription and p.partition = k.partition
+             where k.ctid > format('(%s,%s)', place[1], place[2])::tid
+                   and k.ctid < format('(%s,0)', place[1] + stretch)::tid
+                   and {schema}.expired_dead(k, before) and k.record_id <= least(p.floor_id, p.last_id)
+             order by k.ctid limit batch) found;
+    gone := coalesce(cardinality(ids), 0);
+
+    if gone > 0 and not dry_run then
+        perform from {schema}.partition p
+          where (p.subscription, p.partition) in (select * from unnest(names, partitions))
+          order by p.subscription, p.partition
+            for no key update;
+        with deleted as (
+            delete from {schema}.parked k
+             where k.ctid = any (places) and k.record_id = any (ids) and {schema}.expired_dead(k, before)
+            returning k.subscription, k.partition
+        ), raised as (
+            update {schema}.partition p
+               set parked_version = parked_version + 1
+              from (select distinct d.subscription, d.partition from deleted d) d
+             where p.subscription = d.subscription and p.partition = d.partition
+        )
+        select count(*) into gone from deleted;
+    end if;
+
+    if cardinality(ids) = batch then
+        onward := translate(places[batch]::text, '()', '{{}}')::bigint[];
+    elsif place[1] + stretch < size then
+        onward := array[place[1] + stretch, 0];
+    end if;
+    return next;
+end
+$$;

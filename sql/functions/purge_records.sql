@@ -1,0 +1,87 @@
+-- purpose: delete (dry_run: count) records that every subscription is through with and that are older than `retain` s
+--
+-- One bounded step of a purge; no row comes back while somebody else holds the lock of purges. `place` is where the
+-- step before ended, {{0, 0}} at first: partition, and id within it. It is null when everything was looked at. Going on
+-- from there a step does not pass over the dead tuples of the steps before it.
+--
+-- A record may go when its id is up to least(floor_id, last_id) of every subscription (with no subscription: whatever its
+-- id) and none has it parked. Such a record stays so: cursors go back, and subscriptions begin, only under the same
+-- lock, and nothing is parked behind a cursor. A dry run counts as gone what purge_dead would take first.
+--
+-- Ids and times of a partition rise together, nearly: it is over when a stretch ends in a young record. Whatever the
+-- order, only what is old goes. The settings stand for statistics that lag behind the log.
+create or replace function {schema}.purge_records(
+    retain float8, retain_dead float8, batch integer, place bigint[], dry_run boolean
+) returns table (gone bigint, onward bigint[]) language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+#variable_conflict use_column
+declare
+    stretch constant integer := 100;
+    looks   constant integer := 10000;
+    before      timestamptz := clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second';
+    dead_before timestamptz := clock_timestamp() - least(retain_dead, 36500 * 86400.0) * interval '1 second';
+    names  text[];
+    part   bigint := place[1];
+    after  bigint := place[2];
+    looked integer := 0;
+    bound  bigint;
+    seen   integer;
+    upto   bigint;
+    young  boolean;
+    cut    boolean;
+    ids    bigint[];
+    newest bigint := 0;
+begin
+    if not dry_run then
+        if not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name})) then
+            return;
+        end if;
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+    gone := 0;
+    select array_agg(s.name) into names from {schema}.subscription s;
+
+    while part < 256 and gone < batch and looked < looks loop
+        select coalesce(min(coalesce(least(p.floor_id, p.last_id), 0)), 9223372036854775807) into bound
+          from {schema}.subscription s
+          left join {schema}.partition p on p.subscription = s.name and p.partition = part;
+
+        select count(*), max(r.id), coalesce(max(r.id) filter (where r.created_at >= before) = max(r.id), false),
+               array_agg(r.id order by r.id) filter (where r.created_at < before and not exists (
+                   select from {schema}.parked k
+                    where k.subscription = any (names) and k.record_id = r.id
+                          and not (dry_run and {schema}.expired_dead(k, dead_before))))
+          into seen, upto, young, ids
+          from (select r.id, r.created_at
+                  from {schema}.record r
+                 where r.partition = part and r.id > after and r.id <= bound
+                 order by r.id limit stretch) r;
+        cut := cardinality(ids) > batch - gone;
+        ids := ids[1:batch - gone];
+
+        if ids is not null then
+            if not dry_run then
+                delete from {schema}.record r where r.partition = part and r.id = any (ids);
+                newest := greatest(newest, (select max(id) from unnest(ids) as id));
+            end if;
+            gone := gone + cardinality(ids);
+        end if;
+        looked := looked + seen;
+        if cut then
+            after := ids[cardinality(ids)];
+        elsif young or seen < stretch then
+            part := part + 1;
+            after := 0;
+        else
+            after := upto;
+        end if;
+    end loop;
+
+    if newest > 0 then
+        insert into {schema}.meta as m (key, value) values ('purged_id', newest)
+            on conflict (key) do update set value = greatest(m.value::bigint, excluded.value::bigint);
+    end if;
+    onward := case when part < 256 then array[part, after] end;
+    return next;
+end
+$$;

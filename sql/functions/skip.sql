@@ -1,0 +1,43 @@
+-- purpose: the head of a blocked key is dead and blocks no longer, so that its followers go on
+--
+-- It stays, as every dead record, to be looked at, replayed or discarded; no dead-letter hook is owed for it. A head
+-- that is dead already only stops blocking. No row comes back where the key is not blocked. Locks and parked_version as
+-- in replay.
+create or replace function {schema}.skip(subscription text, aggregate_type text, aggregate_id text, reason text, error_limit integer)
+returns table (record_id bigint, state text, changed boolean) language plpgsql as $$
+#variable_conflict use_column
+begin
+    perform from {schema}.partition p
+      where p.subscription = skip.subscription
+            and p.partition in (select k.partition from {schema}.parked k
+                                 where k.subscription = skip.subscription and k.blocks
+                                       and k.aggregate_type = skip.aggregate_type
+                                       and k.aggregate_id = skip.aggregate_id)
+      order by p.partition
+        for no key update;
+
+    select k.record_id, k.state, true into skip.record_id, skip.state, skip.changed
+      from {schema}.parked k
+     where k.subscription = skip.subscription and k.blocks
+           and k.aggregate_type = skip.aggregate_type and k.aggregate_id = skip.aggregate_id
+     order by k.record_id
+     limit 1;
+    if not found then
+        return;
+    end if;
+
+    with skipped as (
+        update {schema}.parked k
+           set state = 'dead', blocks = false, started_at = null,
+               due_at     = case when k.state = 'dead' then k.due_at end,
+               parked_at  = case when k.state = 'dead' then k.parked_at else clock_timestamp() end,
+               last_error = case when k.state = 'dead' then k.last_error
+                                 else left(concat_ws('; ', 'skipped: ' || skip.reason, k.last_error), skip.error_limit) end
+         where k.subscription = skip.subscription and k.record_id = skip.record_id
+        returning k.partition
+    )
+    update {schema}.partition p set parked_version = parked_version + 1
+      from skipped where p.subscription = skip.subscription and p.partition = skipped.partition;
+    return next;
+end
+$$;

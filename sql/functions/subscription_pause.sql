@@ -1,0 +1,31 @@
+-- purpose: pause a subscription: nobody is to own its partitions until it is resumed
+--
+-- Whether it was going on before; null if there is none. Behind the lock of plans: a plan that was decided before comes
+-- first and is undone here, or comes after and finds the subscription paused. Owners see at their next tick that they
+-- are assignees no more, finish what runs, and release.
+create or replace function {schema}.subscription_pause(subscription text)
+returns boolean language plpgsql as $$
+#variable_conflict use_column
+declare
+    going boolean;
+begin
+    perform pg_advisory_xact_lock(hashtext('partbox.plan'),
+                                  hashtext({schema_name} || '.' || subscription_pause.subscription));
+
+    select s.paused_at is null into going
+      from {schema}.subscription s where s.name = subscription_pause.subscription for no key update;
+    update {schema}.subscription s set paused_at = clock_timestamp()
+     where s.name = subscription_pause.subscription and going;
+
+    with assigned as materialized (
+        select p.partition
+          from {schema}.partition p
+         where p.subscription = subscription_pause.subscription and p.assignee is not null
+         order by p.partition
+           for no key update
+    )
+    update {schema}.partition p set assignee = null
+      from assigned where p.subscription = subscription_pause.subscription and p.partition = assigned.partition;
+    return going;
+end
+$$;

@@ -1,0 +1,5 @@
+-- purpose: after the first migration of a schema that had only an inbox: puts that back, as the first migration made it
+
+drop table {schema}.inbox;
+alter table {schema}.inbox_aside rename to inbox;
+alter index {schema}.inbox_aside_pkey rename to inbox_pkey;

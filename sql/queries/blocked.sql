@@ -1,0 +1,28 @@
+-- name: blocked_list
+-- Keys with blocking rows, the longest blocked first: their head, how many wait behind it, and who is to run it.
+with blocked as (
+    select k.aggregate_type, k.aggregate_id, min(k.record_id) as head, count(*) - 1 as followers, min(k.parked_at) as since
+      from {schema}.parked k
+     where k.subscription = %(subscription)s and k.blocks
+     group by k.aggregate_type, k.aggregate_id
+     order by since, head
+     limit %(limit)s
+)
+select b.aggregate_type, b.aggregate_id, b.head, r.event_id, k.event_type, k.state, k.attempts, k.due_at, k.last_error,
+       b.followers, b.since, k.partition, i.instance_id, i.node, i.pid
+  from blocked b
+  join {schema}.parked k on k.subscription = %(subscription)s and k.record_id = b.head
+  left join lateral (
+       select r.event_id from {schema}.record r where r.partition = k.partition and r.id = b.head limit 1) r on true
+  left join {schema}.partition p on p.subscription = k.subscription and p.partition = k.partition
+  left join {schema}.instance i on i.instance_id = p.owner
+ order by b.since, b.head
+
+-- name: blocked_retry_now
+-- The head of a blocked key is due; see the function.
+select record_id, state, changed from {schema}.retry_now(%(subscription)s, %(aggregate_type)s, %(aggregate_id)s)
+
+-- name: blocked_skip
+-- The head of a blocked key blocks no longer; see the function.
+select record_id, state, changed
+  from {schema}.skip(%(subscription)s, %(aggregate_type)s, %(aggregate_id)s, %(reason)s, %(error_limit)s::integer)

@@ -1,0 +1,78 @@
+-- name: dead_list
+-- Dead records, oldest first. The log is asked for one row at a time, by its key: it may be any size.
+select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
+       r.created_at, k.last_error, k.blocks
+  from {schema}.parked k
+  left join lateral (
+       select r.event_id, r.tenant_id, least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') as created_at
+         from {schema}.record r where r.partition = k.partition and r.id = k.record_id limit 1) r on true
+ where k.subscription = %(subscription)s and k.state = 'dead'
+       and (%(event_type)s::text is null or k.event_type = %(event_type)s)
+       and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
+       and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
+       and (%(older_than)s::float8 is null
+            or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+ order by k.record_id
+ limit %(limit)s
+
+-- name: dead_count
+-- How many.
+select count(*)
+  from {schema}.parked k
+ where k.subscription = %(subscription)s and k.state = 'dead'
+       and (%(event_type)s::text is null or k.event_type = %(event_type)s)
+       and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
+       and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
+       and (%(older_than)s::float8 is null
+            or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+
+-- name: dead_chunks
+-- The ids of all that match, in chunks of about `size`: keys in the order of their lowest id, never a key in two chunks.
+-- A record without aggregate id is a key of its own. `rank` counts the records of the keys before. Read at once, so that
+-- what dies again after its replay is not replayed again, and every chunk is found without reading the rest once more.
+select array_agg(placed.record_id order by placed.record_id)
+  from (select keyed.record_id, (rank() over (order by keyed.lowest) - 1) / %(size)s::bigint as chunk
+          from (select k.record_id,
+                       min(k.record_id) over (partition by k.aggregate_type, k.aggregate_id,
+                                              case when k.aggregate_id is null then k.record_id end) as lowest
+                  from {schema}.parked k
+                 where k.subscription = %(subscription)s and k.state = 'dead'
+                       and (%(event_type)s::text is null or k.event_type = %(event_type)s)
+                       and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
+                       and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
+                       and (%(older_than)s::float8 is null
+                            or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+               ) keyed) placed
+ group by placed.chunk
+ order by placed.chunk
+
+-- name: dead_of_event
+-- The dead records of an event id; the log has no index on those, but few records are dead.
+select k.record_id
+  from {schema}.parked k
+ cross join lateral (
+       select r.event_id from {schema}.record r where r.partition = k.partition and r.id = k.record_id limit 1) r
+ where k.subscription = %(subscription)s and k.state = 'dead' and r.event_id = %(event_id)s::uuid
+ order by k.record_id
+
+-- name: dead_show
+-- One dead record with what the log holds of it; the payload only if it is wanted.
+select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
+       least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), k.last_error, k.blocks,
+       least(greatest(r.occurred_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), r.content_type, r.headers::text,
+       case when %(payload)s then r.payload::text end, case when %(payload)s then r.payload_bytes end
+  from {schema}.parked k
+  left join {schema}.record r on r.partition = k.partition and r.id = k.record_id
+ where k.subscription = %(subscription)s and k.record_id = %(record_id)s::bigint and k.state = 'dead'
+
+-- name: dead_replay
+-- These records are ready again; see the function.
+select {schema}.replay(%(subscription)s, %(record_ids)s::bigint[])
+
+-- name: dead_discard
+-- These records are given up; see the function.
+select discarded, unread from {schema}.discard(%(subscription)s, %(record_ids)s::bigint[])
+
+-- name: parked_state
+-- What a record is parked as, if it is.
+select k.state from {schema}.parked k where k.subscription = %(subscription)s and k.record_id = %(record_id)s::bigint

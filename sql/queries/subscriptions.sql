@@ -1,0 +1,85 @@
+-- name: subscription_create
+-- Three statements in one message, which is one transaction: no client can hold its lock by going to sleep.
+-- 1. READ COMMITTED whatever the role says, or all would see what the second statement saw.
+-- 2. The lock that purges hold: none is at work from here on. It draws no xid.
+-- 3. One plain statement; in READ COMMITTED it has a snapshot of its own, taken *after* the lock was got. The snapshot
+--    that is stored is the one that every table here is read by: no function runs around it, which would have others.
+--    It is taken before this transaction has an xid (the first row it inserts draws it), so it cannot show its own
+--    xid as ended; and the transaction writes no record.
+--    now: what had committed at the snapshot N has an id that was drawn before; the sequence is read after N, so that
+--    id is at most L and the record is consumed. Everything else is delivered, once: above L it is new; up to L it is
+--    not visible in N and comes late, for its id is above F. F is the highest floor of all: each was saved before N
+--    for a snapshot older than N, and what was open at N was not visible in that one either, so its ids are above.
+--    A time: what lies from the first id of that time on is above L, and new; below it everything is as for now.
+--    The beginning: nothing is visible in 1:1:, and everything is above 0.
+set transaction isolation level read committed;
+select pg_advisory_xact_lock_shared(hashtext('partbox.purge'), hashtext({schema_name}));
+with made as (
+    insert into {schema}.subscription (name, type_filters) values (%(name)s, %(types)s::text[])
+        on conflict (name) do nothing
+    returning name
+), now as materialized (
+    select pg_current_snapshot() as snapshot, coalesce(pg_sequence_last_value({sequence}), 0) as last_id,
+           coalesce((select max(p.floor_id) from {schema}.partition p), 0) as floor_id
+), first as (
+    select r.partition, min(r.id) as id
+      from {schema}.record r
+     where r.created_at >= %(since)s::timestamptz
+     group by r.partition
+)
+insert into {schema}.partition (subscription, partition, snapshot, last_id, floor_id)
+select made.name, number,
+       case when %(beginning)s then '1:1:' else now.snapshot end,
+       case when %(beginning)s then 0 else least(now.last_id, first.id - 1) end,
+       case when %(beginning)s then 0 else now.floor_id end
+  from made
+ cross join now
+ cross join generate_series(0, 255) as number
+  left join first on first.partition = number
+
+-- name: subscription_list
+-- What is known of each by itself.
+select name, created_at, paused_at, type_filters from {schema}.subscription order by name
+
+-- name: subscription_filters
+-- The event types that it wants; null: all.
+select type_filters from {schema}.subscription where name = %(subscription)s
+
+-- name: subscription_paused
+-- Whether it is paused; no row if it does not exist.
+select paused_at is not null from {schema}.subscription where name = %(subscription)s
+
+-- name: subscription_pause
+-- Nobody is to own anything of it; see the function.
+select {schema}.subscription_pause(%(subscription)s)
+
+-- name: subscription_resume
+-- The next tick of a node's membership plans it again; whether it was paused.
+update {schema}.subscription s set paused_at = null
+  from (select name, paused_at from {schema}.subscription where name = %(subscription)s for no key update) before
+ where s.name = before.name
+returning before.paused_at is not null
+
+-- name: subscription_holders
+-- Its instances, with how many partitions each owns; and owners that are no instances any more.
+select coalesce(i.instance_id, p.owner), i.node, i.pid, i.heartbeat_at,
+       extract(epoch from i.heartbeat_at + i.lease - clock_timestamp())::float8, extract(epoch from i.lease)::float8,
+       coalesce(p.owned, 0)
+  from (select * from {schema}.instance where subscription = %(subscription)s) i
+  full join (select owner, count(*) as owned from {schema}.partition
+              where subscription = %(subscription)s and owner is not null group by owner) p on p.owner = i.instance_id
+ order by i.node, i.pid
+
+-- name: subscription_reach
+-- Whether a time is yet to come, the newest record id, and how far purges went if they may have removed what follows.
+select coalesce(%(from_time)s::timestamptz > clock_timestamp(), false), coalesce(pg_sequence_last_value({sequence}), 0),
+       {schema}.subscription_purged(%(from_id)s::bigint, %(from_time)s::timestamptz)
+
+-- name: subscription_replay
+-- Set it back; see the function.
+select problem, purged_id, rewound
+  from {schema}.subscription_replay(%(subscription)s, %(from_id)s::bigint, %(from_time)s::timestamptz, %(resume)s)
+
+-- name: subscription_drop
+-- Delete it; see the function.
+select {schema}.subscription_drop(%(subscription)s)

@@ -1,0 +1,94 @@
+"""`partbox blocked`."""
+
+import json
+
+import pytest
+from planting import Planter
+
+
+@pytest.fixture
+def plant(conn, dsn, monkeypatch) -> Planter:
+    monkeypatch.setenv("PARTBOX_DSN", dsn)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Planter(conn)
+
+
+def test_list_shows_who_waits_for_what(partbox, plant):
+    head = plant.park("a", "retrying", blocks=True, due=60, attempts=2, error="TimeoutError: slow")
+    plant.park("a", "held", blocks=True, attempts=0, error=None)
+    ran = partbox("blocked", "list")
+    header, row = ran.out.splitlines()
+    assert header.split()[:4] == ["aggregate", "head", "type", "state"]
+    cells = row.split()
+    assert cells[:5] == ["Order", "a", str(head), "Placed", "retrying"]
+    assert row.rstrip().endswith("none    TimeoutError: slow")
+    assert (ran.code, ran.err) == (0, "")
+    (shown,) = json.loads(partbox("blocked", "list", "--json").out)
+    assert (shown["record_id"], shown["followers"], shown["owner"]) == (head, 1, None)
+    assert "the 1 that are blocked the longest" in partbox("blocked", "list", "--limit", "1").out
+
+
+def test_no_blocked_aggregate_is_said(partbox, plant):
+    plant.park("a")
+    assert partbox("blocked", "list").out == "no blocked aggregate in subscription 'default'\n"
+    assert partbox("blocked", "list", "--json").out == "[]\n"
+
+
+def test_retry_says_what_it_did(partbox, plant):
+    late = plant.park("a", "retrying", blocks=True, due=3_600)
+    dead = plant.park("b", blocks=True)
+    held = plant.park("c", "held", blocks=True)
+    assert partbox("blocked", "retry", "Order", "a").out == f"record {late}, which was retrying, is due now\n"
+    assert partbox("blocked", "retry", "Order", "b").out.startswith(f"record {dead} was dead and is replayed")
+    assert partbox("blocked", "retry", "Order", "c").out == (
+        f"nothing to do: record {held} is held and waits only for a worker\n"
+    )
+    assert json.loads(partbox("blocked", "retry", "Order", "c", "--json").out) == {
+        "record_id": held,
+        "state": "held",
+        "changed": False,
+    }
+    assert plant.row(late)["is_due"]
+    assert plant.row(dead)["state"] == "ready"
+
+
+def test_skip_says_how_it_is_undone(partbox, plant):
+    head = plant.park("-7", "retrying", blocks=True, due=60)
+    ran = partbox("blocked", "skip", "--reason", "gone", "--", "Order", "-7")
+    assert f"skipped record {head}, which was retrying" in ran.out
+    assert f"`partbox dead replay {head}` brings it back" in ran.out
+    assert plant.row(head)["last_error"] == "skipped: gone; ValueError: boom"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("retry", "Order", "b"), "aggregate 'Order' / 'b' is not blocked in subscription 'default': `partbox blocked"),
+        (("skip", "Cart", "a"), "aggregate 'Cart' / 'a' is not blocked"),
+        (("skip", "", "a"), "aggregate_type is empty"),
+        (("skip", "Order", "\udcff"), "lone surrogate"),
+        (("skip", "Order", "a", "--reason", "\udcff"), "lone surrogate"),
+        (("list", "--limit", "0"), "limit 0 must be a whole number above 0"),
+        (("list", "--subscription", "audit"), "subscription 'audit' does not exist"),
+        (("retry", "Order", "\x1b[2J"), "'Order' / '\\x1b[2J' is not blocked"),
+        (("list", "--dsn", "postgresql://127.0.0.1:1/shop"), "cannot use the database"),
+    ],
+)
+def test_wrong_input_is_one_line_and_changes_nothing(partbox, plant, arguments, said):
+    head = plant.park("a", "retrying", blocks=True, due=60)
+    assert said in partbox("blocked", *arguments).error
+    assert (plant.states(), plant.versions()) == ({head: "retrying"}, {})
+
+
+def test_hostile_content_reaches_no_terminal(partbox, plant):
+    hostile = "\x1b[2J[bold]\x9b\u202e"
+    plant.park(hostile, "retrying", blocks=True, due=60, aggregate_type=hostile, error=f"E: {hostile}")
+    for arguments in (("list",), ("list", "--json"), ("retry", hostile, hostile), ("skip", hostile, hostile)):
+        out = partbox("blocked", *arguments).out
+        assert out
+        assert all(each.isprintable() for line in out.splitlines() for each in line), arguments
+
+
+@pytest.mark.parametrize("command", ["list", "retry", "skip"])
+def test_help_teaches_with_an_example(partbox, command):
+    assert f"Example: partbox blocked {command}" in " ".join(partbox("blocked", command, "--help").out.split())

@@ -1,0 +1,219 @@
+"""`partbox purge`, and the schemas that need it: writer-only ones, and those with nothing but an inbox."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from waiting import eventually
+
+from partbox.db.migrate import migrate
+
+PLANT = """
+insert into partbox.record (partition, event_id, event_type, payload, created_at)
+select g %% 256, gen_random_uuid(), 'Placed', '{}', now() - interval '8 days' from generate_series(1, %s) g
+"""
+
+
+@pytest.fixture
+def plant(conn) -> Callable[[int], None]:
+    """Plants so many old records that everybody is through with."""
+
+    def plant(count: int) -> None:
+        conn.execute(PLANT, [count])
+        conn.execute(
+            "update partbox.partition set last_id = g, floor_id = g, snapshot = pg_current_snapshot()"
+            " from (select max(id) g from partbox.record) r"
+        )
+
+    return plant
+
+
+@pytest.fixture
+def started(dsn) -> Iterator[Callable[..., subprocess.Popen]]:
+    """Starts `partbox purge …` as a process; it is ended with the test."""
+    processes: list[subprocess.Popen] = []
+
+    def start(*arguments: str, **environment: str) -> subprocess.Popen:
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", "from partbox.cli import main; main()", "purge", *arguments],
+                env=os.environ | {"PARTBOX_DSN": dsn} | environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def left(conn) -> int:
+    return conn.execute("select count(*) from partbox.record").fetchone()[0]
+
+
+def test_purge_says_what_would_go_and_what_went(partbox, dsn, conn, plant):
+    plant(1_200)
+    conn.execute("insert into partbox.idempotency select 'k', gen_random_uuid(), now() - interval '8 days'")
+    dry = partbox("purge", "--dry-run", "--dsn", dsn)
+    assert (dry.code, dry.out, dry.err) == (0, "would purge 1,200 records, 1 idempotency key\n", "")
+    assert left(conn) == 1_200
+    assert partbox("purge", "--dsn", dsn).out == "purged 1,200 records, 1 idempotency key\n"
+    assert left(conn) == 0
+    assert partbox("purge", "--dsn", dsn).out == "nothing has expired\n"
+
+
+def test_purge_speaks_json(partbox, dsn, plant):
+    plant(3)
+    went = {"records": 3, "dead": 0, "keys": 0, "inbox": 0, "complete": True}
+    assert json.loads(partbox("purge", "--json", "--dry-run", "--dsn", dsn).out) == went | {"dry_run": True}
+    assert json.loads(partbox("purge", "--json", "--dsn", dsn).out) == went | {"dry_run": False}
+
+
+def test_purge_follows_the_settings(partbox, dsn, conn, plant, monkeypatch):
+    plant(3)
+    monkeypatch.setenv("PARTBOX_RETAIN_DONE", "9d")
+    assert partbox("purge", "--dsn", dsn).out == "nothing has expired\n"
+    monkeypatch.setenv("PARTBOX_RETAIN_DONE", "soon")
+    assert "setting retain_done = soon (from PARTBOX_RETAIN_DONE) is invalid" in partbox("purge", "--dsn", dsn).error
+    assert left(conn) == 3
+
+
+def test_a_purge_beside_another_says_so(partbox, dsn, conn, plant):
+    plant(3)
+    with psycopg.connect(dsn) as other:
+        other.execute("select pg_advisory_xact_lock(hashtext('partbox.purge'), hashtext('partbox'))")
+        ran = partbox("purge", "--dsn", dsn)
+        assert (ran.code, ran.out) == (0, "nothing was purged\n")
+        assert "not complete: another purge, or a change of subscriptions, is at work" in ran.err
+        assert left(conn) == 3
+
+
+@pytest.mark.parametrize("every", ["soon", "", "-1", "nan", "1x", "0"])
+def test_an_interval_that_is_none_is_refused_and_nothing_goes(partbox, dsn, conn, plant, every):
+    plant(3)
+    error = partbox("purge", "--every", every, "--dsn", dsn).error
+    assert f"--every {every!r}" in error
+    assert left(conn) == 3
+
+
+def test_contradictory_options_are_refused_and_nothing_goes(partbox, dsn, conn, plant):
+    plant(3)
+    assert "leave --every out" in partbox("purge", "--every", "1m", "--dry-run", "--dsn", dsn).error
+    assert "give one of them" in partbox("init", "--writer-only", "--inbox-only", "--dsn", dsn).error
+    assert partbox("purge", "--bogus").code == 2
+    assert left(conn) == 3
+
+
+@pytest.mark.parametrize("arguments", [[], ["--dry-run"], ["--every", "1h"]])
+def test_what_cannot_be_purged_is_one_line(partbox, empty_dsn, arguments):
+    assert "run `partbox init`" in partbox("purge", *arguments, "--dsn", empty_dsn).error
+    assert "cannot use the database" in partbox("purge", *arguments, "--dsn", "host=127.0.0.1 port=1").error
+    assert "PARTBOX_DSN" in partbox("purge", *arguments).error
+    assert "does not exist" in partbox("purge", *arguments, "--dsn", empty_dsn, "--schema", "nowhere").error
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_it_after_the_batch_and_says_what_was_done(started, conn, plant, number):
+    plant(5_000)
+    process = started("--json", PARTBOX_PURGE_BATCH="1")
+    eventually(lambda: left(conn) < 4_900)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    went = json.loads(out)
+    assert went["records"] == 5_000 - left(conn) < 5_000
+    assert went["complete"] is False
+    assert err == "partbox: interrupted: the same command goes on with the rest\n"
+
+
+def test_a_terminal_sees_how_far_it_is(started, plant):
+    plant(3_000)
+    out, err = started(PARTBOX_PURGE_BATCH="1", FORCE_COLOR="1").communicate(timeout=60)
+    assert out == "purged 3,000 records\n"
+    assert "records so far" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_every_purges_again_and_again_until_it_is_stopped(started, conn, plant, number):
+    plant(10)
+    process = started("--every", "100ms")
+    eventually(lambda: left(conn) == 0)
+    plant(20)
+    eventually(lambda: left(conn) == 0)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert out.splitlines() == ["purged 10 records", "purged 20 records"]
+
+
+def test_every_outlives_what_fails_later(started, conn, plant):
+    plant(10)
+    process = started("--every", "50ms", "--json")
+    eventually(lambda: left(conn) == 0)
+    conn.execute("alter schema partbox rename to away")
+    line = process.stderr.readline()
+    assert "purge failed, what has expired stays until the next one in 50ms: schema 'partbox' does not exist" in line
+    conn.execute("alter schema away rename to partbox")
+    plant(20)
+    eventually(lambda: left(conn) == 0)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert sum(json.loads(line)["records"] for line in out.splitlines()) == 30
+
+
+def test_a_writer_only_outbox_is_made_shown_and_purged(partbox, empty_dsn):
+    made = partbox("init", "--writer-only", "--dsn", empty_dsn)
+    assert "schema 'partbox' is ready, writer-only: without a subscription: applied 0001_initial" in made.out
+    shown = partbox("status", "--dsn", empty_dsn)
+    assert shown.code == 0
+    assert "schema partbox is writer-only: no subscription" in shown.out
+    plain = json.loads(partbox("status", "--json", "--dsn", empty_dsn).out)
+    assert plain == {"schema": "partbox", "subscription": None, "writer_only": True}
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute(PLANT, [7])
+    assert partbox("purge", "--dsn", empty_dsn).out == "purged 7 records\n"
+    assert "nothing to do" in partbox("init", "--writer-only", "--dsn", empty_dsn).out
+
+
+def test_an_outbox_with_subscriptions_does_not_become_writer_only(partbox, dsn, conn):
+    error = partbox("init", "--writer-only", "--dsn", dsn).error
+    assert "has subscriptions (default)" in error
+    assert "nothing was changed" in error
+    assert conn.execute("select name from partbox.subscription").fetchall() == [("default",)]
+
+
+def test_a_worker_of_a_writer_only_outbox_is_refused_in_one_line(partbox, empty_dsn, here):
+    migrate(empty_dsn, writer_only=True)
+    (here / "quiet.py").write_text("from partbox import Outbox\n\noutbox = Outbox()\n")
+    ran = partbox("worker", "quiet:outbox", "--processes", "1", "--dsn", empty_dsn)
+    assert ran.code == 1
+    assert "`partbox subscription create default`" in ran.err
+
+
+def test_an_inbox_alone_is_made_purged_and_completed(partbox, empty_dsn):
+    made = partbox("init", "--inbox-only", "--dsn", empty_dsn)
+    assert made.out == "schema 'partbox' is ready: it holds nothing but an inbox\n"
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute("insert into partbox.inbox select 'c', gen_random_uuid(), now() - interval '31 days'")
+    assert partbox("purge", "--dsn", empty_dsn).out == "purged 1 inbox row\n"
+    for command in (["status"], ["migrate"]):
+        assert "`partbox init`" in partbox(*command, "--dsn", empty_dsn).error
+    assert "is ready: applied 0001_initial" in partbox("init", "--dsn", empty_dsn).out
+    assert partbox("status", "--dsn", empty_dsn).code == 0
+    assert "is a whole outbox already, which has an inbox" in partbox("init", "--inbox-only", "--dsn", empty_dsn).out
+
+
+def test_help_shows_how(partbox):
+    shown = partbox("purge", "--help")
+    assert "Example: partbox purge --dry-run" in shown.out
+    assert "--every" in shown.out

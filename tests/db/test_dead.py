@@ -1,0 +1,364 @@
+"""Dead records: what is listed, and what a replay and a discard change."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from ownership import background
+from planting import Planter
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.db import dead
+from partbox.db.dead import Filters
+from partbox.errors import PartboxError, SchemaError
+
+EVERYTHING = Filters()
+
+
+@pytest.fixture
+def plant(conn) -> Planter:
+    return Planter(conn)
+
+
+@pytest.fixture
+def outbox(dsn) -> Outbox:
+    return Outbox(dsn)
+
+
+def test_dead_records_are_listed_oldest_first_with_their_error_and_without_their_payload(plant, outbox):
+    first = plant.park("a", age=10, event_type="Placed", tenant_id="t1", payload={"card": "4711"})
+    second = plant.park("b", age=7_200, attempts=3, error="shop.errors.Declined: no: money", aggregate_type="Cart")
+    plant.park("c", "retrying", blocks=True, due=5)
+    one, other = outbox.dead.list()
+    assert (one.record_id, one.event_id, one.event_type) == (first, plant.event_id(first), "Placed")
+    assert (one.aggregate_type, one.aggregate_id, one.tenant_id, one.attempts) == ("Order", "a", "t1", 10)
+    assert (one.error_type, one.error, one.blocks) == ("ValueError", "boom", False)
+    assert (other.record_id, other.error_type, other.error) == (second, "shop.errors.Declined", "no: money")
+    assert datetime.now(UTC) - other.died_at == pytest.approx(timedelta(hours=2), abs=timedelta(minutes=1))
+    assert datetime.now(UTC) - one.published_at == pytest.approx(timedelta(0), abs=timedelta(minutes=1))
+    assert "4711" not in repr([one, other])
+    assert not hasattr(one, "payload")
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "text"),
+    [
+        ("ValueError: boom", "ValueError", "boom"),
+        ("ValueError: ", "ValueError", ""),
+        ("a.b.<locals>.C: x: y\nz", "a.b.<locals>.C", "x: y\nz"),
+        ("out of stock", None, "out of stock"),
+        ("out of stock: 3", None, "out of stock: 3"),
+        ("address: unknown", None, "address: unknown"),
+        ("skipped: by hand; E: x", "skipped", "by hand; E: x"),
+        ("", None, ""),
+        (None, None, None),
+    ],
+)
+def test_an_error_is_its_type_and_its_text(stored, kind, text):
+    assert dead.typed(stored) == (kind, text)
+
+
+def test_filters_hold_together_and_for_list_and_count_alike(plant, outbox):
+    class Kind(Enum):
+        placed = "Placed"
+        Paid = 2
+
+    old = plant.park("a", age=7_200)
+    young = plant.park("a", age=10)
+    paid = plant.park("b", age=7_200, event_type="Paid", aggregate_type="Invoice")
+    for filters, expected in [
+        ({}, [old, young, paid]),
+        ({"event_type": "Placed"}, [old, young]),
+        ({"event_type": Kind.Paid}, [paid]),
+        ({"event_type": Kind.placed, "older_than": timedelta(hours=1)}, [old]),
+        ({"aggregate_type": "Invoice"}, [paid]),
+        ({"aggregate_id": "a"}, [old, young]),
+        ({"older_than": 3_600}, [old, paid]),
+        ({"older_than": "1h", "aggregate_id": "b"}, [paid]),
+        ({"older_than": 1e200}, []),
+        ({"event_type": "placed"}, []),
+    ]:
+        assert [each.record_id for each in outbox.dead.list(**filters)] == expected, filters
+        assert outbox.dead.count(**filters) == len(expected), filters
+    assert [each.record_id for each in outbox.dead.list(limit=2)] == [old, young]
+
+
+def test_subscriptions_have_dead_records_of_their_own(plant, outbox, conn):
+    conn.execute("insert into partbox.subscription (name) values ('audit')")
+    conn.execute(
+        "insert into partbox.partition (subscription, partition, snapshot, last_id, floor_id)"
+        " select 'audit', partition, snapshot, last_id, floor_id from partbox.partition"
+    )
+    record = plant.park("a", subscription="audit")
+    assert (outbox.dead.count(), outbox.dead.count(subscription="audit")) == (0, 1)
+    with pytest.raises(PartboxError, match="no dead record"):
+        outbox.dead.replay(record)
+    assert outbox.dead.replay_all() == 0
+    assert outbox.dead.replay_all(subscription="audit") == 1
+    assert plant.row(record, "audit")["state"] == "ready"
+
+
+def test_a_record_is_shown_with_headers_and_times_and_its_payload_only_when_asked(plant, outbox):
+    occurred = datetime(2020, 5, 4, tzinfo=UTC)
+    record = plant.park("a", headers={"trace": "abc"}, payload={"secret": 1}, occurred_at=occurred)
+    shown = outbox.dead.show(record)
+    assert (shown.record_id, shown.headers, shown.occurred_at, shown.content_type) == (
+        record,
+        {"trace": "abc"},
+        occurred,
+        None,
+    )
+    assert shown.payload is None
+    with_payload = outbox.dead.show(plant.event_id(record), payload=True)
+    assert with_payload.payload == '{"secret":1}'
+    assert "secret" not in repr(with_payload)
+    raw = plant.park("a", payload=b"\x00\xff", content_type="application/x-thing")
+    assert outbox.dead.show(str(raw), payload=True).payload == b"\x00\xff"
+    assert outbox.dead.show(raw).headers == {}
+
+
+def test_times_beyond_pythons_are_shown_as_the_last_and_first_there_are(plant, outbox, conn):
+    record = plant.park("a")
+    conn.execute("update partbox.record set occurred_at = 'infinity', created_at = '4711-01-01 BC'")
+    shown = outbox.dead.show(record)
+    assert (shown.occurred_at.year, shown.published_at.year) == (9999, 1)
+    assert outbox.dead.list()[0].published_at.year == 1
+
+
+def test_a_dead_record_whose_event_somebody_deleted_is_still_there(plant, outbox, conn):
+    record = plant.park("a")
+    conn.execute("delete from partbox.record")
+    assert [(each.record_id, each.event_id) for each in outbox.dead.list()] == [(record, None)]
+    assert outbox.dead.show(record, payload=True).payload is None
+    assert outbox.dead.discard(record) == 1
+
+
+def test_a_replayed_record_is_ready_again_with_all_its_attempts_and_its_last_error(plant, outbox, caplog):
+    record = plant.park("a", due=0, started=True)
+    with caplog.at_level(logging.INFO, "partbox.commands"):
+        assert outbox.dead.replay(record) == 1
+    row = plant.row(record)
+    assert (row["state"], row["blocks"], row["attempts"]) == ("ready", True, 0)
+    assert (row["due_at"], row["started_at"], row["last_error"]) == (None, None, "ValueError: boom")
+    assert plant.versions() == {row["partition"]: 1}
+    assert f"replayed dead record {record} of subscription 'default'" in caplog.text
+    assert "may have been delivered meanwhile" in caplog.text
+
+
+def test_a_replayed_record_without_aggregate_blocks_nothing_and_is_due(plant, outbox):
+    record = plant.park(None)
+    assert outbox.dead.replay(plant.event_id(record)) == 1
+    row = plant.row(record)
+    assert (row["state"], row["blocks"], row["is_due"]) == ("ready", False, True)
+
+
+def test_replay_all_takes_what_matches_and_nothing_that_is_not_dead(plant, outbox, caplog):
+    ids = [plant.park(str(number % 3)) for number in range(9)]
+    waiting = plant.park("0", "retrying", blocks=True, due=60, attempts=2)
+    other = plant.park("0", event_type="Paid")
+    seen: list[tuple[int, int]] = []
+    with caplog.at_level(logging.INFO, "partbox.commands"):
+        assert outbox.dead.replay_all(event_type="Placed", progress=lambda *done: seen.append(done)) == 9
+    assert seen == [(9, 9)]
+    assert plant.states() == dict.fromkeys(ids, "ready") | {waiting: "retrying", other: "dead"}
+    assert plant.row(waiting)["attempts"] == 2
+    assert set(plant.versions().values()) == {1}
+    assert "replayed 9 of 9 dead records of subscription 'default'" in caplog.text
+    assert outbox.dead.replay_all(event_type="Placed") == 0
+
+
+def test_what_dies_again_during_a_replay_is_not_replayed_again(plant, outbox, conn, monkeypatch):
+    monkeypatch.setattr(dead, "CHUNK", 1)
+    for number in range(3):
+        plant.park(str(number))
+    calls: list[int] = []
+
+    def kill(done: int, _: int) -> None:
+        calls.append(done)
+        conn.execute("update partbox.parked set state = 'dead', blocks = false, parked_at = clock_timestamp()")
+
+    assert outbox.dead.replay_all(progress=kill) == 3
+    assert calls == [1, 2, 3]
+
+
+@hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(keys=st.lists(st.sampled_from([None, "a", "b", "c", "d"]), max_size=40), size=st.integers(1, 12))
+def test_chunks_hold_whole_keys_in_id_order_and_about_as_many_as_asked_for(conn, keys, size):
+    conn.execute("truncate partbox.parked")
+    conn.execute(
+        "insert into partbox.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type,"
+        " state, blocks) select 'default', i, 0, 'Order', key, 'Placed', 'dead', false"
+        " from unnest(%s::text[]) with ordinality as k (key, i)",
+        [keys],
+    )
+    chunks = dead.chunks(conn, "partbox", "default", EVERYTHING, size)
+    key_of = {number: key or number for number, key in enumerate(keys, 1)}
+    assert sorted(id for chunk in chunks for id in chunk) == list(key_of)
+    assert all(chunk == sorted(chunk) for chunk in chunks)
+    where: dict[object, int] = {}
+    for number, chunk in enumerate(chunks):
+        for id in chunk:
+            assert where.setdefault(key_of[id], number) == number, "a key stands in two chunks"
+    lowest = [min(ids) for ids in chunks]
+    assert lowest == sorted(lowest)
+    for chunk in chunks:  # without its last key it is smaller than asked for
+        last = max({key_of[id] for id in chunk}, key=lambda key: min(id for id in chunk if key_of[id] == key))
+        assert sum(key_of[id] != last for id in chunk) < size
+
+
+def test_a_replay_that_is_interrupted_has_replayed_whole_keys_and_can_go_on(plant, outbox, monkeypatch, caplog):
+    monkeypatch.setattr(dead, "CHUNK", 4)
+    ids = {id: key for key in "abc" * 3 for id in [plant.park(key)]}
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with caplog.at_level(logging.INFO, "partbox.commands"), pytest.raises(KeyboardInterrupt):
+        outbox.dead.replay_all(progress=interrupt)
+    assert "replayed 6 of 9 dead records" in caplog.text
+    states = plant.states()
+    assert {key: {states[id] for id in ids if ids[id] == key} for key in "abc"} == {
+        "a": {"ready"},
+        "b": {"ready"},
+        "c": {"dead"},
+    }
+    assert outbox.dead.replay_all() == 3
+
+
+def test_a_discarded_record_is_done_and_its_key_goes_on(plant, outbox, conn, caplog):
+    record = plant.park("a", blocks=True, due=0)
+    follower = plant.park("a", "held", blocks=True, attempts=0, error=None)
+    with caplog.at_level(logging.INFO, "partbox.commands"):
+        assert outbox.dead.discard(record) == 1
+    assert plant.states() == {follower: "held"}
+    assert len(plant.versions()) == 1
+    status = conn.execute("select status from partbox.record_status where id = %s", [record]).fetchone()
+    assert status == ("done",)
+    assert f"discarded dead record {record}" in caplog.text
+
+
+def test_discard_all_leaves_what_does_not_match(plant, outbox):
+    for _ in range(3):
+        plant.park("a", age=7_200)
+    young = plant.park("a", age=1)
+    assert outbox.dead.discard_all(older_than="1h") == 3
+    assert plant.states() == {young: "dead"}
+
+
+def test_what_no_saved_cursor_has_passed_cannot_be_discarded_yet_for_it_would_be_delivered_again(plant, outbox, conn):
+    passed = plant.park("a")
+    ahead = plant.park("a", consumed=False)
+    with pytest.raises(PartboxError, match=f"dead record {ahead} lies ahead .*: try again when a worker has gone on"):
+        outbox.dead.discard(ahead)
+    assert outbox.dead.discard_all() == 1
+    assert plant.states() == {ahead: "dead"}
+    plant.consume()
+    assert outbox.dead.discard_all() == 1
+    assert passed not in plant.states()
+
+
+def test_a_record_below_the_cursor_that_had_not_committed_at_its_snapshot_is_not_passed(plant, outbox, conn):
+    ahead = plant.park("a", consumed=False)
+    ((snapshot,),) = conn.execute("select pg_current_snapshot()::text").fetchall()
+    conn.execute("update partbox.partition set snapshot = '1:1:', last_id = 1000, floor_id = 0")
+    with pytest.raises(PartboxError, match="ahead"):
+        outbox.dead.discard(ahead)
+    conn.execute("update partbox.partition set snapshot = %s::pg_snapshot", [snapshot])
+    assert outbox.dead.discard(ahead) == 1
+
+
+def test_a_record_that_is_not_dead_is_refused_with_what_it_is(plant, outbox):
+    waiting = plant.park("a", "retrying", blocks=True, due=60)
+    for act in (outbox.dead.show, outbox.dead.replay, outbox.dead.discard):
+        with pytest.raises(PartboxError, match=f"no dead record {waiting} in .*; it is retrying .*`partbox dead list`"):
+            act(waiting)
+        with pytest.raises(PartboxError, match=r"no dead record 4711 in .*'default': `partbox dead list`"):
+            act(4711)
+        with pytest.raises(PartboxError, match=r"no dead record of event .*`partbox dead list`"):
+            act(uuid4())
+    assert (plant.states(), plant.versions()) == ({waiting: "retrying"}, {})
+
+
+def test_an_event_id_of_several_dead_records_is_refused_and_names_them(plant, outbox):
+    event = UUID(int=5)
+    ids = [plant.park(str(number), event_id=UUID(int=5 + number)) for number in range(2)]
+    plant.conn.execute("update partbox.record set event_id = %s", [event])
+    with pytest.raises(PartboxError, match=f"several dead records: name one by its record id: {ids[0]}, {ids[1]}"):
+        outbox.dead.replay(event)
+
+
+@pytest.mark.parametrize("id", [0, -1, 1 << 63, True, "x", "", "1.5", "99999999999999999999", 1.5, None, "\0", "٣"])
+def test_what_is_no_id_is_refused(outbox, id):
+    for act in (outbox.dead.show, outbox.dead.replay, outbox.dead.discard):
+        with pytest.raises(PartboxError, match="is neither a record id, such as 42, nor an event id, a UUID"):
+            act(id)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"older_than": "yesterday"}, "older_than 'yesterday' is no length of time: give seconds"),
+        ({"older_than": -1}, "older_than -1 is no length"),
+        ({"older_than": timedelta(-1)}, "is no length of time"),
+        ({"event_type": ""}, "event_type is empty"),
+        ({"event_type": 5}, "not a str"),
+        ({"aggregate_id": "a\0"}, "NUL"),
+        ({"aggregate_type": "\ud800"}, "surrogate"),
+    ],
+)
+def test_wrong_filters_are_refused_before_anything_is_done(plant, outbox, wrong, why):
+    record = plant.park("a")
+    for act in (outbox.dead.list, outbox.dead.count, outbox.dead.replay_all, outbox.dead.discard_all):
+        with pytest.raises(PartboxError, match=why):
+            act(**wrong)
+    assert plant.states() == {record: "dead"}
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "10", 1 << 63])
+def test_a_wrong_limit_is_refused(outbox, limit):
+    with pytest.raises(PartboxError, match="must be a whole number above 0"):
+        outbox.dead.list(limit=limit)
+
+
+def test_no_answer_never_means_none(outbox, empty_dsn):
+    with pytest.raises(SchemaError, match=r"'audit' does not exist .*: there are default"):
+        outbox.dead.count(subscription="audit")
+    with pytest.raises(SchemaError, match="run `partbox init`"):
+        Outbox(empty_dsn).dead.count()
+    with pytest.raises(psycopg.OperationalError):
+        Outbox("postgresql://127.0.0.1:1/nowhere").dead.count()
+
+
+@pytest.mark.parametrize("command", ["replay", "discard"])
+def test_a_command_waits_for_a_save_of_the_partition_before_it_looks(plant, outbox, dsn, conn, command):
+    """The partition row is locked first: what a save unparks at the same moment is not brought back to life."""
+    record = plant.park("a")
+    with psycopg.connect(dsn, autocommit=True) as saving, background() as run:
+        with saving.transaction():
+            saving.execute("select from partbox.partition where subscription = 'default' for no key update")
+            saving.execute("update partbox.parked set state = 'retrying'")
+            acting = run(getattr(outbox.dead, command), record)
+            with psycopg.connect(dsn, autocommit=True) as watch:
+                waits(watch, "partbox dead")
+        with pytest.raises(PartboxError, match="it is retrying"):
+            acting.result()
+    assert plant.states() == {record: "retrying"}
+
+
+def waits(watch, name: str) -> None:
+    def blocked():
+        found = watch.execute(
+            "select cardinality(pg_blocking_pids(pid)) from pg_stat_activity"
+            " where application_name = %s and datname = current_database()",
+            [name],
+        ).fetchone()
+        return bool(found and found[0])
+
+    eventually(blocked)

@@ -1,0 +1,94 @@
+"""Delayed events, from publish to handler: not before their time, soon after it, passed by later ones."""
+
+import statistics
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from waiting import eventually
+
+from partbox import Event, Outbox
+from partbox.events import DeliveredEvent
+
+PROMPT = timedelta(milliseconds=250)
+
+
+class Clerk:
+    """Notes what is delivered and when, by the clock of the database."""
+
+    def __init__(self, dsn: str) -> None:
+        self.outbox = Outbox(dsn)
+        self.outbox.register(self.note, "T")
+        self.conn = psycopg.connect(dsn, autocommit=True)
+        self.times: dict[Any, datetime] = {}
+        self._clock = psycopg.connect(dsn, autocommit=True)
+        self._lock = threading.Lock()
+
+    def note(self, event: DeliveredEvent) -> None:
+        with self._lock:
+            row = self._clock.execute("select clock_timestamp()").fetchone()
+            assert row is not None
+            self.times[event.payload] = row[0]
+
+    def publish(self, *events: Event) -> None:
+        with self.conn.transaction():
+            self.outbox.publish_many(self.conn, events)
+
+    def lateness(self) -> list[timedelta]:
+        """How long after its time each delayed event was delivered."""
+        rows = self.conn.execute(
+            "select (payload #>> '{}')::integer, available_at from partbox.record where available_at is not null"
+        ).fetchall()
+        return [self.times[number] - available_at for number, available_at in rows]
+
+    def close(self) -> None:
+        self.conn.close()
+        self._clock.close()
+
+
+@pytest.fixture
+def clerk(dsn: str) -> Iterator[Clerk]:
+    clerk = Clerk(dsn)
+    yield clerk
+    clerk.close()
+
+
+@pytest.mark.parametrize("size", [5, 20], ids=["inserted", "copied"])
+def test_delayed_events_come_not_before_their_time_and_soon_after_it(clerk: Clerk, size: int) -> None:
+    clerk.publish(*(Event("T", n, aggregate_id=str(n), deliver_after=0.5 + n * 0.02) for n in range(size)))
+    with clerk.outbox.worker():
+        eventually(lambda: len(clerk.times) == size)
+    late = clerk.lateness()
+    assert min(late) >= timedelta(0)
+    assert statistics.median(late) < PROMPT
+
+
+def test_later_events_of_the_aggregate_pass_a_delayed_one(clerk: Clerk) -> None:
+    clerk.publish(*(Event("T", n, aggregate_id="k", deliver_after=0.5 if n == 0 else None) for n in range(10)))
+    with clerk.outbox.worker():
+        eventually(lambda: len(clerk.times) == 10)
+    assert [*clerk.times] == [*range(1, 10), 0]
+    assert min(clerk.lateness()) >= timedelta(0)
+
+
+def test_a_delay_that_is_over_when_the_event_is_read_costs_it_no_place(clerk: Clerk) -> None:
+    past = datetime.fromisoformat("2020-01-01T00:00:00+00:00")
+    clerk.publish(*(Event("T", n, aggregate_id="k", available_at=past if n % 2 else None) for n in range(10)))
+    with clerk.outbox.worker():
+        eventually(lambda: len(clerk.times) == 10)
+    assert [*clerk.times] == [*range(10)]
+
+
+def test_a_delayed_event_waits_through_a_restart(clerk: Clerk) -> None:
+    clerk.publish(Event("T", 1, aggregate_id="k", deliver_after=3600), Event("T", 2, aggregate_id="k"))
+    parked = "select state, due_at = available_at from partbox.parked join partbox.record on id = record_id"
+    with clerk.outbox.worker():
+        eventually(lambda: clerk.conn.execute(parked).fetchall() == [("scheduled", True)])
+    assert clerk.conn.execute(parked).fetchall() == [("scheduled", True)]
+    clerk.conn.execute("update partbox.parked set due_at = clock_timestamp()")
+    with clerk.outbox.worker():
+        eventually(lambda: [*clerk.times] == [2, 1])
+        eventually(lambda: clerk.conn.execute(parked).fetchall() == [])

@@ -1,0 +1,161 @@
+"""The thread that purges every `purge_interval`, and the processes it runs in."""
+
+import logging
+import threading
+
+import psycopg
+import pytest
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.errors import PartboxError
+
+SOON = {"purge_interval": 0.05, "lease": 2, "heartbeat": 0.3}
+OLD = """
+insert into partbox.record (partition, event_id, event_type, payload, created_at)
+select g % 256, gen_random_uuid(), 'Placed', '{}', now() - interval '8 days' from generate_series(1, 600) g
+"""
+
+
+@pytest.fixture
+def handled(conn):
+    """600 old records that the only subscription is through with."""
+    conn.execute(OLD)
+    conn.execute("update partbox.partition set last_id = 600, floor_id = 600, snapshot = pg_current_snapshot()")
+
+
+def left(conn) -> int:
+    return conn.execute("select count(*) from partbox.record").fetchone()[0]
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "partbox-purge"]
+
+
+def test_a_purger_purges_again_and_again_and_says_what_went_once(dsn, conn, handled, caplog):
+    caplog.set_level(logging.INFO, "partbox.purge")
+    with Outbox(dsn, **SOON).purger():
+        eventually(lambda: left(conn) == 0)
+        conn.execute("insert into partbox.idempotency select 'k', gen_random_uuid(), now() - interval '8 days'")
+        eventually(lambda: not conn.execute("select from partbox.idempotency").rowcount)
+    assert threads() == []
+    said = [(record.levelname, record.message) for record in caplog.records]
+    assert said == [("INFO", "purged 600 records"), ("INFO", "purged 1 idempotency key")]
+
+
+def test_a_purger_of_an_outbox_without_subscription_goes_by_age(dsn, conn):
+    conn.execute(OLD)
+    conn.execute("delete from partbox.partition; delete from partbox.subscription")
+    with Outbox(dsn, **SOON).purger():
+        eventually(lambda: left(conn) == 0)
+
+
+def test_the_first_purge_is_not_at_the_start(dsn, conn, handled):
+    with Outbox(dsn, purge_interval="1h").purger():
+        assert threads() == ["partbox-purge"]
+        assert left(conn) == 600
+    assert left(conn) == 600
+
+
+def test_a_purge_that_fails_is_logged_with_the_consequence_and_tried_again(dsn, conn, handled, caplog):
+    answers = iter(["host=127.0.0.1 port=1", LookupError("no password today")])
+
+    def rotating() -> str:
+        answer = next(answers, dsn)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with Outbox(rotating, **SOON).purger():
+        eventually(lambda: left(conn) == 0)
+    errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert all("purge failed, what has expired stays until the next one in 50ms: " in error for error in errors)
+    assert "connection" in errors[0]
+    assert "LookupError: no password today" in errors[1]
+    assert len(errors) == 2
+
+
+def test_a_schema_that_is_missing_is_logged_and_waited_for(empty_dsn, caplog):
+    with Outbox(empty_dsn, **SOON).purger():
+        eventually(lambda: "run `partbox init`" in caplog.text)
+        assert threads() == ["partbox-purge"]
+
+
+def test_a_purger_stops_between_two_steps(dsn, conn, handled):
+    with Outbox(dsn, purge_batch=1, **SOON).purger():
+        eventually(lambda: left(conn) < 600)
+    rest = left(conn)
+    assert 0 < rest < 600
+    assert threads() == []
+
+
+def test_a_purger_starts_once_and_stops_for_good(dsn):
+    purger = Outbox(dsn).purger()
+    purger.start()
+    purger.start()
+    assert threads() == ["partbox-purge"]
+    purger.stop()
+    purger.stop()
+    assert threads() == []
+    with pytest.raises(PartboxError, match=r"was stopped: make a new one by outbox.purger\(\)"):
+        purger.start()
+    unborn = Outbox(dsn).purger()
+    unborn.stop()
+    with pytest.raises(PartboxError, match="was stopped"):
+        unborn.start()
+
+
+def test_an_embedded_worker_purges(dsn, conn, handled):
+    with Outbox(dsn, **SOON).worker():
+        eventually(lambda: left(conn) == 0)
+    assert threads() == []
+
+
+def test_a_node_of_worker_processes_purges(dsn, conn, handled):
+    supervisor = Outbox(dsn, **SOON).supervisor(processes=1)
+    supervisor.start()
+    try:
+        eventually(lambda: left(conn) == 0)
+    finally:
+        supervisor.stop()
+        supervisor.join(30)
+    assert not supervisor.running
+    assert threads() == []
+
+
+def test_nothing_is_purged_where_nothing_is_enabled(dsn, conn, handled):
+    outbox = Outbox(dsn, enabled=False, **SOON)
+    with outbox.worker():
+        assert threads() == []
+    supervisor = outbox.supervisor(processes=1)
+    supervisor.start()
+    try:
+        assert threads() == []
+    finally:
+        supervisor.kill()
+        supervisor.join(30)
+    assert left(conn) == 600
+
+
+def test_beside_publishers_and_a_worker_only_what_was_handled_goes(dsn, conn):
+    """Everything expires at once here: what is purged too early is never handled."""
+    outbox = Outbox(dsn, retain_done=0, purge_batch=50, **SOON)
+    handled: list[int] = []
+
+    @outbox.on("Counted", aggregate_type="Account")
+    def count(event):
+        handled.append(event.payload)
+
+    total = 3_000
+    with outbox.worker(), psycopg.connect(dsn, autocommit=True) as app, psycopg.connect(dsn) as late:
+        for number in range(0, total, 3):
+            with app.transaction():
+                outbox.publish(app, "Counted", number, aggregate_type="Account", aggregate_id=f"{number % 50}")
+                outbox.publish(app, "Counted", number + 1, aggregate_type="Account", aggregate_id=f"{number % 70}")
+            outbox.publish(late, "Counted", number + 2, aggregate_type="Account", aggregate_id=f"{number % 90}")
+            if number % 99 == 0:
+                late.commit()  # its records come late: newer ones are long read
+        late.commit()
+        eventually(lambda: len(handled) >= total)
+        eventually(lambda: outbox.purge().complete and left(conn) < total)
+    assert sorted(handled) == [*range(total)]

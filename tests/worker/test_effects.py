@@ -1,0 +1,151 @@
+"""Transactional handlers: effect and cursor commit together. In a worker of this process on a real database."""
+
+import psycopg
+import pytest
+
+from partbox import RetryAfter
+
+LATER = 3_600.0
+
+
+@pytest.fixture
+def desk(desk_with):
+    desk = desk_with(retry=f"fixed:{LATER:g}", max_attempts=5)
+    desk.conn.execute("create table effect (number int, key text, id bigint generated always as identity)")
+    return desk
+
+
+def effects(desk, key=None):
+    rows = desk.conn.execute("select key, number from effect order by id").fetchall()
+    return [number for found, number in rows if key in (None, found)]
+
+
+def write(event, conn):
+    conn.execute("insert into effect (number, key) values (%s, %s)", [event.payload["number"], event.aggregate_id])
+
+
+def test_effects_happen_once_and_in_order(desk):
+    desk.outbox.register(write, "Counted", transactional=True)
+    for number in range(300):
+        desk.publish(f"k{number % 7}", number)
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert sorted(effects(desk)) == list(range(300))
+    for key in range(7):
+        assert effects(desk, f"k{key}") == list(range(key, 300, 7))
+
+
+def test_a_failed_event_leaves_no_effect_and_is_parked_with_the_others_effects(desk):
+    refused = {2}
+
+    def handle(event, conn):
+        write(event, conn)
+        if event.payload["number"] in refused:
+            raise ValueError("no")
+
+    desk.outbox.register(handle, "Counted", transactional=True)
+    desk.publish("k", 1, 2, 3)
+    desk.publish("other", 4)
+    with desk.outbox.worker():
+        desk.eventually(lambda: desk.parked() == [(2, "retrying", 1, True), (3, "held", 0, True)])
+        desk.eventually(lambda: sorted(effects(desk)) == [1, 4])
+        refused.clear()
+        desk.make_due()
+        desk.eventually(desk.all_done)
+    assert effects(desk, "k") == [1, 2, 3]
+
+
+def test_an_event_that_is_not_done_leaves_no_effect(desk):
+    answers = iter([RetryAfter(0.01), None])
+
+    def handle(event, conn):
+        write(event, conn)
+        return next(answers)
+
+    desk.outbox.register(handle, "Counted", transactional=True)
+    desk.publish("k", 1)
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert effects(desk) == [1]
+
+
+def test_other_handlers_of_the_same_aggregate_take_turns_with_it(desk):
+    def other(event):
+        write(event, desk.conn)
+
+    desk.outbox.register(write, "Counted", transactional=True)
+    desk.outbox.register(other, "Other")
+    for number in range(0, 40, 2):
+        desk.publish("k", number)
+        desk.publish("k", number + 1, event_type="Other")
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(desk.all_done)
+    assert effects(desk, "k") == list(range(40))
+
+
+def test_late_commits_have_their_effect_once(desk, dsn):
+    desk.outbox.register(write, "Counted", transactional=True)
+    late = psycopg.connect(dsn)
+    with desk.outbox.worker():
+        for number in range(0, 100, 10):
+            with late.transaction():
+                desk.outbox.publish(late, "Counted", {"number": number}, aggregate_type="Key", aggregate_id="late")
+                desk.publish("k", *range(number + 1, number + 10))
+                desk.eventually(lambda number=number: number + 9 in effects(desk, "k"))
+        desk.eventually(desk.all_done)
+    late.close()
+    assert effects(desk, "late") == list(range(0, 100, 10))
+    assert effects(desk, "k") == [number for number in range(100) if number % 10]
+
+
+def test_an_error_at_the_commit_is_the_error_of_the_event_that_causes_it(desk):
+    desk.conn.execute("create table parent (id int primary key)")
+    desk.conn.execute("create table child (id int references parent deferrable initially deferred)")
+
+    def handle(event, conn):
+        write(event, conn)
+        if event.payload["number"] == 5:
+            conn.execute("insert into child values (5)")
+
+    desk.outbox.register(handle, "Counted", transactional=True)
+    desk.publish("k", *range(10))
+    desk.publish("other", *range(10, 20))
+    with desk.outbox.worker():
+        desk.eventually(lambda: dict(desk.states()).get(5) == "retrying")
+        desk.eventually(lambda: len(effects(desk)) == 15)
+        desk.conn.execute("insert into parent values (5)")
+        desk.make_due()
+        desk.eventually(desk.all_done)
+    assert effects(desk, "k") == list(range(10))
+    assert effects(desk, "other") == list(range(10, 20))
+    (error,) = desk.conn.execute("select count(*) from child").fetchone()
+    assert error == 1
+
+
+def test_a_lost_connection_repeats_no_effect(desk):
+    desk.outbox.register(write, "Counted", transactional=True)
+    for number in range(500):
+        desk.publish(f"k{number % 5}", number)
+    with desk.outbox.worker():
+        for _ in range(5):
+            desk.conn.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox effects'"
+            )
+            before = len(effects(desk))
+            desk.eventually(lambda before=before: len(effects(desk)) > before or desk.all_done())
+        desk.eventually(desk.all_done)
+    assert sorted(effects(desk)) == list(range(500))
+    for key in range(5):
+        assert effects(desk, f"k{key}") == list(range(key, 500, 5))
+
+
+def test_what_a_handler_publishes_is_published_once(desk):
+    def handle(event, conn):
+        desk.outbox.publish(conn, "Echo", event.payload, aggregate_type="Key", aggregate_id=event.aggregate_id)
+
+    desk.outbox.register(handle, "Counted", transactional=True)
+    desk.outbox.register(desk.note, "Echo")
+    desk.publish("k", *range(20))
+    with desk.outbox.worker():
+        desk.eventually(lambda: len(desk.numbers()) == 20 and desk.all_done())
+    assert desk.numbers() == list(range(20))

@@ -1,0 +1,125 @@
+"""Batch handlers, in a worker of this process on a real database."""
+
+import asyncio
+import threading
+
+import pytest
+
+from partbox import Dead, Done, RetryAfter
+
+LATER = 3_600.0
+
+
+class Taking:
+    """A batch handler that keeps the numbers of each list, and answers what `answer(numbers)` says."""
+
+    def __init__(self, answer=lambda numbers: None):
+        self.lists = []
+        self.answer = answer
+
+    def handle(self, events):
+        numbers = [event.payload["number"] for event in events]
+        self.lists.append(numbers)
+        result = self.answer(numbers)
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+
+@pytest.fixture
+def desk(desk_with):
+    return desk_with(retry=f"fixed:{LATER:g}")
+
+
+def test_a_list_takes_what_waits_from_many_aggregates_in_order(desk):
+    taking = Taking()
+    desk.outbox.on_batch("Counted", max_size=10)(taking)
+    for number in range(20):
+        desk.publish(f"k{number % 4}", number)
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(desk.all_done)
+    assert sorted(number for each in taking.lists for number in each) == list(range(20))
+    assert 5 < max(map(len, taking.lists)) <= 10
+    for key in range(4):
+        mine = [number for each in taking.lists for number in each if number % 4 == key]
+        assert mine == sorted(mine)
+
+
+def test_outcomes_are_believed_per_event(desk):
+    outcomes = {1: Done(), 2: Dead("bad"), 3: RetryAfter(LATER), 4: ValueError("no"), 5: None}
+    desk.outbox.on_batch("Counted", max_size=10)(Taking(lambda numbers: [outcomes[number] for number in numbers]))
+    for number in outcomes:
+        desk.publish(f"k{number}", number)
+    with desk.outbox.worker():
+        desk.eventually(
+            lambda: desk.parked() == [(2, "dead", 1, False), (3, "deferred", 0, True), (4, "retrying", 1, True)]
+        )
+
+
+def test_followers_of_a_failed_event_are_done_if_the_handler_says_so_and_held_if_not(desk):
+    failed = {1: ValueError("no")}
+    desk.outbox.on_batch("Counted", max_size=10)(Taking(lambda numbers: [failed.get(number) for number in numbers]))
+    desk.publish("k", 1, 2, 3)
+    with desk.outbox.worker():
+        desk.eventually(lambda: desk.parked() == [(1, "retrying", 1, True)])
+        desk.publish("k", 4)
+        desk.eventually(lambda: desk.parked() == [(1, "retrying", 1, True), (4, "held", 0, True)])
+
+
+@pytest.mark.parametrize("wrong", [ValueError("no"), [None] * 4, "done"])
+def test_a_list_that_fails_charges_the_first_of_each_key_and_holds_the_others(desk, wrong):
+    desk.outbox.on_batch("Counted", max_size=10)(Taking(lambda _: wrong))
+    desk.publish("a", 1, 2)
+    desk.publish("b", 3)
+    with desk.outbox.worker(concurrency=1):
+        parked = desk.eventually(lambda: len(desk.parked()) == 3 and desk.parked())
+    if wrong == "done":
+        assert parked == [(1, "retrying", 1, True), (2, "retrying", 1, True), (3, "retrying", 1, True)]
+    else:
+        assert parked == [(1, "retrying", 1, True), (2, "held", 0, True), (3, "retrying", 1, True)]
+
+
+def test_an_event_that_fails_its_list_is_found_and_takes_nobody_with_it(desk_with):
+    desk = desk_with(retry="fixed:0.01", max_attempts=4)
+    taking = Taking(lambda numbers: ValueError("bad") if 5 in numbers else None)
+    desk.outbox.on_batch("Counted", max_size=50)(taking)
+    desk.publish("k", *range(10))
+    with desk.outbox.worker():
+        desk.eventually(lambda: desk.parked() == [(5, "dead", 4, False)])
+    assert any(5 in numbers and len(numbers) > 1 for numbers in taking.lists)
+    assert [5] in taking.lists
+
+
+def test_async_batch_handlers_take_lists_too(desk):
+    seen = []
+
+    async def take(events):
+        await asyncio.sleep(0)
+        seen.append([event.payload["number"] for event in events])
+
+    desk.outbox.on_batch("Counted", max_size=3)(take)
+    desk.publish("k", *range(7))
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert [number for each in seen for number in each] == list(range(7))
+    assert max(map(len, seen)) == 3
+
+
+def test_a_list_counts_as_one_handler(desk):
+    """Two slots: a long list of many lanes leaves the other slot to somebody else."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait(events):
+        inside.set()
+        go_on.wait(20)
+
+    desk.outbox.on_batch("Counted", max_size=50)(wait)
+    desk.outbox.register(desk.note, "Other")
+    for number in range(20):
+        desk.publish(f"k{number}", number)
+    with desk.outbox.worker(concurrency=2):
+        desk.eventually(inside.is_set)
+        desk.publish("other", 1, event_type="Other")
+        desk.eventually(lambda: desk.numbers("other") == [1])
+        go_on.set()
+        desk.eventually(desk.all_done)
