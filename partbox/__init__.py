@@ -3,17 +3,22 @@
 from importlib.metadata import version
 
 from partbox.errors import DownstreamUnavailable, RetryAfterError, UnrecoverableError
-from partbox.events import Event
+from partbox.events import DeliveredEvent, Event
 from partbox.outbox import Outbox
 from partbox.outcomes import Dead, Done, Ignore, RetryAfter
 from partbox.rules.hashing import partition_of
+from partbox.rules.retry import Exponential, Fixed, Jittered
 
 __all__ = [
     "Dead",
+    "DeliveredEvent",
     "Done",
     "DownstreamUnavailable",
     "Event",
+    "Exponential",
+    "Fixed",
     "Ignore",
+    "Jittered",
     "Outbox",
     "RetryAfter",
     "RetryAfterError",

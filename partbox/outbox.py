@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
@@ -21,6 +21,7 @@ from partbox.handlers import BATCH, AnyHandler, Handlers, Options
 from partbox.inbox import Inbox
 from partbox.publish import Hooks, Moment, Publisher, Scope
 from partbox.purge import Purged, purge
+from partbox.sinks import sink_of
 from partbox.subscriptions import Subscriptions
 from partbox.supervisor import EmbeddedWorker, Purging, Supervisor, run
 from partbox.supervisor.sleepers import Sleepers
@@ -223,8 +224,14 @@ class Outbox:
         subscription: str = "default",
         source: "Callable[[], Outbox] | None" = None,
         dsn: str | None = None,
+        dead_to: str | None = None,
     ) -> Supervisor:
-        """A node of worker processes, not started yet. They get their handlers from here, or from `source()` there."""
+        """A node of worker processes, not started yet. They get their handlers from here, or from `source()` there.
+
+        `dead_to`: a URL to which dead events are sent, at least once: file:PATH (JSON lines), stdout:, http(s)://…
+        """
+        if dead_to is not None:
+            sink_of(dead_to)  # a wrong one is refused here, not in every process
         return Supervisor(
             self.settings,
             _Imported(source) if source else _Carried(self.handlers, self.codecs),
@@ -232,6 +239,7 @@ class Outbox:
             processes=processes or self.settings.processes,
             concurrency=concurrency or self.settings.concurrency,
             subscription=subscription,
+            dead_to=dead_to,
         )
 
     def run(
@@ -244,6 +252,7 @@ class Outbox:
         schema: str | None = None,
         dsns: Sequence[str] = (),
         source: "Callable[[], Outbox] | None" = None,
+        dead_to: str | None = None,
     ) -> int:
         """Deliver by worker processes until SIGTERM or SIGINT; the exit code.
 
@@ -251,12 +260,18 @@ class Outbox:
         """
         if schema is not None:
             self.settings = self.settings.replace(schema=schema)
+            self._publisher = replace(self._publisher, schema=schema)
         if not self.settings.enabled:
             log.warning("enabled is false: nothing is delivered; publishing works")
             return 0
         nodes = [
             self.supervisor(
-                processes=processes, concurrency=concurrency, subscription=subscription, source=source, dsn=dsn
+                processes=processes,
+                concurrency=concurrency,
+                subscription=subscription,
+                source=source,
+                dsn=dsn,
+                dead_to=dead_to,
             )
             for dsn in dsns or (None,)
         ]
@@ -346,7 +361,7 @@ class Outbox:
         return self.handlers.intercept(interceptor)
 
     def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
-        """Decorates what is called, at least once, for each event that is dead: `hook(event)` or `hook(event, error)`."""
+        """Decorates what is called, at least once, for each dead event: `hook(event)` or `hook(event, error)`."""
         return self.handlers.on_dead_letter(hook)
 
 

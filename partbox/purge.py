@@ -73,7 +73,7 @@ def purge(
                 counts[kind] += step.gone
                 place = step.onward
                 progress(Purged(**counts, complete=False))
-    return Purged(**counts)
+    return Purged(**counts, complete=True)
 
 
 def _kinds(conn: Connection[Any], settings: Settings, dry_run: bool) -> Iterator[tuple[str, Take]]:

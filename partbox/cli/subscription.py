@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -69,7 +70,8 @@ def create(
     if json:
         print_json({"created": name})
     else:
-        typer.echo(f"created subscription {printable(name)}: partbox worker MODULE:OUTBOX --subscription NAME delivers")
+        worker = f"partbox worker MODULE:OUTBOX --subscription {quote(name)}"
+        typer.echo(f"created subscription {name}: {worker} delivers")
 
 
 @app.command("list")
@@ -99,9 +101,9 @@ def pause(name: Name, dsn: Dsn = None, schema: Schema = None, json: Json = False
     if json:
         print_json({"paused": changed})
     elif changed:
-        typer.echo(f"paused subscription {printable(name)}: `partbox subscription resume` lets it go on")
+        typer.echo(f"paused subscription {name}: `partbox subscription resume {quote(name)}` lets it go on")
     else:
-        typer.echo(f"subscription {printable(name)} is paused already: nothing to do")
+        typer.echo(f"subscription {name} is paused already: nothing to do")
 
 
 @app.command()
@@ -114,9 +116,9 @@ def resume(name: Name, dsn: Dsn = None, schema: Schema = None, json: Json = Fals
     if json:
         print_json({"resumed": changed})
     elif changed:
-        typer.echo(f"resumed subscription {printable(name)}: its workers go on within a heartbeat")
+        typer.echo(f"resumed subscription {name}: its workers go on within a heartbeat")
     else:
-        typer.echo(f"subscription {printable(name)} is not paused: nothing to do")
+        typer.echo(f"subscription {name} is not paused: nothing to do")
 
 
 @app.command()
@@ -178,7 +180,7 @@ def drop(
     if json:
         print_json({"dropped": name})
     else:
-        typer.echo(f"dropped subscription {printable(name)}")
+        typer.echo(f"dropped subscription {name}")
 
 
 def _subscriptions(dsn: str | None, schema: str | None) -> Subscriptions:

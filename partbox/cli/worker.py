@@ -15,6 +15,14 @@ Processes = Annotated[
 Concurrency = Annotated[
     int | None, typer.Option(min=1, metavar="N", show_default=False, help="Handlers at once in a process (else 4).")
 ]
+DeadTo = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        show_default=False,
+        help="Send dead events there, at least once: file:PATH (JSON lines), stdout:, http(s)://…",
+    ),
+]
 UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Exit when everything that is due was delivered.")]
 
 
@@ -24,6 +32,7 @@ def worker(
     concurrency: Concurrency = None,
     subscription: Subscription = "default",
     until_empty: UntilEmpty = False,
+    dead_to: DeadTo = None,
     dsn: Dsns = None,
     schema: Schema = None,
 ) -> None:
@@ -43,5 +52,6 @@ def worker(
         schema=schema,
         dsns=dsn or (),
         source=partial(load_target, target),
+        dead_to=dead_to,
     )
     raise typer.Exit(code)

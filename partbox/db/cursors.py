@@ -24,7 +24,10 @@ class Seen(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """A partition that is mine, with its saved cursor; `suspect_until`: its last owner died, perhaps of a record so far."""
+    """A partition that is mine, with its saved cursor.
+
+    `suspect_until`: its last owner died, perhaps of a record up to this id.
+    """
 
     partition: int
     epoch: int

@@ -8,10 +8,11 @@ from uuid import UUID
 
 from psycopg import ClientCursor, Connection
 
-from partbox.db import stats
 from partbox.db.sql import query
 from partbox.errors import SchemaError
 from partbox.rules.silence import Beat
+
+EXACT_UP_TO = 100  # records of a partition
 
 Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 
@@ -20,8 +21,8 @@ Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 class Subscription:
     """A subscription now: `types` None = every event type, `instances` its worker processes.
 
-    `pending` records it has not consumed (an estimate unless `exact`), `parked` those that it could not finish at once
-    and that are not `dead`.
+    `pending` records lie above its cursors (an estimate unless `exact`), `parked` are those that it could not finish at
+    once and that are not `dead`.
     """
 
     name: str
@@ -91,30 +92,11 @@ def create(
 
 
 def listed(conn: Connection[Any], schema: str) -> list[Subscription]:
-    """All of them, by name, each as it was at a moment of its own."""
-    found = []
-    for name, created_at, paused_at, types in conn.execute(query("subscription_list", schema), {}).fetchall():
-        try:
-            now = stats.cluster(conn, schema, name)
-        except SchemaError:
-            continue  # dropped meanwhile
-        parked = dict(now.parked)
-        dead = parked.pop("dead", 0)
-        types = None if types is None else tuple(types)
-        found.append(
-            Subscription(
-                name,
-                created_at,
-                paused_at,
-                types,
-                instances=len(now.instances),
-                pending=now.pending,
-                exact=now.exact,
-                parked=sum(parked.values()),
-                dead=dead,
-            )
-        )
-    return found
+    """All of them, by name."""
+    with conn.transaction():
+        conn.execute(query("stats_plan", schema), {})
+        rows = conn.execute(query("subscription_list", schema), {"limit": EXACT_UP_TO}).fetchall()
+    return [Subscription(*row[:3], row[3] and tuple(row[3]), *row[4:]) for row in rows]
 
 
 def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[str] | None:

@@ -85,6 +85,11 @@ class DeliveredEvent:
         self._payload = self._codecs.decode(self._data(), self.content_type, raw=RAW in self._all_headers())
         return self._payload
 
+    @property
+    def raw(self) -> bytes:
+        """The payload as it is stored: the text of the JSON, or the bytes that a codec made."""
+        return bytes(self._data() or b"")
+
     def payload_as(self, model: type[T]) -> T:
         """The payload as a `model`: whatever pydantic can validate. Raises PayloadError if it does not fit."""
         try:

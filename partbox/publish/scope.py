@@ -75,13 +75,12 @@ def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
     transaction.check_none(conn)
     end, committed, marks = ending.begin(conn), False, []
     try:
-        with conn.transaction() as opened:
+        with conn.transaction() as opened:  # also in a pipeline its end waits for the answer to the commit
             yield conn
             failed = _has_failed(conn)
             if end.marked and _answers(conn):
                 with Cursor(conn, row_factory=tuple_row) as cursor:
                     marks = _MARKS.run(cursor)
-        transaction.sync(conn)
         committed = opened.status == opened.Status.COMMITTED and not failed
     finally:
         ending.forget(conn)
@@ -102,7 +101,6 @@ async def _opened_async(conn: AsyncConnection[Any]) -> AsyncIterator[AsyncConnec
             if end.marked and _answers(conn):
                 async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
                     marks = await _MARKS.run_async(cursor)
-        await transaction.sync_async(conn)
         committed = opened.status == opened.Status.COMMITTED and not failed
     finally:
         ending.forget(conn)

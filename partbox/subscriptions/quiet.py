@@ -90,16 +90,16 @@ def _undo(conn: Connection[Any], schema: str, name: str) -> None:
 
 
 def _stuck(name: str, timeout: float, left: Sequence[Holder]) -> str:
-    owned = sum(holder.owned for holder in left)
-    if owned:
-        what = (
-            f"{owned} partitions are still owned by {described([each for each in left if each.owned])}: handlers there "
+    owners = [holder for holder in left if holder.owned]
+    if owners:
+        owned = sum(holder.owned for holder in owners)
+        what = f"{owned} partition{'s are' if owned > 1 else ' is'} still owned by {described(owners)}"
+        what, remedy = (
+            f"{what}: handlers there have not ended",
+            "wait for them, or end those processes, and repeat this",
         )
-        what += "have not ended"
-        remedy = "wait for them, or end those processes, and repeat this"
     else:
-        what = f"worker processes still run for it: {described(left)}"
-        remedy = "stop them and repeat this"
+        what, remedy = f"worker processes still run for it: {described(left)}", "stop them and repeat this"
     return (
         f"subscription {name!r} is paused, but after {timeout:g} s {what}. It stays paused: {remedy}; "
         "`partbox subscription resume` lets it go on"

@@ -16,7 +16,9 @@ from partbox.errors import SchemaError
 from partbox.handlers import Handlers
 from partbox.rules.lease import Signs
 from partbox.settings import Settings
+from partbox.sinks import sink_of
 from partbox.supervisor.membership import Ward
+from partbox.worker.letters import both
 from partbox.worker.slot import DEADLINE, POLL_TICK, RUNNING_SINCE, SAVE_TICK, STOPPING, TIMEOUT, Slot, boottime
 from partbox.worker.worker import Worker
 
@@ -40,6 +42,7 @@ class Job:
     subscription: str
     concurrency: int
     log_level: int
+    dead_to: str | None = None  # a URL where dead events are sent, beside the hook
 
 
 class Child:
@@ -129,6 +132,8 @@ def main(job: Job, times: Any, ids: Any, index: int, parent: int) -> None:
 
 def _work(job: Job, slot: Slot, parent: int) -> int:
     handlers, codecs = job.load()
+    if job.dead_to is not None:
+        handlers.dead_letter = both(handlers.dead_letter, sink_of(job.dead_to))
     worker = Worker(
         job.settings,
         handlers,

@@ -43,11 +43,13 @@ class Supervisor:
         processes: int,
         concurrency: int,
         subscription: str = "default",
+        dead_to: str | None = None,
     ) -> None:
         if not 1 <= processes <= MOST:
             raise PartboxError(f"processes must be from 1 to {MOST}, not {processes}")
         self._settings = settings
-        self._job = Job(settings, load, dsn, subscription, concurrency, logging.getLogger().getEffectiveLevel())
+        level = logging.getLogger().getEffectiveLevel()
+        self._job = Job(settings, load, dsn, subscription, concurrency, level, dead_to)
         self._membership = Membership(settings, subscription, dsn)
         self._purging = Purging(settings, dsn)
         self._context = get_context("spawn")

@@ -37,7 +37,7 @@ class Dispatcher:
         slot: Slot,
         concurrency: int,
         *,
-        letters: Letters | None,
+        letters: Letters,
         bundle: int,
         on_serial: Callable[[Lane], None],
         on_failure: Callable[[BaseException], None],
@@ -141,8 +141,7 @@ class Dispatcher:
     def _walk(self, lane: Lane, turn_ends: float) -> list[Lane]:
         """Walk the lane; the lanes that have ended: none if it goes on in the event loop, several after a list."""
         if lane.letter is not None:
-            if self._letters is not None:
-                self._letters.walk(lane)
+            self._letters.walk(lane)
             return [lane]
         endpoint = self._delivery.walk(lane, turn_ends)
         if endpoint is None:

@@ -9,22 +9,24 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from partbox.events import DeliveredEvent
 from partbox.rules.signature import is_async, takes
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 
 log = logging.getLogger("partbox.worker")
 
+Hook = Callable[..., Any]
+
 RETRY = 10.0  # seconds until a hook that failed is called again
 
 
 class Letters:
-    """The dead-letter hook of one process; from any runner thread."""
+    """The dead-letter hook of one process; from any runner thread. Without one nothing is owed any more."""
 
-    def __init__(self, holdings: Holdings, hook: Callable[..., Any]) -> None:
+    def __init__(self, holdings: Holdings, hook: Hook | None) -> None:
         self._holdings = holdings
         self._hook = hook
-        self._told = takes(hook, 2)
 
     def walk(self, lane: Lane) -> None:
         """Give the dead event of this lane to the hook."""
@@ -32,9 +34,7 @@ class Letters:
             return
         event = lane.queue.popleft()
         try:
-            outcome = self._hook(event, lane.letter) if self._told else self._hook(event)
-            if is_async(self._hook):
-                asyncio.run(outcome)
+            self._tell(event, lane.letter)
             delay = None
         except Exception as error:
             log.error("the dead-letter hook failed for %r and is called again in %g s: %s", event, RETRY, error)
@@ -43,3 +43,25 @@ class Letters:
             if not lane.partition.lost and lane.partition.life == lane.life:
                 lane.partition.letter(event, delay)
                 self._holdings.touch(lane.partition)
+
+    def _tell(self, event: DeliveredEvent, error: str | None) -> None:
+        if self._hook is not None:
+            call(self._hook, event, error)
+
+
+def both(hook: Hook | None, sink: Hook) -> Hook:
+    """A hook that is both: first the sink, for the application's own may fail for ever."""
+
+    def tell(event: DeliveredEvent, error: str) -> None:
+        sink(event, error)
+        if hook is not None:
+            call(hook, event, error)
+
+    return tell
+
+
+def call(hook: Hook, event: DeliveredEvent, error: str | None) -> None:
+    """Call a hook that takes the event, or the event and its error; an async one to its end."""
+    outcome = hook(event, error) if takes(hook, 2) else hook(event)
+    if is_async(hook):
+        asyncio.run(outcome)

@@ -37,7 +37,7 @@ class Partition:
     def __init__(self, owned: Owned, now: float, *, window: int, letters: bool) -> None:
         self.window = window
         self.letters = letters  # dead events are owed to a hook
-        self.serial = False  # a transactional handler runs in it, whose transaction will save it
+        self.serial: bool  # a transactional handler runs in it, whose transaction will save it
         self.number = owned.partition
         self.epoch = owned.epoch
         self.draining = False
@@ -52,6 +52,7 @@ class Partition:
 
     def begin(self, owned: Owned, now: float) -> None:
         """Start reading from the saved cursor; nothing is known of parked rows yet."""
+        self.serial = False
         self.parked_version = owned.parked_version
         self.cursor = Cursor(self.number, owned.last_id, owned.snapshot, owned.floor_id)
         self.progress = Progress(Page(owned.snapshot, owned.floor_id), owned.last_id)

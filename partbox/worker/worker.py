@@ -53,7 +53,7 @@ class Worker:
             self._delivery,
             slot,
             concurrency,
-            letters=Letters(holdings, handlers.dead_letter) if handlers.dead_letter else None,
+            letters=Letters(holdings, handlers.dead_letter),
             bundle=1 if Kind.LISTS in kinds else BUNDLE,
             on_serial=lambda lane: self._transactions.wait(lane) if self._transactions else None,
             on_failure=self._fail,

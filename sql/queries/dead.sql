@@ -1,19 +1,21 @@
 -- name: dead_list
--- Dead records, oldest first. The log is asked for one row at a time, by its key: it may be any size.
+-- Dead records, oldest first. The log is asked for those alone, one row at a time, by its key: it may be any size.
 select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
        r.created_at, k.last_error, k.blocks
-  from {schema}.parked k
+  from (select k.*
+          from {schema}.parked k
+         where k.subscription = %(subscription)s and k.state = 'dead'
+               and (%(event_type)s::text is null or k.event_type = %(event_type)s)
+               and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
+               and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
+               and (%(older_than)s::float8 is null
+                    or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+         order by k.record_id
+         limit %(limit)s) k
   left join lateral (
        select r.event_id, r.tenant_id, least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') as created_at
          from {schema}.record r where r.partition = k.partition and r.id = k.record_id limit 1) r on true
- where k.subscription = %(subscription)s and k.state = 'dead'
-       and (%(event_type)s::text is null or k.event_type = %(event_type)s)
-       and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
-       and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
-       and (%(older_than)s::float8 is null
-            or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
  order by k.record_id
- limit %(limit)s
 
 -- name: dead_count
 -- How many.

@@ -45,7 +45,8 @@ select pg_is_in_recovery(),
 select exists (select from {schema}.subscription s where s.name = %(subscription)s)
 
 -- name: empty
--- Is everything delivered that is due? Rows that are held wait for one that is not due, or runs.
+-- Is everything delivered that is due? Rows that are held wait for one that is not due, or runs; dead ones with a due
+-- time are owed to the dead-letter hook.
 select not exists (
            select from {schema}.partition p
             cross join lateral (
@@ -57,4 +58,4 @@ select not exists (
        and not exists (
            select from {schema}.parked k
             where k.subscription = %(subscription)s
-                  and (k.state = 'ready' or (k.state not in ('dead', 'held') and k.due_at <= clock_timestamp())))
+                  and (k.state = 'ready' or (k.state <> 'held' and k.due_at <= clock_timestamp())))

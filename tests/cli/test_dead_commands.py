@@ -246,7 +246,8 @@ def test_ctrl_c_ends_a_replay_that_waits_for_a_lock(plant, dsn, conn):
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as replaying,
     ):
         try:
-            eventually(lambda: conn.execute(waits).fetchone())
+            eventually(lambda: replaying.poll() is not None or conn.execute(waits).fetchone())
+            assert replaying.poll() is None, replaying.communicate()
             replaying.send_signal(signal.SIGINT)
             out, err = replaying.communicate(timeout=30)
         finally:

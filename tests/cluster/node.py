@@ -17,7 +17,13 @@ class Node:
     """Started at once. `settings` are those of the environment: `lease=2` is PARTBOX_LEASE=2."""
 
     def __init__(
-        self, name: str, folder: Path, journal: Path, arguments: list[str], settings: dict[str, object]
+        self,
+        name: str,
+        folder: Path,
+        journal: Path,
+        arguments: list[str],
+        settings: dict[str, object],
+        application: str = "app:outbox",
     ) -> None:
         self.name = name
         self.log_file = folder / f"{name}.log"
@@ -30,7 +36,7 @@ class Node:
         }
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(
-                [str(Path(sys.executable).with_name("partbox")), "worker", "app:outbox", *arguments],
+                [str(Path(sys.executable).with_name("partbox")), "worker", application, *arguments],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

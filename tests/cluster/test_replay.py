@@ -59,7 +59,7 @@ class Replayed:
         assert (whole.lost, whole.unknown, whole.overlaps, whole.stale) == ([], [], [], [])
         for some in (self._is_mortal, lambda each: not self._is_mortal(each)):
             verdict = judge(filter(some, published), filter(some, deliveries))
-            assert verdict.wrong() == {}
+            assert verdict.wrong() == {}, (verdict.backwards[:3], verdict.too_early[:3], self.killed)
         self._check_that_nothing_came_between(deliveries)
         self._check_repeats(deliveries)
 

@@ -446,8 +446,13 @@ def test_what_had_not_committed_when_the_cursor_was_saved_still_comes_after_a_re
     assert gets(conn, "audit") == [1, 4]
 
 
-def test_a_replay_from_above_the_cursor_skips_nothing(outbox, conn, publish, consumed):
+def test_a_replay_from_above_the_cursor_skips_nothing_of_a_backlog_that_its_snapshot_shows(
+    outbox, conn, publish, consumed
+):
     publish(*range(10, 20))
+    conn.execute(
+        "update partbox.partition set snapshot = pg_current_snapshot(), floor_id = 19 where subscription = 'audit'"
+    )
     assert outbox.subscriptions.replay("audit", from_id=ids(conn)[15]) == 0
     assert gets(conn, "audit") == list(range(10, 20))
 
@@ -668,6 +673,21 @@ def test_a_replay_waits_for_a_batch_of_a_purge_and_sees_what_it_removed(dsn, out
             replayed.result()
 
 
+def test_no_batch_of_a_purge_runs_beside_a_replay_and_none_takes_what_comes_again(dsn, outbox, conn, consumed):
+    outbox.subscriptions.drop("default")
+    conn.execute("update partbox.partition set floor_id = 9")
+    purge = "select gone from partbox.purge_records(0, 0, 100, '{0,0}', false)"
+    subscriptions.pause(conn, SCHEMA, "audit")
+    with worker(dsn) as replaying:
+        with replaying.transaction():
+            assert subscriptions.replay(replaying, SCHEMA, "audit", 6, None, resume=True).problem is None
+            assert conn.execute(purge).fetchall() == []
+        assert conn.execute(purge).fetchall() == [(5,)]
+    assert gets(conn, "audit") == [6, 7, 8, 9]
+    with pytest.raises(PartboxError, match="removed records up to id 5; the lowest possible is from_id 6"):
+        outbox.subscriptions.replay("audit", from_id=5)
+
+
 def test_somebody_who_resumes_meanwhile_stops_the_replay(outbox, conn, consumed):
     (me,) = join(conn, subscription="audit")
     conn.execute("update partbox.partition set owner = %s where subscription = 'audit'", [me])
@@ -723,6 +743,25 @@ def test_a_drop_waits_until_the_workers_have_ended(outbox, conn, consumed):
     assert is_paused(conn, "audit") is None
 
 
+def test_what_changed_since_the_wait_is_noticed_under_the_locks(conn):
+    """The last look is that of the functions, which have locked what they look at."""
+    (me,) = join(conn)
+
+    def problems() -> tuple[object, object]:
+        replayed = subscriptions.replay(conn, SCHEMA, "default", 1, None, resume=False)
+        return subscriptions.drop(conn, SCHEMA, "default"), replayed.problem
+
+    assert problems() == ("resumed", "resumed")
+    subscriptions.pause(conn, SCHEMA, "default")
+    conn.execute("update partbox.partition set owner = %s where partition = 255", [me])
+    assert problems() == ("owners", "owners")
+    conn.execute("update partbox.partition set owner = null")
+    assert problems() == ("instances", None)
+    bury(conn, [me], known_dead=True)
+    assert subscriptions.drop(conn, SCHEMA, "default") is None
+    assert problems() == ("missing", "missing")
+
+
 def test_the_default_subscription_can_be_dropped_and_made_again(outbox, conn, publish):
     outbox.subscriptions.drop("default")
     publish(1)
@@ -752,6 +791,20 @@ def test_the_list_says_what_each_has_to_do(outbox, conn, publish, consumed):
     assert (default.paused_at, default.instances, default.parked, default.dead) == (None, 0, 0, 0)
     assert (urgent.types, urgent.pending, urgent.paused_at is not None) == (("A", "B"), 2, True)
     assert audit.created_at <= urgent.created_at <= urgent.paused_at
+
+
+def test_a_deep_backlog_is_estimated_and_not_read(outbox, conn):
+    conn.execute(
+        "insert into partbox.record (partition, event_id, event_type, payload)"
+        " select number %% 4, gen_random_uuid(), 'Step', '{}' from generate_series(1, %s) as number",
+        [40_000],
+    )
+    (default,) = outbox.subscriptions.list()
+    assert default.exact is False
+    assert default.pending == pytest.approx(40_000, rel=0.05)
+    conn.execute("update partbox.partition set last_id = 39900")
+    (default,) = outbox.subscriptions.list()
+    assert (default.exact, default.pending) == (True, 100)
 
 
 # All at once.

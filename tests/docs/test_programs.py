@@ -65,3 +65,33 @@ def test_the_programs_of_the_tutorial_deliver_everything(reader):
     # Not lines: threads that print at once may share one.
     assert printed.count(" of order ") == 2_000
     assert there.count(" of order ") == 200
+
+
+def test_the_program_of_the_page_on_handlers_ends_as_the_page_says(reader):
+    (reader.folder / "app.py").write_text("\n".join(blocks("docs/handlers.md")))
+
+    reader("partbox", "init")
+    reader("python", "app.py")
+    printed = reader("partbox", "worker", "app:outbox", "--processes", "2", "--until-empty")
+
+    for line in (
+        "order 1 is confirmed at attempt 1",
+        "dead: OrderPlaced of 0: a negative total",
+        "OrderPaid of 1: 'amount'",
+        "indexed 1 rows",
+        "OrderCounted of 1: done",
+        "UnroutableError: no handler for event type 'Unknown'",
+    ):
+        assert line in printed
+
+
+def test_the_program_of_the_page_on_publishing_publishes_what_the_page_says(reader):
+    (reader.folder / "app.py").write_text("\n".join(blocks("docs/publishing.md")))
+
+    reader("partbox", "init")
+    printed = reader("python", "app.py")
+    printed += reader("partbox", "worker", "app:outbox", "--processes", "2", "--until-empty")
+
+    assert printed.count("OrderPlaced order-7 {'total': 42}") == 1
+    assert "committed: ['OrderPlaced']" in printed
+    assert "welcome ada@example.org, 10% off" in printed

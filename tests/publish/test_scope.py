@@ -194,6 +194,11 @@ def test_a_transaction_that_is_open_already_is_refused(outbox: Outbox, dsn: str)
             app.execute("select 1 / 0")
         with pytest.raises(PublishError, match="the transaction has failed"):
             outbox.transaction(app).__enter__()
+        app.rollback()
+        with app.pipeline():
+            app.execute("select 1")
+            with pytest.raises(PublishError, match="already open"):
+                outbox.transaction(app).__enter__()
     with pytest.raises(PublishError, match="closed"):
         outbox.transaction(app).__enter__()
 
@@ -256,15 +261,22 @@ def test_a_commit_wakes_the_running_workers_of_the_outbox_at_once(dsn: str, conn
         wake = worker.wake
         worker.wake = lambda: (woken.append("running"), wake())  # type: ignore[method-assign,assign,return-value]
         with outbox.transaction(conn) as tx:
-            outbox.publish(tx, "T", 1)
-            outbox.publish_many(tx, [Event("T", 2), Event("T", 3)])
+            outbox.publish_many(tx, [Event("T", 1), Event("T", 2)])
+            outbox.publish(tx, "T", 3, idempotency_key="k")
             assert woken == []
         assert sorted(woken) == ["idle", "running"]  # once per commit
         eventually(lambda: sorted(seen) == [1, 2, 3], timeout=10)
-        woken.clear()
         with outbox.transaction(conn) as tx:
             outbox.publish(tx, "T", 4)
+        assert sorted(woken) == ["idle", "idle", "running", "running"]
+        woken.clear()
+        with outbox.transaction(conn) as tx:
+            outbox.publish(tx, "T", 5)
             raise psycopg.Rollback
+        with outbox.transaction(conn) as tx:
+            outbox.publish_many(tx, [Event("T", 6)])
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                tx.execute("select 1 / 0")
         with outbox.transaction(conn) as tx:
             tx.execute("select 1")
         assert woken == []

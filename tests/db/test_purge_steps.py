@@ -1,0 +1,255 @@
+"""A purge goes step by step, bounded, one purge at a time, in the lock order of all who write."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+
+import pytest
+from ownership import SCHEMA, background, blocked, join, save, saving, seize, worker
+from purgeable import DAY, Conn, Planted, many
+from waiting import eventually
+
+from partbox.db import purge as steps
+from partbox.db.parked import park
+from partbox.purge import Purged, purge
+from partbox.settings import load
+
+OTHERS = {
+    "dead": "insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type, state, blocks,"
+    " parked_at) select 'default', g, g % 256, 'A', 'T', 'dead', false, now() - g % 2 * interval '31 days'"
+    " from generate_series(1, 5000) g",
+    "keys": "insert into partbox.idempotency select 'k' || g, gen_random_uuid(), now() - g % 2 * interval '31 days'"
+    " from generate_series(1, 5000) g",
+    "inbox": "insert into partbox.inbox select 'c', gen_random_uuid(), now() - g % 2 * interval '31 days'"
+    " from generate_series(1, 5000) g",
+}
+
+
+@pytest.fixture
+def planted(conn) -> Planted:
+    return Planted(conn)
+
+
+@pytest.fixture
+def purged(dsn):
+    """Purges with the default retentions and the settings given."""
+
+    def run(dry_run: bool = False, **keywords: Any) -> Purged:
+        return purge(lambda: dsn, load(**keywords), dry_run=dry_run)
+
+    return run
+
+
+@pytest.mark.parametrize("batch", [1, 7, 99, 100, 500])
+def test_every_step_takes_at_most_a_batch_and_together_they_take_all(conn, planted, batch):
+    many(conn, 1_000)
+    planted.consume(1_000)
+    place, sizes = list(steps.START), []
+    while place is not None:
+        step = steps.records(conn, SCHEMA, place, retain=7 * DAY, retain_dead=DAY, batch=batch, dry_run=False)
+        place = step.onward
+        sizes.append(step.gone)
+    assert max(sizes) <= batch
+    assert (sum(sizes), planted.left()) == (1_000, [])
+
+
+@pytest.mark.parametrize("kind", ["dead", "keys", "inbox"])
+def test_a_table_of_several_blocks_is_purged_and_counted_row_by_row(conn, planted, kind):
+    planted.consume(5_000)
+    conn.execute(OTHERS[kind].encode())
+    table = {"dead": "parked", "keys": "idempotency", "inbox": "inbox"}[kind]
+    for dry_run in (True, False):
+        place, gone = list(steps.START), []
+        while place is not None:
+            step = getattr(steps, kind)(conn, SCHEMA, place, retain=30 * DAY, batch=7, dry_run=dry_run)
+            place = step.onward
+            gone.append(step.gone)
+        assert sum(gone) == 2_500
+        assert max(gone) <= 7
+    assert conn.execute(f"select count(*) from partbox.{table}".encode()).fetchone() == (2_500,)
+
+
+def test_survivors_at_the_low_end_do_not_hide_what_lies_above(conn, planted, purged):
+    many(conn, 1_000, partitions=1)
+    conn.execute(
+        "insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type, state, blocks)"
+        " select 'default', id, partition, 'A', 'T', 'retrying', true from partbox.record where id <= 700"
+    )
+    planted.consume(1_000)
+    assert purged(purge_batch=50) == Purged(records=300)
+    assert planted.left() == [*range(1, 701)]
+
+
+def test_a_record_of_the_future_does_not_hide_what_lies_above(conn, planted, purged):
+    many(conn, 500, partitions=1)
+    conn.execute("update partbox.record set created_at = now() + interval '9 days' where id in (1, 250)")
+    planted.consume(500)
+    purged()
+    assert planted.left() == [1, 250]
+
+
+def test_young_records_are_not_read_to_the_end(conn, planted):
+    many(conn, 5_000, partitions=1, days=0)
+    planted.consume(5_000)
+    conn.execute("select pg_stat_force_next_flush()" if conn.info.server_version >= 150000 else "select 1")
+    before = tuples_read(conn)
+    steps.records(conn, SCHEMA, steps.START, retain=7 * DAY, retain_dead=DAY, batch=500, dry_run=False)
+    conn.execute("select pg_stat_force_next_flush()")
+    assert tuples_read(conn) - before <= 200
+
+
+def test_the_greatest_id_that_ever_went_is_kept(planted, purged):
+    planted.consume(100)
+    marker = planted.conn.execute("select xmin::text, value from partbox.meta where key = 'marker'").fetchone()
+    assert "purged_id" not in planted.meta()
+    planted.record(40, partition=1)
+    planted.record(9, partition=2)
+    purged(dry_run=True)
+    assert "purged_id" not in planted.meta()
+    purged()
+    assert planted.meta()["purged_id"] == "40"
+    planted.record(12)
+    purged()
+    assert planted.meta()["purged_id"] == "40"
+    planted.record(100)
+    purged(purge_batch=1)
+    assert planted.meta()["purged_id"] == "100"
+    assert planted.conn.execute("select xmin::text, value from partbox.meta where key = 'marker'").fetchone() == marker
+
+
+def test_owners_are_told_of_dead_rows_that_went(planted, purged, conn):
+    planted.consume(100)
+    for id, partition in ((1, 3), (2, 3), (3, 9)):
+        planted.park(planted.record(id, partition), "dead", partition=partition)
+    planted.park(planted.record(4, 5), "dead", partition=5, blocks=True)
+    purged(dry_run=True)
+    assert not conn.execute("select from partbox.partition where parked_version > 0").fetchall()
+    purged()
+    raised = conn.execute("select partition, parked_version from partbox.partition where parked_version > 0 order by 1")
+    assert raised.fetchall() == [(3, 1), (9, 1)]
+
+
+def test_a_replay_that_was_faster_keeps_its_record(dsn, conn, planted, purged):
+    """The purge has chosen the row and waits for the partition, as every writer of parked rows does."""
+    planted.consume(100)
+    planted.park(planted.record(1), "dead")
+    with worker(dsn) as replaying, worker(dsn) as purging, background() as run:
+        with replaying.transaction():
+            replaying.execute("select from partbox.partition where partition = 0 for no key update")
+            step = run(steps.dead, purging, SCHEMA, steps.START, retain=DAY, batch=500, dry_run=False)
+            blocked(conn, purging)
+            replaying.execute("update partbox.parked set state = 'ready' where record_id = 1")
+        assert step.result() == (0, None)
+    assert purged() == Purged()
+    assert planted.left() == [1]
+
+
+def test_saves_and_purges_of_dead_rows_do_not_lock_each_other_out(dsn, conn):
+    """Saves name their partitions in any order, and what they park as dead expires at once."""
+    (me,) = join(conn)
+    mine = seize(conn, me)
+    ends = time.monotonic() + 2.0
+
+    def saves(seed: int) -> int:
+        random, count = Random(seed), 0
+        with worker(dsn) as own:
+            while time.monotonic() < ends:
+                some = random.sample(sorted(mine), 100)
+                parks = [
+                    park(n, random.randrange(10**6), "A", "a", "T", "dead", blocks=False, attempts=1) for n in some
+                ]
+                savings = [saving(mine[n], "5:5:", 10**6, 10**6) for n in some]
+                count += len(save(own, me, savings, parks=parks)) == 100
+        return count
+
+    def purges() -> int:
+        gone = 0
+        with worker(dsn) as own:
+            while time.monotonic() < ends:
+                step = steps.dead(own, SCHEMA, steps.START, retain=0.0, batch=300, dry_run=False)
+                gone += step.gone if step else 0
+        return gone
+
+    with background() as run:
+        done = [run(saves, 1), run(saves, 2), run(purges)]
+        assert all(each.result() > 20 for each in done)
+
+
+@pytest.mark.parametrize("kind", ["records", "dead", "keys", "inbox"])
+def test_a_step_does_nothing_while_somebody_else_purges(dsn, conn, planted, kind):
+    planted.consume(100)
+    planted.park(planted.record(1), "dead")
+    more = {"retain_dead": 0.0} if kind == "records" else {}
+    with worker(dsn) as other, other.transaction():
+        steps.keys(other, SCHEMA, steps.START, retain=DAY, batch=1, dry_run=False)
+        assert getattr(steps, kind)(conn, SCHEMA, steps.START, retain=0.0, batch=1, dry_run=False, **more) is None
+        other_schema = conn.execute(
+            "select pg_try_advisory_lock(hashtext('partbox.purge'), hashtext('orders'))"
+        ).fetchone()
+        assert other_schema == (True,)
+    assert planted.left() == [1]
+
+
+def test_a_purge_that_finds_another_at_work_says_so_and_stops(dsn, conn, planted, purged):
+    planted.consume(100)
+    planted.record(1)
+    with worker(dsn) as other, other.transaction():
+        other.execute("select pg_advisory_xact_lock(hashtext('partbox.purge'), hashtext('partbox'))")
+        assert purged() == Purged(complete=False)
+        assert purged(dry_run=True) == Purged(records=1)
+    assert purged() == Purged(records=1)
+
+
+def test_of_many_purges_at_once_each_record_goes_once_and_one_ends_the_work(dsn, conn, planted):
+    many(conn, 3_000)
+    planted.consume(3_000)
+    with ThreadPoolExecutor(4) as pool:
+        ran = [*pool.map(lambda _: purge(lambda: dsn, load(purge_batch=10)), range(4))]
+    assert sum(each.records for each in ran) == 3_000
+    assert any(each.complete for each in ran)
+    assert planted.left() == []
+
+
+def test_a_purge_may_be_stopped_between_two_steps(dsn, conn, planted):
+    many(conn, 1_000)
+    planted.consume(1_000)
+    heard: list[Purged] = []
+    went = purge(lambda: dsn, load(purge_batch=100), stopped=lambda: len(heard) == 4, progress=heard.append)
+    assert not went.complete
+    assert went == heard[-1]
+    assert len(planted.left()) == 1_000 - went.records
+    assert 0 < went.records < 1_000
+
+
+def test_a_purge_that_is_killed_leaves_what_the_next_one_takes(dsn, conn, planted, purged):
+    many(conn, 3_000)
+    conn.execute("update partbox.record set created_at = now() where id > 2500")
+    planted.consume(3_000)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from partbox.cli import main; main(['purge'])"],
+        env=os.environ | {"PARTBOX_DSN": dsn, "PARTBOX_PURGE_BATCH": "1"},
+    )
+    eventually(lambda: len(planted.left()) < 2_900)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    eventually(
+        lambda: not conn.execute("select from pg_stat_activity where application_name = 'partbox purge'").rowcount
+    )
+    left = planted.left()
+    assert 500 < len(left) < 2_900
+    assert int(planted.meta()["purged_id"]) == max(set(range(1, 3_001)) - set(left))
+    assert purged() == Purged(records=len(left) - 500)
+    assert planted.left() == [*range(2_501, 3_001)]
+
+
+def tuples_read(conn: Conn) -> int:
+    """How many index entries of the log were read so far."""
+    row = conn.execute(
+        "select sum(idx_tup_read) from pg_stat_all_indexes where schemaname = 'partbox' and relname like 'record%'"
+    ).fetchone()
+    return int(row[0])

@@ -1,0 +1,51 @@
+"""What an operator says of a position in the log."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.errors import PartboxError
+from partbox.rules import position
+from partbox.rules.position import Point, Start
+
+moments = st.datetimes(timezones=st.timezones())
+
+
+@given(moments)
+def test_a_time_is_the_same_as_datetime_and_as_text(when):
+    assert position.start(when) == Start(False, when)
+    assert position.start(when.isoformat()).since == when
+    assert position.parsed(when.isoformat()) == Point(None, when)
+
+
+@given(st.integers(1, (1 << 63) - 1))
+def test_a_number_is_a_record_id(number):
+    assert position.parsed(str(number)) == position.point(number, None) == Point(number, None)
+
+
+@given(st.text())
+def test_any_other_text_is_refused_with_the_remedy(text):
+    try:
+        point = position.parsed(text)
+    except PartboxError as error:
+        assert any(remedy in str(error) for remedy in ("ISO 8601", "give it one", "whole numbers from 1"))
+    else:
+        assert (point.from_id is None) != (point.from_time is None)
+
+
+def test_words_are_places_to_start():
+    assert (position.start("beginning"), position.start("now")) == (Start(True, None), Start(False, None))
+
+
+def test_zones_count():
+    east = timezone(timedelta(hours=9))
+    assert position.start("2026-01-31T09:00:00+09:00").since == datetime(2026, 1, 31, 9, tzinfo=east)
+    assert position.start("2026-01-31T09:00:00Z").since == datetime(2026, 1, 31, 9, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("digits", ["²", "１２", "9" * 20, "0"])
+def test_what_looks_like_a_number_and_is_no_record_id_is_refused(digits):
+    with pytest.raises(PartboxError):
+        position.parsed(digits)

@@ -1,0 +1,92 @@
+"""Dead events that are sent somewhere by `--dead-to`."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from partbox import Dead, Outbox
+from partbox.errors import SettingsError
+from partbox.sinks import sink_of
+
+
+@pytest.mark.parametrize("url", ["", "dead.jsonl", "file:", "ftp://there/x", "http://", "redis://:secret@there"])
+def test_a_url_that_is_no_place_is_refused_in_one_line_without_its_secrets(url):
+    with pytest.raises(SettingsError, match=r"is no place for dead events: use file:PATH") as refused:
+        sink_of(url)
+    assert "\n" not in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.fixture
+def deadly(dsn, conn):
+    outbox = Outbox(dsn)
+    outbox.register(refuse, "Placed")
+    with conn.transaction():
+        for number in range(3):
+            outbox.publish(conn, "Placed", {"number": number, "text": "a\nb"}, aggregate_id="k", tenant_id="t")
+        outbox.publish(conn, "Placed", b"\x00\xff", content_type="application/octet-stream", aggregate_id="k")
+    return outbox
+
+
+def refuse(event):
+    return Dead("not wanted")
+
+
+def test_every_dead_event_becomes_a_line_of_a_file(deadly, conn, tmp_path):
+    place = tmp_path / "dead.jsonl"
+    assert deadly.run(processes=2, until_empty=True, dead_to=f"file:{place}") == 0
+    found = {line["record_id"]: line for line in map(json.loads, place.read_text().splitlines())}
+    assert [line.get("payload") for _, line in sorted(found.items())] == [
+        {"number": 0, "text": "a\nb"},
+        {"number": 1, "text": "a\nb"},
+        {"number": 2, "text": "a\nb"},
+        None,
+    ]
+    assert {line["error"] for line in found.values()} == {"not wanted"}
+    assert {(line["aggregate_id"], line["tenant_id"]) for line in found.values()} == {("k", "t"), ("k", None)}
+    assert found[max(found)]["payload_base64"] == "AP8="
+    told = conn.execute("select count(*) from partbox.parked where state = 'dead' and due_at is null").fetchone()
+    assert told == (4,)
+
+
+def test_an_endpoint_that_refuses_is_asked_again(deadly, conn):
+    taken, answers = [], [503, 500]
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status = answers.pop() if answers else 204
+            if status == 204:
+                taken.append(json.loads(body)["record_id"])
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    endpoint = HTTPServer(("127.0.0.1", 0), Endpoint)
+    thread = threading.Thread(target=endpoint.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{endpoint.server_port}/dead"
+        assert deadly.run(processes=1, until_empty=True, dead_to=url) == 0
+        owed = conn.execute("select count(*) from partbox.parked where due_at is not null").fetchone()
+        assert owed == (2,)
+        with conn.transaction():
+            conn.execute("select from partbox.partition order by partition for no key update")
+            conn.execute("update partbox.parked set due_at = clock_timestamp() where due_at is not null")
+        assert deadly.run(processes=1, until_empty=True, dead_to=url) == 0
+    finally:
+        endpoint.shutdown()
+        thread.join()
+        endpoint.server_close()
+    assert sorted(taken) == [id for (id,) in conn.execute("select id from partbox.record order by id")]
+
+
+def test_without_a_hook_nothing_is_owed_any_more(deadly, conn):
+    assert deadly.run(processes=1, until_empty=True) == 0
+    conn.execute("update partbox.parked set due_at = clock_timestamp()")
+    assert deadly.run(processes=1, until_empty=True) == 0
+    assert conn.execute("select count(*) from partbox.parked where due_at is null").fetchone() == (4,)
