@@ -2,15 +2,15 @@
 --
 -- The plan is decided outside, from members and assignees read before. Here, behind the advisory lock and in new
 -- statements, both are read again; if either differs nothing is changed and the next tick decides anew. The same if the
--- subscription has been paused since, which happens behind the same lock, or is gone.
+-- subscription has been paused since, which happens behind the same lock.
 create or replace function {schema}.plan(subscription text, members uuid[], seen uuid[], planned uuid[])
 returns boolean language plpgsql as $$
 #variable_conflict use_column
 begin
     perform pg_advisory_xact_lock(hashtext('partbox.plan'), hashtext({schema_name} || '.' || plan.subscription));
 
-    if not exists (
-        select from {schema}.subscription s where s.name = plan.subscription and s.paused_at is null
+    if exists (
+        select from {schema}.subscription s where s.name = plan.subscription and s.paused_at is not null
     ) or plan.members is distinct from (
         select coalesce(array_agg(i.instance_id order by i.instance_id), '{{}}')
           from {schema}.instance i where i.subscription = plan.subscription and not i.draining
