@@ -96,7 +96,10 @@ def listed(conn: Connection[Any], schema: str) -> list[Subscription]:
     with conn.transaction():
         conn.execute(query("stats_plan", schema), {})
         rows = conn.execute(query("subscription_list", schema), {"limit": EXACT_UP_TO}).fetchall()
-    return [Subscription(*row[:3], row[3] and tuple(row[3]), *row[4:]) for row in rows]
+    return [
+        Subscription(name, created_at, paused_at, None if types is None else tuple(types), *counts)
+        for name, created_at, paused_at, types, *counts in rows
+    ]
 
 
 def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[str] | None:

@@ -144,6 +144,7 @@ class ParkedRow:
     """A parked row in memory. `due` is monotonic seconds, None for at once; uncommitted rows may not run.
 
     A `suspect` row may be what killed a process, and is charged before it runs; `accused` ones were running then.
+    `charged`: it has its turn, until it is done, parked anew or handed back.
     """
 
     id: int
@@ -155,6 +156,7 @@ class ParkedRow:
     loaded: bool = False
     suspect: bool = False
     accused: bool = False
+    charged: bool = False
 
     def may_run(self, now: float) -> bool:
         if not self.committed or self.loaded or self.state == "dead":

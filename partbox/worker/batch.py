@@ -53,8 +53,9 @@ def committed(holdings: Holdings, batches: Sequence[Batch]) -> None:
         if partition.life != batch.life:
             continue
         partition.saved(batch.target, now)
-        for key in partition.committed(batch.parks, batch.done_ids, now):
-            holdings.wake(partition, key)
+        if batch.parks or batch.done_ids:
+            for key in partition.committed(batch.parks, batch.done_ids, now):
+                holdings.wake(partition, key)
 
 
 def _hand_back(partition: Partition) -> None:

@@ -9,7 +9,6 @@ attempts it is dead without being run. No innocent is, for it is done after its 
 Every method wants the lock of the holdings held.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,25 +37,23 @@ class Charges:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._running: list[_Charged] = []
-        self._accused: deque[_Waiting] = deque()
-        self._others: deque[_Waiting] = deque()
-        self.keyless: set[int] = set()  # partitions with suspects that block nothing, and had no turn yet
+        self._accused: dict[_Waiting, None] = {}
+        self._others: dict[_Waiting, None] = {}
+        # The partitions with suspects that block nothing and had no turn yet: whether one of these is accused.
+        self.keyless: dict[int, bool] = {}
 
     def admit(self, partition: "Partition", key: Key | None, row: ParkedRow) -> bool:
         """May this suspect be charged and run now? If not it waits, and `turns` tells when."""
         self._prune()
         if self._turn_of(row):
+            row.charged = True
             self._running.append(_Charged(row, partition, partition.life))
             return True
         if key is None:
-            self.keyless.add(partition.number)
+            self.keyless[partition.number] = row.accused or self.keyless.get(partition.number, False)
         else:
-            (self._accused if row.accused else self._others).append(_Waiting(partition, partition.life, key))
+            (self._accused if row.accused else self._others)[_Waiting(partition, partition.life, key)] = None
         return False
-
-    def discharge(self, row: ParkedRow) -> None:
-        """It has ended, or does not run after all."""
-        self._running = [each for each in self._running if each.row is not row]
 
     def turns(self) -> Iterator[tuple["Partition", Key]]:
         """The blocked keys whose turn may have come."""
@@ -64,33 +61,41 @@ class Charges:
         if self._accused:
             if not self._running:
                 yield from _next(self._accused, 1)
-        elif not any(each.row.accused for each in self._running):
+        elif self._has_room():
             yield from _next(self._others, self._limit - len(self._running))
 
     def take_keyless(self) -> set[int]:
         """The partitions whose suspects that block nothing may have a turn now."""
         self._prune()
-        if self._accused or len(self._running) >= self._limit:
+        accused = bool(self._accused) or any(self.keyless.values())
+        if self._running if accused else not self._has_room():
             return set()
-        taken, self.keyless = self.keyless, set()
+        taken, self.keyless = set(self.keyless), {}
         return taken
 
     def _turn_of(self, row: ParkedRow) -> bool:
         if row.accused:
             return not self._running
-        return (
-            not self._accused
-            and len(self._running) < self._limit
-            and not any(each.row.accused for each in self._running)
-        )
+        return not self._accused and not any(self.keyless.values()) and self._has_room()
+
+    def _has_room(self) -> bool:
+        """For one more that is not accused."""
+        return len(self._running) < self._limit and not any(each.row.accused for each in self._running)
 
     def _prune(self) -> None:
-        self._running = [each for each in self._running if not each.partition.lost and each.life == each.partition.life]
+        """However a turn has ended: the row done, parked anew or handed back, its partition lost or read anew."""
+        self._running = [
+            each
+            for each in self._running
+            if each.row.charged and not each.partition.lost and each.life == each.partition.life
+        ]
 
 
-def _next(waiting: deque[_Waiting], most: int) -> Iterator[tuple["Partition", Key]]:
+def _next(waiting: dict[_Waiting, None], most: int) -> Iterator[tuple["Partition", Key]]:
     while waiting and most > 0:
-        partition, life, key = waiting.popleft()
+        first = next(iter(waiting))
+        del waiting[first]
+        partition, life, key = first
         if not partition.stopping and partition.life == life and key in partition.chains:
             most -= 1
             yield partition, key

@@ -120,7 +120,7 @@ class Delivery:
             partition, life = lane.partition, lane.life
             lane.unstuck = None if lane.unstuck is event else lane.unstuck
             self.record(lane)
-            if event.parked is not None and event.parked.suspect:
+            if event.parked is not None:
                 self._holdings.end_charge(event.parked)
             if partition.lost:
                 return
@@ -200,8 +200,7 @@ class Delivery:
                 return False
             partition.remembered.discard(pair)
             if event.parked is not None:
-                if event.parked.suspect:
-                    self._holdings.end_charge(event.parked)
+                self._holdings.end_charge(event.parked)
                 partition.done_parked(event)
             else:
                 partition.finish([pair])

@@ -61,7 +61,7 @@ class Due:
         try:
             wanted = [(each.partition.number, row.id) for each in found for row in each.rows]
             bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)}
-            suspects = [(each.partition, each.rows[0]) for each in found if each.rows[0].suspect]
+            suspects = [(each.partition, each.rows[0]) for each in found if each.rows[0].charged]
             dead = self._charge(conn, me, suspects, bodies)
         except BaseException:
             with self._holdings.lock:
@@ -88,8 +88,11 @@ class Due:
         bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)} if wanted else {}
         with self._holdings.lock:
             found = [(mine[each.partition], each, self._intake.row(mine[each.partition], each)) for each in stored]
-            found = [each for each in found if self._admit(*each)]
-        suspects = [(partition, row) for partition, each, row in found if self._is_charged(partition, each, row)]
+            # An accused one runs alone, so it is asked for first: else it would wait for all the others.
+            accused_first = sorted(found, key=lambda each: not each[2].accused)
+            admitted = {each[2].id for each in accused_first if self._admit(*each)}
+            found = [each for each in found if each[2].id in admitted]
+        suspects = [(partition, row) for partition, _, row in found if row.charged]
         try:
             dead = self._charge(conn, me, suspects, bodies)
         except BaseException:
@@ -106,9 +109,10 @@ class Due:
 
     def _admit(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
         """Whether the row may go on now: a suspect that would be charged only when it is its turn. Lock held."""
-        return not self._is_charged(partition, stored, row) or self._holdings.charges.admit(partition, None, row)
+        return not self._wants_turn(partition, stored, row) or self._holdings.charges.admit(partition, None, row)
 
-    def _is_charged(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
+    @staticmethod
+    def _wants_turn(partition: Partition, stored: Stored, row: ParkedRow) -> bool:
         """Dead ones go to the hook, and those whose key is blocked are held: neither runs."""
         if not row.suspect or stored.state == "dead":
             return False
@@ -142,8 +146,9 @@ class Due:
             self._on_lost(partition)
         if lost:
             return self._charge(conn, me, [each for each in charged if each[0] not in lost], bodies) | dead
-        for _, row in charged:
+        for partition, row in charged:
             row.attempts += 1
+            partition.accused.discard(row.id)
         return dead
 
     def _used_up(self, row: ParkedRow, body: Row) -> bool:

@@ -24,6 +24,7 @@ class Holdings:
         self.version = 0  # the slot's, of the identity that holds them: what is trusted under another is not for them
         self.dirty: set[Partition] = set()
         self.progressed = threading.Event()  # set while something is dirty
+        self.look = threading.Event()  # set: the poller is to look at once
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
         self._ticket = count()
 
@@ -74,14 +75,15 @@ class Holdings:
     def unload(self, partition: Partition, key: Key, rows: list[ParkedRow]) -> None:
         """These could not be run after all: their key wakes again."""
         for row in rows:
-            row.loaded = False
-            self.charges.discharge(row)
+            row.loaded = row.charged = False
         self.wake(partition, key)
 
     def end_charge(self, row: ParkedRow) -> None:
-        """A charged row has ended: it is the turn of others."""
-        self.charges.discharge(row)
-        self.take_turns()
+        """A row has ended, or does not run after all: if it was charged it is the turn of others."""
+        if row.charged:
+            row.charged = False
+            self.take_turns()
+            self.look.set()
 
     def take_turns(self) -> None:
         """Wake the suspects whose turn has come."""

@@ -18,7 +18,7 @@ from partbox.worker.delivery import hold_rest, report
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Key, Lane
+from partbox.worker.lane import Key, Lane, key_of
 from partbox.worker.partition import Partition
 
 _id = itemgetter(1)
@@ -68,7 +68,8 @@ class Intake:
             return
         key: Key = (None, row.id) if stored.aggregate_id is None else (stored.aggregate_type, stored.aggregate_id)
         chain = partition.chains.get(key)
-        if chain is None or chain.caught_up() or row.id not in bodies:
+        uncharged = row.suspect and not row.charged  # its key was blocked a moment ago
+        if row.id not in bodies or not (uncharged or (chain is not None and not chain.caught_up())):
             self._queue(partition, key, [row], bodies)
         else:
             partition.hold(self._event(partition, bodies[row.id], row))
@@ -80,6 +81,7 @@ class Intake:
         verdict = self._find(body[3], body[4]).perished(row.attempts)
         partition.park(event, verdict)
         self._holdings.touch(partition)
+        self._holdings.wake(partition, key_of(event))
         report(event, verdict)
 
     @staticmethod
@@ -183,15 +185,18 @@ class Intake:
         for row in rows:
             body = bodies.get(row.id)
             if body is None:
+                self._holdings.end_charge(row)
                 partition.vanished(row, key)
                 self._holdings.touch(partition)
             else:
                 lane.queue.append(self._event(partition, body, row))
-        if lane.queue and not lane.active:
+        if not lane.queue:
+            self._holdings.wake(partition, key)
+        elif not lane.active:
             partition.lanes[key] = lane
             self._dispatcher.ready([lane], due=True)
 
     def _event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
-        # A suspect has been charged: that is this attempt.
-        attempt = row.attempts + (not row.suspect)
+        # The charge is the attempt.
+        attempt = row.attempts + (not row.charged)
         return DeliveredEvent(body, partition.epoch, self._subscription, attempt, self._codecs, parked=row)

@@ -1,7 +1,7 @@
 """Runs batch handlers: a list of what waits now, from as many lanes as it takes, those of one key in id order.
 
-Nothing lingers for a list to fill up. An event that has failed before runs in a list of its own: so the one that makes
-its list fail is found, and takes no others with it.
+Nothing lingers for a list to fill up. An event that has failed before, or may have killed a process, runs in a list of
+its own: so the one that makes its list fail is found, and takes no others with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ class Lists:
         size = endpoint.handler.max_size or 1
         members = self._take(lane, endpoint, size, first=True)
         others: list[Lane] = []
-        if not members or members[0][1].attempt > 1:
+        if not members or _runs_alone(members[0][1]):
             return members, others
         while len(members) < size and (more := self._more(endpoint, size - len(members))):
             others.extend(more)
@@ -66,12 +66,12 @@ class Lists:
         taken: list[DeliveredEvent] = []
         while len(taken) < most and (step := self._delivery.step(lane, float("inf"))) is not None:
             found, event = step
-            failed_before = event.attempt > 1
-            if found is not endpoint or (failed_before and not (first and not taken)):
+            alone = _runs_alone(event)
+            if found is not endpoint or (alone and not (first and not taken)):
                 self._delivery.put_back(lane, event)
                 break
             taken.append(event)
-            if failed_before:
+            if alone:
                 break
         if taken:
             lane.current, lane.followers = taken[0], taken[1:]
@@ -114,3 +114,7 @@ class Lists:
         if event in lane.followers:
             lane.followers.remove(event)
         self._delivery.settle(lane, event, verdict, result)
+
+
+def _runs_alone(event: DeliveredEvent) -> bool:
+    return event.attempt > 1 or (event.parked is not None and event.parked.charged)

@@ -10,6 +10,7 @@ from psycopg import Connection
 
 from partbox.db import cursors, parked
 from partbox.db.cursors import Owned, Seen
+from partbox.db.parked import Stored
 from partbox.settings import Settings
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Key
@@ -167,22 +168,33 @@ class Ownership:
             if partition is not None and not partition.stopping and partition.parked_version < row.parked_version:
                 partition.parked_version = row.parked_version
                 changed.append(row.partition)
-        self._load(conn, changed)
+        self._load(conn, changed, anew=False)
 
-    def _load(self, conn: Connection[Any], numbers: list[int]) -> None:
-        """The parked rows of these partitions, read after their claim has committed."""
-        if not numbers:
-            return
-        where = (conn, self._schema, self._subscription, numbers)
-        blocking, ahead, open_rows = parked.blocking(*where), parked.ahead(*where), parked.open_rows(*where)
-        now = time.monotonic()
-        with self._holdings.lock:
-            for number in numbers:
-                partition = self._holdings.partitions[number]
-                mine = [row for row in blocking if row.partition == number]
-                keys = partition.load(mine, open_rows.get(number, 0), now)
-                for key in keys:
-                    self._holdings.wake(partition, key)
-                self._on_reloaded(partition, keys)
-            for number, record_id in ahead:
-                self._holdings.partitions[number].ahead.add(record_id)
+    def _load(self, conn: Connection[Any], numbers: list[int], *, anew: bool = True) -> None:
+        """The parked rows of these partitions, read after their claim has committed; `anew` also those ahead of it.
+
+        What a save changes while they are read is not among them: then they are read again.
+        """
+        while numbers:
+            held = [self._holdings.partitions[number] for number in numbers if number in self._holdings.partitions]
+            with self._holdings.lock:
+                before = {partition: partition.commits for partition in held if not partition.lost}
+            where = (conn, self._schema, self._subscription, numbers)
+            blocking, open_rows = parked.blocking(*where), parked.open_rows(*where)
+            ahead = parked.ahead(*where) if anew else []
+            with self._holdings.lock:
+                sure = {each.number: each for each, commits in before.items() if each.commits == commits}
+                for number, partition in sure.items():
+                    self._take(partition, [row for row in blocking if row.partition == number], open_rows)
+                for number, record_id in ahead:
+                    if number in sure:
+                        sure[number].ahead.add(record_id)
+            numbers = [partition.number for partition in before if partition.number not in sure]
+
+    def _take(self, partition: Partition, rows: list[Stored], open_rows: dict[int, int]) -> None:
+        keys = partition.load(rows, open_rows.get(partition.number, 0), time.monotonic())
+        for key in keys:
+            self._holdings.wake(partition, key)
+        if partition.parks:
+            self._holdings.touch(partition)
+        self._on_reloaded(partition, keys)

@@ -46,7 +46,9 @@ class Partition:
         self.running = 0  # lanes whose handler runs now
         self.waits_for: Partition | None = None  # itself in an earlier ownership, with handlers still running
         self.remembered: set[Pair] = set()
+        self.accused: set[int] = set()  # charged by an owner that died, and not yet by this one
         self.lanes: dict[Key, Lane] = {}
+        self.commits = 0  # saves that changed its parked rows
         self.life = 1  # how often it has been read anew, in this ownership
         self.begin(owned, now)
 
@@ -109,7 +111,7 @@ class Partition:
             self.open_rows -= row.state in OPEN
         self.open_rows += verdict.state in OPEN
         row.state, row.attempts, row.blocks = verdict.state, verdict.attempts, blocks
-        row.committed = row.loaded = row.suspect = row.accused = False
+        row.committed = row.loaded = row.suspect = row.accused = row.charged = False
         if verdict.state == "dead" and self.letters:
             delay = 0.0
         if blocks:
@@ -123,14 +125,13 @@ class Partition:
         return row
 
     def hold(self, event: DeliveredEvent) -> None:
-        """Park an event behind others of its key. A row that is parked already just waits again."""
-        if event.parked is None:
-            self.park(event, Verdict("held", 0, None, True, None))
-        elif event.parked.blocks:
-            event.parked.loaded = False
+        """Park an event behind others of its key. A row that is parked already just waits again, uncharged."""
+        row: ParkedRow | None = event.parked
+        if row is not None and row.blocks and not row.charged:
+            row.loaded = False
         else:
-            suspect = event.parked.suspect
-            self.park(event, Verdict("held", event.parked.attempts, None, True, None)).suspect = suspect
+            suspect = row is not None and row.suspect
+            self.park(event, Verdict("held", event.attempt - 1, None, True, None)).suspect = suspect
 
     def is_suspect(self, record_id: int) -> bool:
         """May this new record have killed the process that had the partition before?"""
@@ -179,6 +180,7 @@ class Partition:
 
     def committed(self, parks: Iterable[Pending], done_ids: list[int], now: float) -> list[Key]:
         """These parks and deletions are committed; the keys whose chains may have something to run."""
+        self.commits += 1
         for id in done_ids:
             self.deleting.pop(id, None)
             self.taken.pop(id, None)
@@ -214,16 +216,20 @@ class Partition:
                 due = None if stored.due is None else now + stored.due
                 row = ParkedRow(stored.record_id, stored.state, stored.attempts, True, due)  # type: ignore[arg-type]
                 self.judge_stored(stored, row)
-                self.chains.setdefault((stored.aggregate_type, stored.aggregate_id), Chain()).add(row)
+                key = (stored.aggregate_type, stored.aggregate_id)
+                self.chains.setdefault(key, Chain()).add(row)
+                if stored.started and not row.accused:
+                    self._take_back(stored, row, key)
         self.open_rows = open_rows
         return list(self.chains)
 
     def judge_stored(self, stored: Stored, row: ParkedRow) -> None:
         """Whether a stored row is suspect or accused. What this very process charged did not kill it."""
-        if stored.started and self.life > 1:
-            row.attempts -= 1
-        row.accused = stored.started and self.life == 1
-        row.suspect = row.accused or row.id <= self.suspect_until
+        if stored.started and self.life == 1:
+            self.accused.add(row.id)
+        row.accused = stored.started and row.id in self.accused
+        row.attempts -= stored.started and not row.accused
+        row.suspect = stored.started or row.id <= self.suspect_until
 
     # Leaving.
 
@@ -245,7 +251,7 @@ class Partition:
     def charged(self) -> list[DeliveredEvent]:
         """The charged events that have not been started."""
         events = (event for lane in self.lanes.values() for event in list(lane.queue))
-        return [event for event in events if event.parked is not None and event.parked.suspect]
+        return [event for event in events if event.parked is not None and event.parked.charged]
 
     def reset(self) -> None:
         """The connection was lost: forget what was read; what is done, or running, is remembered by id and event id.
@@ -265,6 +271,15 @@ class Partition:
         self.lost = self.stopping = True
         for lane in self.lanes.values():
             lane.queue.clear()
+
+    def _take_back(self, stored: Stored, row: ParkedRow, key: Key) -> None:
+        """Of what was charged before the connection was lost the charge is taken back; it is charged again if it runs."""
+        row.committed = False
+        sent = park(
+            self.number, row.id, stored.aggregate_type, stored.aggregate_id, "", "ready",
+            blocks=True, attempts=row.attempts, new=False,
+        )  # fmt: skip
+        self.parks[row.id] = Pending(row, key, None, sent)
 
     def _unpark(self, row: ParkedRow, key: Key) -> None:
         if row.blocks:

@@ -78,7 +78,7 @@ class Poller:
             on_reloaded=intake.hold_behind,
         )
         self._due = Due(holdings, intake, routes, schema, subscription, on_lost=self.ownership.lose)
-        self._wake = threading.Event()
+        self._wake = holdings.look
         self._broken = threading.Event()
         self._ended = threading.Event()
         self._tick_at = 0.0

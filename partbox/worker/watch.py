@@ -64,7 +64,8 @@ class Watch:
             log.error("the handler of %r is over its timeout of %g s; nothing can end it here", event, timeout)
             return
         log.error("the handler of %r is over its timeout of %g s: this process ends and is replaced", event, timeout)
-        verdict = endpoint.judge(event, TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s"))
+        error = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
+        verdict = endpoint.judge(event, error, counts=False)  # the circuit ends with the process
         with self._holdings.lock:
             if lane.current is not event or lane.partition.lost:
                 return
