@@ -95,6 +95,8 @@ def in_one_line(error: PartboxError | psycopg.Error) -> str:
             return masked(" ".join(str(error).split()))
         case psycopg.errors.InsufficientPrivilege():
             return f"{said}: connect as a role that may do this, or grant it"
+        case psycopg.errors.QueryCanceled():
+            return f"the database gave up: {said}: try again when it is less busy, or ask for less"
         case psycopg.OperationalError() if (error.sqlstate or "08")[:2] in UNREACHABLE:
             return f"cannot use the database: {said}: check --dsn or PARTBOX_DSN, and that the server runs"
         case psycopg.ProgrammingError() if error.sqlstate is None:

@@ -273,7 +273,7 @@ class Partition:
             lane.queue.clear()
 
     def _take_back(self, stored: Stored, row: ParkedRow, key: Key) -> None:
-        """Of what was charged before the connection was lost the charge is taken back; it is charged again if it runs."""
+        """It was charged before the connection was lost: the charge is taken back, and made again when it runs."""
         row.committed = False
         sent = park(
             self.number, row.id, stored.aggregate_type, stored.aggregate_id, "", "ready",

@@ -95,3 +95,15 @@ def test_the_program_of_the_page_on_publishing_publishes_what_the_page_says(read
     assert printed.count("OrderPlaced order-7 {'total': 42}") == 1
     assert "committed: ['OrderPlaced']" in printed
     assert "welcome ada@example.org, 10% off" in printed
+
+
+def test_the_program_of_the_page_on_operations_does_what_the_page_says(reader):
+    (reader.folder / "app.py").write_text("\n".join(blocks("docs/operations.md")))
+
+    reader("partbox", "init")
+    printed = reader("python", "app.py")
+
+    assert printed.count("audit: OrderPlaced {'total': 42}") == 2
+    assert "0 replayed" in printed
+    assert "\nnothing\n" in printed  # is what a purge would do
+    assert "balance: (58,)" in printed
