@@ -12,7 +12,6 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +47,8 @@ def step(event: Any) -> None:
 
 @outbox.on_batch("Listed", max_size=10)
 def listed(events: list[Any]) -> None:
-    with ExitStack() as notes:
-        for event in events:
-            notes.enter_context(writer.noted(event))
-        time.sleep(0.001)
-        for event in events:
-            takes_its_time(event.payload)
+    for event in events:
+        step(event)
 
 
 @outbox.on("Effect", transactional=True)

@@ -13,8 +13,8 @@ from partbox.errors import PublishError, RegistrationError, SettingsError
 
 def test_the_public_names_are_these() -> None:
     assert sorted(partbox.__all__) == [
-        "Dead", "DeliveredEvent", "Done", "DownstreamUnavailable", "Event", "Exponential", "Fixed", "Ignore", "Jittered",
-        "Outbox", "RetryAfter", "RetryAfterError", "UnrecoverableError", "__version__", "partition_of",
+        "Dead", "DeliveredEvent", "Done", "DownstreamUnavailable", "Event", "Exponential", "Fixed", "Ignore",
+        "Jittered", "Outbox", "RetryAfter", "RetryAfterError", "UnrecoverableError", "__version__", "partition_of",
     ]  # fmt: skip
     assert all(hasattr(partbox, name) for name in partbox.__all__)
 
