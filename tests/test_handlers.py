@@ -65,7 +65,7 @@ def test_an_event_without_handler_goes_where_on_unroutable_says(handlers):
     handlers.register(Projection())
     assert found(handlers, "OrderPlaced").event_type == "OrderPlaced"
     assert found(handlers, "OrderPlaced", "Customer").name == "on_unroutable"
-    assert found(handlers, "OrderPlaced", subscription="audit") is None
+    assert found(handlers, "OrderPlaced", subscription="audit").name == "on_unroutable"
 
 
 def test_the_decorator_leaves_the_function_as_it_is(handlers):

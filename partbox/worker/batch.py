@@ -22,6 +22,9 @@ class Batch:
         self.partition = partition
         self.life = partition.life
         self.release = partition.draining and partition.running == 0 and partition.cursor.until is None
+        if partition.draining:
+            for event in partition.charged():
+                partition.uncharge(event)
         if self.release:
             _hand_back(partition)
         progress = partition.progress
@@ -56,6 +59,7 @@ def committed(holdings: Holdings, batches: Sequence[Batch]) -> None:
         if batch.parks or batch.done_ids:
             for key in partition.committed(batch.parks, batch.done_ids, now):
                 holdings.wake(partition, key)
+    holdings.take_turns()
 
 
 def _hand_back(partition: Partition) -> None:
@@ -65,5 +69,3 @@ def _hand_back(partition: Partition) -> None:
     for id in partition.progress.unfinished():
         if id <= last_id and id in waiting:
             partition.park(waiting[id], READY)
-    for event in partition.charged():
-        partition.uncharge(event)

@@ -6,6 +6,9 @@ attempt. If this process dies too, the rows with a start are *accused*: the few 
 of those runs with no other charged record beside it, so from then on only the culprit's attempts rise; at its max
 attempts it is dead without being run. No innocent is, for it is done after its turn.
 
+A start stays noted until the save of the outcome has committed: a death accuses also what has ended shortly before it.
+So an accused one waits for the saves of all others, and all others wait for its own.
+
 Every method wants the lock of the holdings held.
 """
 
@@ -19,10 +22,22 @@ if TYPE_CHECKING:
     from partbox.worker.partition import Partition
 
 
+BESIDE = 8  # times `limit`: so many charged rows, ended ones included, may be accused by one death
+
+
 class _Charged(NamedTuple):
     row: ParkedRow
     partition: "Partition"
     life: int
+    accused: bool
+
+    @property
+    def counts(self) -> bool:
+        """Would a death now accuse it? Not if its partition is lost or was read anew: that is judged there."""
+        partition, row = self.partition, self.row
+        if partition.lost or partition.life != self.life:
+            return False
+        return row.charged or not row.committed or row.id in partition.deleting
 
 
 class _Waiting(NamedTuple):
@@ -36,18 +51,23 @@ class Charges:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._running: list[_Charged] = []
+        self._noted: list[_Charged] = []  # running, or ended and not saved
         self._accused: dict[_Waiting, None] = {}
         self._others: dict[_Waiting, None] = {}
         # The partitions with suspects that block nothing and had no turn yet: whether one of these is accused.
         self.keyless: dict[int, bool] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Does any suspect wait for its turn?"""
+        return bool(self._accused or self._others or self.keyless)
 
     def admit(self, partition: "Partition", key: Key | None, row: ParkedRow) -> bool:
         """May this suspect be charged and run now? If not it waits, and `turns` tells when."""
         self._prune()
         if self._turn_of(row):
             row.charged = True
-            self._running.append(_Charged(row, partition, partition.life))
+            self._noted.append(_Charged(row, partition, partition.life, row.accused))
             return True
         if key is None:
             self.keyless[partition.number] = row.accused or self.keyless.get(partition.number, False)
@@ -59,36 +79,34 @@ class Charges:
         """The blocked keys whose turn may have come."""
         self._prune()
         if self._accused:
-            if not self._running:
+            if not self._noted:
                 yield from _next(self._accused, 1)
-        elif self._has_room():
-            yield from _next(self._others, self._limit - len(self._running))
+        else:
+            yield from _next(self._others, self._room())
 
     def take_keyless(self) -> set[int]:
         """The partitions whose suspects that block nothing may have a turn now."""
         self._prune()
         accused = bool(self._accused) or any(self.keyless.values())
-        if self._running if accused else not self._has_room():
+        if self._noted if accused else not self._room():
             return set()
         taken, self.keyless = set(self.keyless), {}
         return taken
 
     def _turn_of(self, row: ParkedRow) -> bool:
         if row.accused:
-            return not self._running
-        return not self._accused and not any(self.keyless.values()) and self._has_room()
+            return not self._noted
+        return not self._accused and not any(self.keyless.values()) and self._room() > 0
 
-    def _has_room(self) -> bool:
-        """For one more that is not accused."""
-        return len(self._running) < self._limit and not any(each.row.accused for each in self._running)
+    def _room(self) -> int:
+        """For so many more that are not accused."""
+        if any(each.accused for each in self._noted):
+            return 0
+        running = sum(each.row.charged for each in self._noted)
+        return max(0, min(self._limit - running, BESIDE * self._limit - len(self._noted)))
 
     def _prune(self) -> None:
-        """However a turn has ended: the row done, parked anew or handed back, its partition lost or read anew."""
-        self._running = [
-            each
-            for each in self._running
-            if each.row.charged and not each.partition.lost and each.life == each.partition.life
-        ]
+        self._noted = [each for each in self._noted if each.counts]
 
 
 def _next(waiting: dict[_Waiting, None], most: int) -> Iterator[tuple["Partition", Key]]:

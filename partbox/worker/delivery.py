@@ -120,8 +120,6 @@ class Delivery:
             partition, life = lane.partition, lane.life
             lane.unstuck = None if lane.unstuck is event else lane.unstuck
             self.record(lane)
-            if event.parked is not None:
-                self._holdings.end_charge(event.parked)
             if partition.lost:
                 return
             if partition.life != life:
@@ -129,6 +127,8 @@ class Delivery:
                     partition.remembered.add(event._row[1:3])
                 return
             self.note(lane, event, verdict)
+            if event.parked is not None:
+                self._holdings.take_turns()
             self._holdings.touch(partition)
         if verdict is not None and verdict.state not in AT_ONCE:
             report(event, verdict, result)
@@ -200,7 +200,6 @@ class Delivery:
                 return False
             partition.remembered.discard(pair)
             if event.parked is not None:
-                self._holdings.end_charge(event.parked)
                 partition.done_parked(event)
             else:
                 partition.finish([pair])

@@ -98,7 +98,7 @@ class Due:
         except BaseException:
             with self._holdings.lock:
                 for _, row in suspects:
-                    self._holdings.end_charge(row)
+                    row.charged = False
             raise
         with self._holdings.lock:
             for partition, each, row in found:
@@ -157,7 +157,6 @@ class Due:
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row) -> None:
         """Its process died each time it ran: it is dead without another try. Lock held."""
-        self._holdings.end_charge(row)
         if not partition.stopping:
             self._intake.dead(partition, row, body)
 

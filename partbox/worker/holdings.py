@@ -78,17 +78,12 @@ class Holdings:
             row.loaded = row.charged = False
         self.wake(partition, key)
 
-    def end_charge(self, row: ParkedRow) -> None:
-        """A row has ended, or does not run after all: if it was charged it is the turn of others."""
-        if row.charged:
-            row.charged = False
-            self.take_turns()
-            self.look.set()
-
     def take_turns(self) -> None:
-        """Wake the suspects whose turn has come."""
-        for partition, key in self.charges.turns():
-            self.wake(partition, key)
+        """Wake the suspects whose turn has come: after whatever may have ended the turn of others."""
+        if self.charges.waiting:
+            for partition, key in self.charges.turns():
+                self.wake(partition, key)
+            self.look.set()
 
     def next_wakeup(self) -> float | None:
         """When `awake` may find something (monotonic seconds)."""

@@ -185,7 +185,6 @@ class Intake:
         for row in rows:
             body = bodies.get(row.id)
             if body is None:
-                self._holdings.end_charge(row)
                 partition.vanished(row, key)
                 self._holdings.touch(partition)
             else:

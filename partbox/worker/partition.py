@@ -92,6 +92,7 @@ class Partition:
         """Delete a parked row with the next save."""
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
+        row.charged = False
         if row.id in self.progress.finished:  # parked above the saved cursor: when read again, it is done, not parked
             self.progress.finished[row.id] = event_id
         self.open_rows -= row.state in OPEN
@@ -249,8 +250,8 @@ class Partition:
         }
 
     def charged(self) -> list[DeliveredEvent]:
-        """The charged events that have not been started."""
-        events = (event for lane in self.lanes.values() for event in list(lane.queue))
+        """The charged events that are not going to be started, once it is stopping."""
+        events = (event for lane in self.lanes.values() if not lane.running for event in lane.queue)
         return [event for event in events if event.parked is not None and event.parked.charged]
 
     def reset(self) -> None:

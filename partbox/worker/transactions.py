@@ -303,8 +303,6 @@ class _Transaction:
                     raise Error(f"partition {run.lane.partition.number} was lost meanwhile")
             self._noted = True
             for run in self._runs:
-                if run.event.parked is not None:
-                    self._holdings.end_charge(run.event.parked)
                 self._owner._delivery.note(run.lane, run.event, run.verdict)
             batches = [Batch(partition) for partition in partitions]
             for batch in batches:

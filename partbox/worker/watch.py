@@ -30,6 +30,7 @@ class Watch:
         self._dispatcher = dispatcher
         self._isolates = isolates
         self._said: dict[Lane, DeliveredEvent] = {}
+        self._given_up: set[Lane] = set()
         self.stuck: set[Partition] = set()  # with handlers that were given up
 
     def look(self) -> None:
@@ -45,7 +46,9 @@ class Watch:
                 self._judge(lane, event, now - lane.started)
 
     def settled(self) -> bool:
-        """Whether what is known of the handlers that were given up is saved."""
+        """Whether no handler runs but those that were given up, and what is known of all is saved."""
+        if any(lane not in self._given_up for lane in self._dispatcher.running()):
+            return False
         with self._holdings.lock:
             return not any(partition.parks or partition in self._holdings.dirty for partition in self.stuck)
 
@@ -75,6 +78,7 @@ class Watch:
             else:
                 self._delivery.unstick(lane, verdict)
             lane.partition.serial = False
+            self._given_up.add(lane)
             self.stuck.add(lane.partition)
         if verdict is not None:
             report(event, verdict)
