@@ -204,6 +204,10 @@ class Chain:
             return None
         return 0.0 if head.state in AT_ONCE else head.due
 
+    def leads(self, row: ParkedRow) -> bool:
+        """Whether nothing before this row still waits."""
+        return all(each.loaded for each in self.rows if each.id < row.id)
+
     def caught_up(self) -> bool:
         """Every row is loaded: what comes now may queue behind them in memory."""
         return not self.stuck and all(row.loaded for row in self.rows)

@@ -136,6 +136,11 @@ class Progress:
         page, read = self._page(self.last_id)
         return Target(page, self.last_id, self.passed, min(read, self.passed))
 
+    def passes(self, target: Target, record_id: int) -> bool:
+        """Whether `target`, made just now, passes this new record for good; it was finished since the last save."""
+        gone = target.gone - self._gone
+        return gone > 0 and self._passed_ids[gone - 1] >= record_id
+
     def released(self) -> Target:
         """The cursor of a release: everything up to the highest finished id is finished, or parked with this save."""
         self._pass()

@@ -63,6 +63,7 @@ class Child:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.started_at = time.monotonic()
+        self.killed = False
         self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
         self.ward = Ward(slot, self._process.pid)
 
@@ -109,6 +110,7 @@ class Child:
         self.ward.slot[STOPPING] = 1.0
 
     def kill(self) -> None:
+        self.killed = True
         self._process.kill()
 
     def join(self, timeout: float | None = None) -> None:
@@ -127,7 +129,11 @@ def main(job: Job, times: Any, ids: Any, index: int, parent: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
     logging.basicConfig(level=job.log_level, format="%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s")
-    sys.exit(_work(job, slot, parent))
+    code = _work(job, slot, parent)
+    if code == OVERDUE:
+        logging.shutdown()
+        os._exit(code)  # the interpreter would wait for threads that the handler has started
+    sys.exit(code)
 
 
 def _work(job: Job, slot: Slot, parent: int) -> int:

@@ -172,7 +172,7 @@ class Supervisor:
             signs = child.signs()
             patience = Patience(settings.lease, child.handler_timeout or HANDLER_PATIENCE, settings.drain_timeout)
             child.ward.vouched = vouches(signs, patience)
-            if gives_up(signs, patience):
+            if gives_up(signs, patience) and not child.killed:
                 log.error("process %d shows no life for %.1f s and is replaced", child.pid, signs.silent)
                 child.kill()
 

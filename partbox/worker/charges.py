@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from partbox.worker.partition import Partition
 
 
-BESIDE = 8  # times `limit`: so many charged rows, ended ones included, may be accused by one death
+UNSAVED = 32  # so many that have ended may be unsaved: one death accuses them too, and then each runs alone
 
 
 class _Charged(NamedTuple):
@@ -103,7 +103,7 @@ class Charges:
         if any(each.accused for each in self._noted):
             return 0
         running = sum(each.row.charged for each in self._noted)
-        return max(0, min(self._limit - running, BESIDE * self._limit - len(self._noted)))
+        return max(0, min(self._limit - running, self._limit + UNSAVED - len(self._noted)))
 
     def _prune(self) -> None:
         self._noted = [each for each in self._noted if each.counts]

@@ -28,6 +28,7 @@ class Delivery:
         self._holdings = holdings
         self.find = routes.find
         self._slot = slot
+        self.followers: dict[Lane, list[DeliveredEvent]] = {}  # what runs with the current event of a lane, in a list
         self._trusted_at = 0.0
 
     def walk(self, lane: Lane, turn_ends: float) -> Endpoint | None:
@@ -183,7 +184,7 @@ class Delivery:
             return
         row = partition.park(event, verdict or Verdict("ready", event.attempt - 1, None, True, None))
         row.loaded = True
-        for follower in lane.followers:
+        for follower in self.followers.get(lane, ()):
             partition.hold(follower)
             follower.parked.loaded = True
         lane.unstuck = event

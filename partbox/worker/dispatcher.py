@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from partbox.worker.delivery import LANE_TURN, Delivery
 from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Lane
+from partbox.worker.lane import Lane, LetterLane
 from partbox.worker.letters import Letters
 from partbox.worker.lists import Lists
 from partbox.worker.loop import Loop
@@ -58,6 +58,7 @@ class Dispatcher:
         self._turn = 0
         self._running: set[Lane] = set()
         self._joined: set[Lane] = set()  # those of them that run in the list of another
+        self._serial: set[Lane] = set()  # those of them whose next event is transactional
         self._idle = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
@@ -107,6 +108,11 @@ class Dispatcher:
         self._end(lane)
         self._notify()
 
+    def end_serial(self, lane: Lane) -> None:
+        """The same for a lane of transactional events, the next of which goes where it came from. Lock held."""
+        self._serial.add(lane)
+        self.end(lane)
+
     def _summon(self, runners: int) -> None:
         for _ in range(runners):
             if self._notify():
@@ -134,26 +140,28 @@ class Dispatcher:
         try:
             while lanes := self._next(lanes):
                 turn_ends = lanes[0].started + LANE_TURN
-                lanes = [ended for lane in lanes for ended in self._walk(lane, turn_ends)]
+                lanes = [lane for lane in lanes if self._walk(lane, turn_ends)]
         except BaseException as error:
             self._on_failure(error)
 
-    def _walk(self, lane: Lane, turn_ends: float) -> list[Lane]:
-        """Walk the lane; the lanes that have ended: none if it goes on in the event loop, several after a list."""
-        if lane.letter is not None:
+    def _walk(self, lane: Lane, turn_ends: float) -> bool:
+        """Walk the lane; False if it goes on in the event loop, which will end it."""
+        if isinstance(lane, LetterLane):
             self._letters.walk(lane)
-            return [lane]
+            return True
         endpoint = self._delivery.walk(lane, turn_ends)
-        if endpoint is None:
-            return [lane]
+        return endpoint is None or self._go_on(lane, endpoint, turn_ends)
+
+    def _go_on(self, lane: Lane, endpoint: Endpoint, turn_ends: float) -> bool:
+        """Its next event is not for a runner alone."""
         if endpoint.kind is Kind.TRANSACTIONAL:
-            lane.serial = True
+            self._serial.add(lane)
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
-            return [lane, *self._lists.run(lane, endpoint)]
+            self._end_all(self._lists.run(lane, endpoint))
         else:
             self._loop.start(self._walk_async(lane, endpoint, turn_ends))
-            return []
-        return [lane]
+            return False
+        return True
 
     async def _walk_async(self, lane: Lane, endpoint: Endpoint, turn_ends: float) -> None:
         others: list[Lane] = []
@@ -164,10 +172,12 @@ class Dispatcher:
                 await self._delivery.walk_async(lane, turn_ends)
         except Exception as error:
             self._on_failure(error)
+        self._end_all([lane, *others])
+
+    def _end_all(self, lanes: Sequence[Lane]) -> None:
         with self._lock:
-            for ended in (lane, *others):
-                self._end(ended)
-                self._notify()
+            for lane in lanes:
+                self.end(lane)
 
     def _more(self, endpoint: Endpoint, most: int) -> list[Lane]:
         """Lanes that wait with an event for this endpoint; they run from now on."""
@@ -183,7 +193,7 @@ class Dispatcher:
             return self._begin(found)
 
     def _waits_for(self, lane: Lane, endpoint: Endpoint) -> bool:
-        if lane.letter is not None or lane.partition.stopping or not lane.queue:
+        if isinstance(lane, LetterLane) or lane.partition.stopping or not lane.queue:
             return False
         row = lane.queue[0]._row
         return self._delivery.find(row[3], row[4]) is endpoint
@@ -228,19 +238,23 @@ class Dispatcher:
         partition = lane.partition
         self._delivery.record(lane)
         self._running.discard(lane)
-        if self._joined:
+        if self._joined or self._delivery.followers:
             self._joined.discard(lane)
+            self._delivery.followers.pop(lane, None)
         if not self._running:
             self._slot[RUNNING_SINCE] = 0.0
-        lane.running, lane.current, lane.followers = False, None, []
+        lane.running, lane.current = False, None
         partition.running -= 1
+        serial = bool(self._serial) and lane in self._serial
+        if serial:
+            self._serial.discard(lane)
         if lane.queue and not partition.stopping:
-            if lane.serial:
+            if serial:
                 self._on_serial(lane)
             else:
                 self.ready([lane])
             return
-        lane.active = lane.serial = False
+        lane.active = False
         if not lane.queue and partition.lanes.get(lane.key) is lane:
             del partition.lanes[lane.key]
         if partition.chains and lane.key in partition.chains:

@@ -171,6 +171,7 @@ def _charged(partition: Partition, row: ParkedRow, body: Row) -> dict[str, Any]:
         "ready",
         blocks=row.blocks,
         attempts=row.attempts + 1,
+        delay=None if row.blocks else 0.0,  # what blocks nothing is found by its due time
         new=False,
         charge=True,
     )

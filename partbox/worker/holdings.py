@@ -6,7 +6,7 @@ or a page of a partition, not once for an event.
 
 import heapq
 import threading
-from itertools import count
+from itertools import count, takewhile
 
 from partbox.rules.parking import ParkedRow
 from partbox.worker.charges import Charges
@@ -61,7 +61,7 @@ class Holdings:
             chain = partition.chains.get(key)
             if chain is None or partition.life != life or partition.stopping:
                 continue
-            rows = chain.runnable(now)
+            rows = list(takewhile(partition.met, chain.runnable(now)))
             if rows and rows[0].suspect and not self.charges.admit(partition, key, rows[0]):
                 continue
             for row in rows:

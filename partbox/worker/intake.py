@@ -18,7 +18,7 @@ from partbox.worker.delivery import hold_rest, report
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Key, Lane, key_of
+from partbox.worker.lane import Key, Lane, LetterLane, key_of
 from partbox.worker.partition import Partition
 
 _id = itemgetter(1)
@@ -57,7 +57,10 @@ class Intake:
 
     def chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         """Queue the records of a blocked key's rows that may run; a row whose record is gone goes too. Lock held."""
-        if not partition.stopping:
+        chain = partition.chains.get(key)
+        if chain is not None and not chain.leads(rows[0]):  # what was before them in memory has failed meanwhile
+            self._holdings.unload(partition, key, list(rows))
+        elif not partition.stopping:
             self._queue(partition, key, rows, bodies)
 
     def due(self, partition: Partition, stored: Stored, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
@@ -113,6 +116,8 @@ class Intake:
             self._hand_over(partition, rows, len(reading.late))
         if not reading.piece and not partition.cursor.full:
             partition.suspects_left = 0
+        if partition.ahead and not reading.piece:
+            self._forget_ahead(partition)
         if reading.piece and partition.draining:
             self._holdings.touch(partition)
 
@@ -143,6 +148,13 @@ class Intake:
                 woken.append(lane)
         self._dispatcher.ready(woken)
 
+    def _forget_ahead(self, partition: Partition) -> None:
+        """All up to the last id was read: what of it was not met had been passed. After all it has no record any more."""
+        last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
+        partition.ahead = {id for id in partition.ahead if id > last_id}
+        for key in partition.chains:
+            self._holdings.wake(partition, key)
+
     def _consumed(self, partition: Partition, event: DeliveredEvent, last_late: int) -> bool:
         """Whether the event is not to be handed over now: it is unwanted, was parked before, or is parked now."""
         row = event._row
@@ -172,13 +184,10 @@ class Intake:
             partition.vanished_letter(row)
             self._holdings.touch(partition)
             return
-        lane = Lane(partition, (None, row.id))
-        lane.letter = stored.error or ""
         event = DeliveredEvent(
             body, partition.epoch, self._subscription, max(1, row.attempts), self._codecs, parked=row
         )
-        lane.queue.append(event)
-        self._dispatcher.ready([lane], due=True)
+        self._dispatcher.ready([LetterLane(partition, event, stored.error or "")], due=True)
 
     def _queue(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         lane = partition.lanes.get(key) or Lane(partition, key)

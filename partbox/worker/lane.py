@@ -17,10 +17,7 @@ class Lane:
     An event without an aggregate id has a lane of its own, which no other event ever joins: its key is (None, id).
     """
 
-    __slots__ = (
-        "active", "current", "done", "followers", "key", "letter", "life", "partition", "queue", "running", "serial",
-        "started", "unstuck",
-    )  # fmt: skip
+    __slots__ = ("active", "current", "done", "key", "life", "partition", "queue", "running", "started", "unstuck")
 
     # Set when the lane begins to run:
     life: int  # the partition's life that `done` belongs to
@@ -34,10 +31,18 @@ class Lane:
         self.active = False
         self.running = False
         self.current: DeliveredEvent | None = None
-        self.followers: list[DeliveredEvent] = []  # those that run with `current`, in one list
         self.unstuck: DeliveredEvent | None = None  # parked while its handler went on running
-        self.serial = False  # its next event is for the thread that runs transactional handlers
-        self.letter: str | None = None  # it holds a dead event, for the dead-letter hook: the text of its error
+
+
+class LetterLane(Lane):
+    """It holds one dead event, for the dead-letter hook, and the text of its error."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, partition: "Partition", event: DeliveredEvent, error: str) -> None:
+        super().__init__(partition, (None, event.id))
+        self.queue.append(event)
+        self.error = error
 
 
 def key_of(event: DeliveredEvent) -> Key:

@@ -12,7 +12,7 @@ from typing import Any
 from partbox.events import DeliveredEvent
 from partbox.rules.signature import is_async, takes
 from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Lane
+from partbox.worker.lane import LetterLane
 
 log = logging.getLogger("partbox.worker")
 
@@ -28,13 +28,13 @@ class Letters:
         self._holdings = holdings
         self._hook = hook
 
-    def walk(self, lane: Lane) -> None:
+    def walk(self, lane: LetterLane) -> None:
         """Give the dead event of this lane to the hook."""
         if lane.partition.stopping or not lane.queue:  # it stays due, for the next owner or the next reading
             return
         event = lane.queue.popleft()
         try:
-            self._tell(event, lane.letter)
+            self._tell(event, lane.error)
             delay = None
         except Exception as error:
             log.error("the dead-letter hook failed for %r and is called again in %g s: %s", event, RETRY, error)

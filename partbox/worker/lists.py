@@ -74,7 +74,7 @@ class Lists:
             if alone:
                 break
         if taken:
-            lane.current, lane.followers = taken[0], taken[1:]
+            lane.current, self._delivery.followers[lane] = taken[0], taken[1:]
         return [(lane, event) for event in taken]
 
     def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
@@ -111,8 +111,9 @@ class Lists:
                 self._end(lane, event, Verdict("held" if blocked else "ready", event.attempt - 1, None, True, None))
 
     def _end(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, result: object = None) -> None:
-        if event in lane.followers:
-            lane.followers.remove(event)
+        followers = self._delivery.followers.get(lane, [])
+        if event in followers:
+            followers.remove(event)
         self._delivery.settle(lane, event, verdict, result)
 
 

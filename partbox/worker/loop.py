@@ -5,6 +5,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+PATIENCE = 5.0  # seconds for the loop to answer
+
 
 class Loop:
     """Runs coroutines; errors of handlers come back as values."""
@@ -27,19 +29,28 @@ class Loop:
     @staticmethod
     async def call(handler: Callable[[Any], Awaitable[Any]], event: Any, timeout: float | None) -> object:
         """What the handler returns or raises; a TimeoutError when it is cancelled after `timeout` seconds."""
+        limit = asyncio.timeout(timeout)
         try:
-            async with asyncio.timeout(timeout):
+            async with limit:
                 return await handler(event)
-        except Exception as error:
+        except BaseException as error:  # also SystemExit: a handler does not end the loop
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            if isinstance(error, TimeoutError) and limit.expired():
+                return TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
             return error
 
     def stop(self) -> bool:
-        """Cancel what runs and end the loop; whether anything was cancelled. A handler that resists is left behind."""
+        """Cancel what runs and end the loop; whether anything was cancelled. Handlers that resist are left behind."""
         if self._loop is None or self._thread is None or not self._thread.is_alive():
             return False
-        cancelled = asyncio.run_coroutine_threadsafe(self._cancel(), self._loop).result(timeout=5)
+        try:
+            cancelled = asyncio.run_coroutine_threadsafe(self._cancel(), self._loop).result(PATIENCE)
+        except TimeoutError:  # a handler blocks the loop
+            return True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(PATIENCE)
         self._loop.close()
         return cancelled
 

@@ -170,6 +170,18 @@ class Partition:
         """The record of a dead row is gone: so goes the row."""
         self.delete(row, b"")
 
+    def met(self, row: ParkedRow) -> bool:
+        """Whether all that comes before this parked row in its key is known here.
+
+        Not while its record is ahead of where the log was read: it was parked late, and what precedes it in its key is
+        still to come.
+        """
+        return row.id not in self.ahead
+
+    def passed(self, row: ParkedRow) -> bool:
+        """Whether the saved cursor has passed the record of this parked row: without the row it does not come again."""
+        return row.id not in self.ahead and row.id not in self.progress.finished
+
     def consumed(self, record_id: int) -> bool:
         """Whether a record just read is parked already, ahead of the saved cursor."""
         if record_id in self.ahead:

@@ -60,6 +60,8 @@ class Room:
         progress = partition.progress
         unfinished = progress.read_new - progress.passed
         brake = self._max_parked - partition.open_rows - unfinished
+        if brake < len(partition.ahead):  # parked before, and open: they only run once they are met
+            brake = max(brake, sum(id > partition.cursor.last_id for id in partition.ahead))
         ahead = self._window_of(partition) - progress.unsaved()
         return max(0, min(self._shares[partition.cursor.full], ahead, brake))
 

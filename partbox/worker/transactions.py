@@ -6,23 +6,26 @@ is the fenced save, so partition rows are locked only then; if a partition is no
 
 A new record is started only if after this save the cursor will have passed it: all new ones before it are finished,
 parked or in the same transaction, and no late one is unfinished. So a partition goes on in the order of ids. Late
-records are parked when they are read and run as parked ones, whose rows go with their effects; these wait for nobody.
+records are parked when they are read and run as parked ones, whose rows go with their effects; these wait only until a
+save has passed them.
 Whatever stands in the way for over a second, by running somewhere else, is parked. Meanwhile the ordinary saver leaves
 the partition alone.
 
-Whatever goes wrong once outcomes are noted, what was read is forgotten and read again from the saved cursors, which say
-whether the transaction has committed. If it failed at the commit (a deferred constraint), the events run one by one
-until one does it again: the error is that one's.
+Whatever goes wrong, what was read is forgotten and read again from the saved cursors, which say whether the transaction
+has committed; until then its lanes stay as they are, so that nothing passes its events. If it failed at the commit (a
+deferred constraint), or by what handlers did to the session, its events run one by one until one does it again: the
+error is that one's. So is the loss of the transaction to a handler that ends it, or closes the connection; a connection
+that breaks is an event's error only if the same event sees it break twice in a row.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from psycopg import Connection, Error, Rollback
+from psycopg import Connection, DatabaseError, Error, OperationalError, Rollback
 from psycopg.pq import TransactionStatus
 
 from partbox.db import cursors
@@ -42,7 +45,17 @@ log = logging.getLogger("partbox.worker")
 MOST = 100
 LONGEST = 0.05
 LOOK = 0.01  # seconds between two looks for what may run, or stands in the way
+BUSY_LOOK = 0.25  # ... or stands in the way of some, while others run
 RETRY = 0.1
+
+
+class _GoneError(Error):
+    """The transaction is not there any more after a handler ran."""
+
+    def __init__(self, event: DeliveredEvent, result: object) -> None:
+        self.pair: Pair = event._row[1:3]
+        why = f": {result}" if isinstance(result, BaseException) else ""
+        super().__init__(f"the handler of {event!r} left no transaction behind{why}")
 
 
 class Run(NamedTuple):
@@ -116,8 +129,12 @@ class Transactions:
         self._using = threading.Lock()
         self._work = threading.Event()
         self._stopped = threading.Event()
-        self._alone = False  # a commit has failed: one event at a time
+        self._pausing = False
+        self._unstuck_at = 0.0
+        self._alone = 0  # a commit has failed: so many events one at a time
         self._guilty: dict[Pair, BaseException] = {}
+        self._broke_at: Pair | None = None  # the event whose handler saw the connection break, if none has ended since
+        self._unended: list[Lane] = []  # of a transaction that failed, until they are read anew
         self._thread = threading.Thread(target=self._run, name="partbox-transactions", daemon=True)
 
     def start(self) -> None:
@@ -132,14 +149,18 @@ class Transactions:
 
     def connected(self, conn: Connection[Any] | None, me: UUID | None) -> None:
         """Work through `conn`, as `me`; None: hold still. Returns when the transaction in hand is over."""
+        self._pausing = True
         with self._using:
+            self._pausing = False
             self._conn, self._me = conn, me
+            if conn is not None:
+                self.end_lanes(self._unended)
+                self._unended = []
         self._work.set()
 
     def wait(self, lane: Lane) -> None:
         """The lane's next event is for me, unless it has changed meanwhile. Lock held."""
         if not self.go_on(lane):
-            lane.serial = False
             self.dispatcher.ready([lane])
 
     def go_on(self, lane: Lane) -> bool:
@@ -158,7 +179,7 @@ class Transactions:
             while not self._stopped.is_set():
                 self._work.wait(LOOK if self._queues else None)
                 self._work.clear()
-                while not self._stopped.is_set() and self._once():
+                while not self._stopped.is_set() and not self._pausing and self._once():
                     pass
         except BaseException as error:
             self._on_failure(error)
@@ -169,21 +190,34 @@ class Transactions:
             if self._conn is None or self._me is None:
                 return False
             transaction = _Transaction(self, self._conn, self._me)
-            if not transaction.pick():
+            picked = transaction.pick()
+            if not picked or time.monotonic() - self._unstuck_at > BUSY_LOOK:
                 self._unstick()
-                return False
-            transaction.run()
-            return True
+            if picked:
+                transaction.run()
+            return picked
+
+    def end_lanes(self, lanes: Iterable[Lane]) -> None:
+        """Their transaction is over."""
+        with self._holdings.lock:
+            for lane in lanes:
+                self.dispatcher.end_serial(lane)
+
+    def yield_turn(self, partitions: Iterable[Partition]) -> None:
+        """The next transaction begins with the other partitions. Lock held."""
+        for partition in partitions:
+            if partition in self._queues:
+                self._queues[partition] = self._queues.pop(partition)
 
     def _unstick(self) -> None:
         """Park what stands in the way for long; let go lanes whose events went another way."""
-        now = time.monotonic()
+        self._unstuck_at = now = time.monotonic()
         with self._holdings.lock:
             for partition, queue in list(self._queues.items()):
                 self.dispatcher.unstick(partition, now)
                 for lane in queue.stale():
                     self.dispatcher.begin(lane)
-                    self.dispatcher.end(lane)
+                    self.dispatcher.end_serial(lane)
 
     def next(self, taken: dict[Partition, set[int]], used: set[Lane]) -> Lane | None:
         """A lane whose head may run now in this transaction; it is taken out of the queues. Lock held."""
@@ -200,7 +234,7 @@ class Transactions:
 
 def _head(partition: Partition, queue: _Queue, taken: set[int]) -> Lane | None:
     for lane in queue.parked:
-        if lane.queue and lane.queue[0].parked is not None:
+        if lane.queue and lane.queue[0].parked is not None and partition.passed(lane.queue[0].parked):
             del queue.parked[lane]
             return lane
     id = partition.progress.next_in_line(taken)
@@ -220,9 +254,11 @@ class _Transaction:
         self._me = me
         self._runs: list[Run] = []
         self._taken: dict[Partition, set[int]] = {}
+        self._last: dict[Partition, int] = {}  # the last new record that was run
         self._used: set[Lane] = set()
         self._next: tuple[Lane, DeliveredEvent] | None = None
         self._noted = False
+        self._ending = False
         self._saved = False
 
     def pick(self) -> bool:
@@ -239,6 +275,7 @@ class _Transaction:
             event = lane.queue.popleft()
             if event.parked is None:
                 self._taken.setdefault(partition, set()).add(event._row[1])
+                self._last[partition] = event._row[1]
             lane.current, lane.started = event, time.monotonic()
             self._next = (lane, event)
             return True
@@ -260,7 +297,8 @@ class _Transaction:
         except Exception as error:
             self._failed(error)
             return
-        self._owner._alone = False
+        self._owner._alone = max(0, self._owner._alone - len(self._runs))
+        self._owner._broke_at = None
         self._committed()
 
     def _run_one(self, lane: Lane, event: DeliveredEvent) -> None:
@@ -271,6 +309,7 @@ class _Transaction:
         verdict = endpoint.judge(event, result, started)
         self._runs.append(Run(lane, event, verdict, result))
         with self._holdings.lock:
+            lane.current = None  # it does not run any more, whatever the others do
             if verdict is not None and verdict.blocks and lane.key[0] is not None:
                 waiting = {each._row[1] for each in list(lane.queue) if each.parked is None}
                 self._taken.setdefault(lane.partition, set()).update(waiting)  # to be held, with this save
@@ -285,13 +324,16 @@ class _Transaction:
         result: object = None
         try:
             with self._conn.transaction() as savepoint:
-                result = endpoint.call(event, self._conn)
+                try:
+                    result = endpoint.call(event, self._conn)
+                except BaseException as error:  # also SystemExit: a handler does not end the process
+                    result = error
                 if result is not None and not isinstance(result, Done):
                     raise Rollback(savepoint)
-        except BaseException as error:  # also SystemExit: a handler does not end the process
-            if self._conn.info.transaction_status != TransactionStatus.INTRANS:
-                raise Error(f"the transaction of {event!r} is gone: {error}") from error
-            return error
+        except BaseException as error:
+            result = result if isinstance(result, BaseException) else error
+        if self._conn.info.transaction_status != TransactionStatus.INTRANS:
+            raise _GoneError(event, result)
         return result
 
     def _note(self) -> list[Batch]:
@@ -306,14 +348,14 @@ class _Transaction:
                 self._owner._delivery.note(run.lane, run.event, run.verdict)
             batches = [Batch(partition) for partition in partitions]
             for batch in batches:
-                taken = self._taken.get(batch.partition)
-                if taken and not (max(taken) <= batch.target.last_id and batch.target.gone == batch.target.passed):
+                last = self._last.get(batch.partition)
+                if last is not None and not batch.partition.progress.passes(batch.target, last):
                     raise RuntimeError(f"partition {batch.partition.number}: its cursor would not pass its effects")
             return batches
 
     def _save(self, batches: list[Batch]) -> None:
         owner = self._owner
-        self._batches = batches
+        self._batches, self._ending = batches, True
         cursors.end_effects(self._conn, owner._schema, owner._lease / 2)
         savings, parks, done_ids = sent(batches)
         mine, _ = cursors.save(
@@ -328,10 +370,12 @@ class _Transaction:
     def _committed(self) -> None:
         with self._holdings.lock:
             committed(self._holdings, self._batches)
-            for partition in {run.lane.partition for run in self._runs}:
+            partitions = {run.lane.partition for run in self._runs}
+            for partition in partitions:
                 partition.serial = False
                 self._holdings.touch(partition)  # what others did in it meanwhile
-            self._end_lanes()
+            self._owner.yield_turn(partitions)
+        self._owner.end_lanes(self._used)
         for run in self._runs:
             if run.verdict is not None and run.verdict.state not in AT_ONCE:
                 report(run.event, run.verdict, run.result)
@@ -345,23 +389,32 @@ class _Transaction:
         log.error(
             "a transaction of %d events failed, they run again: %s", len(self._runs), " ".join(str(error).split())
         )
-        if self._saved and not self._conn.closed:
-            owner._alone = True
-            if len(self._runs) == 1:
-                owner._guilty[self._runs[0].pair] = error
+        self._blame(error)
         with self._holdings.lock:
             if self._noted:
                 for run in self._runs:
                     run.lane.partition.progress.finished.pop(run.event._row[1], None)
                     run.lane.partition.deleting.pop(run.event._row[1], None)
-            for partition in {lane.partition for lane in self._used}:
-                partition.reset()
+            for lane in self._used:
+                lane.current = None
             owner._queues.clear()
-            self._end_lanes()
+        owner._unended += self._used
         owner._conn = None
         owner._on_broken()
         owner._stopped.wait(RETRY)
 
-    def _end_lanes(self) -> None:
-        for lane in self._used:
-            self._owner.dispatcher.end(lane)
+    def _blame(self, error: Error) -> None:
+        """Find out whose error it is; it is that event's result when it runs next."""
+        owner = self._owner
+        if isinstance(error, _GoneError):
+            if not self._conn.broken or owner._broke_at == error.pair:
+                owner._guilty[error.pair] = RuntimeError(str(error))
+            owner._broke_at = error.pair
+        elif self._ending and not self._conn.closed and self._is_theirs(error):
+            owner._alone = len(self._runs)
+            if len(self._runs) == 1:
+                owner._guilty[self._runs[0].pair], owner._alone = error, 0
+
+    def _is_theirs(self, error: Error) -> bool:
+        """Whether handlers have brought it about: at the commit always, before it unless the server was the matter."""
+        return self._saved or (isinstance(error, DatabaseError) and not isinstance(error, OperationalError))

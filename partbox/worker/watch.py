@@ -1,8 +1,8 @@
 """Watches the handlers that run: tells the supervisor since when, warns of slow ones, gives up those over their time.
 
-An async handler is cancelled by the event loop. A sync one cannot be: its event is parked, charged with the attempt,
-the process releases every other partition and ends, and its supervisor replaces it. Embedded in an application, which
-must not end, it is only said.
+An async handler is cancelled by the event loop. A sync one cannot be, nor an async one that blocks the loop or resists:
+its event is parked, charged with the attempt, the process releases every other partition and ends, and its supervisor
+replaces it. Embedded in an application, which must not end, it is only said.
 """
 
 import logging
@@ -19,6 +19,7 @@ from partbox.worker.partition import Partition
 log = logging.getLogger("partbox.worker")
 
 SLOW = 300.0  # seconds
+RESISTS = 5.0  # seconds that an async handler may take to end once it is cancelled
 
 
 class Watch:
@@ -55,7 +56,7 @@ class Watch:
     def _judge(self, lane: Lane, event: DeliveredEvent, ran: float) -> None:
         endpoint = self._delivery.find(event._row[3], event._row[4])
         timeout = endpoint.handler.timeout
-        if timeout is not None and ran > timeout and not endpoint.handler.is_async:
+        if timeout is not None and ran > timeout + RESISTS * endpoint.handler.is_async:
             self._said[lane] = event
             self._overdue(lane, event, endpoint, timeout)
         elif ran > SLOW:

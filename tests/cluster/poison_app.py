@@ -7,6 +7,7 @@ and wait for their `gate`; an `Effect` is counted in the database. What `on_erro
 
 import asyncio
 import ctypes
+import logging
 import os
 import signal
 import time
@@ -31,7 +32,7 @@ def takes_its_time(payload: dict[str, Any]) -> None:
 
 
 def say(event: Any, error: BaseException, attempt: int) -> None:
-    print(f"on_error: {event.event_type} {type(error).__name__} {attempt}", flush=True)
+    logging.getLogger("poison").error("on_error: %s %s %d", event.event_type, type(error).__name__, attempt)
 
 
 def never_ending(event: Any, wait: Callable[[], object]) -> None:
