@@ -32,6 +32,8 @@ class Batch:
         self.parks: list[Pending] = list(partition.parks.values())
         self.done_ids = partition.done_ids
         partition.parks, partition.done_ids = {}, []
+        if self.parks or self.done_ids:
+            partition.open_unsaved, partition.sending = 0, True
 
     def saving(self) -> Saving:
         page = self.target.page

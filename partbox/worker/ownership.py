@@ -19,6 +19,8 @@ from partbox.worker.slot import OWNED, STOPPING, Slot
 
 log = logging.getLogger("partbox.worker")
 
+TRIES = 3
+
 
 class Ownership:
     """The partitions of one instance. Who that is says the slot; another identity means to drop everything."""
@@ -166,30 +168,41 @@ class Ownership:
         for row in rows:
             partition = self._holdings.partitions.get(row.partition)
             if partition is not None and not partition.stopping and partition.parked_version < row.parked_version:
-                partition.parked_version = row.parked_version
-                changed.append(row.partition)
-        self._load(conn, changed, anew=False)
+                changed.append(row)
+        loaded = self._load(conn, [row.partition for row in changed], anew=False)
+        for row in changed:
+            if row.partition in loaded:
+                self._holdings.partitions[row.partition].parked_version = row.parked_version
 
-    def _load(self, conn: Connection[Any], numbers: list[int], *, anew: bool = True) -> None:
+    def _load(self, conn: Connection[Any], numbers: list[int], *, anew: bool = True) -> set[int]:
         """The parked rows of these partitions, read after their claim has committed; `anew` also those ahead of it.
 
-        What a save changes while they are read is not among them: then they are read again.
+        Returns those that were read. While a save changes them it cannot be told what has been read: another time.
         """
-        while numbers:
+        loaded: set[int] = set()
+        for _ in range(TRIES):
+            if not numbers:
+                break
             held = [self._holdings.partitions[number] for number in numbers if number in self._holdings.partitions]
             with self._holdings.lock:
-                before = {partition: partition.commits for partition in held if not partition.lost}
+                before = {each: each.commits for each in held if not each.lost and not each.sending}
             where = (conn, self._schema, self._subscription, numbers)
             blocking, open_rows = parked.blocking(*where), parked.open_rows(*where)
             ahead = parked.ahead(*where) if anew else []
             with self._holdings.lock:
-                sure = {each.number: each for each, commits in before.items() if each.commits == commits}
+                sure = {
+                    each.number: each
+                    for each, commits in before.items()
+                    if each.commits == commits and not each.sending
+                }
                 for number, partition in sure.items():
                     self._take(partition, [row for row in blocking if row.partition == number], open_rows)
                 for number, record_id in ahead:
                     if number in sure:
                         sure[number].ahead.add(record_id)
-            numbers = [partition.number for partition in before if partition.number not in sure]
+            loaded |= sure.keys()
+            numbers = [number for number in numbers if number not in loaded]
+        return loaded
 
     def _take(self, partition: Partition, rows: list[Stored], open_rows: dict[int, int]) -> None:
         keys = partition.load(rows, open_rows.get(partition.number, 0), time.monotonic())

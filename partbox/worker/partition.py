@@ -65,7 +65,9 @@ class Partition:
         self.taken: dict[int, ParkedRow] = {}  # parked rows that block nothing and are in memory
         self.ahead: set[int] = set()
         self.chains: dict[Key, Chain] = {}
-        self.open_rows = 0
+        self.open_rows = 0  # parked rows that count against the brake
+        self.open_unsaved = 0  # how many of them, more or fewer, the database does not know of
+        self.sending = False  # parks are on their way: whether the database knows of them cannot be told
         # The process that had it before has died, perhaps by one of the records up to this id that it had read by
         # then: of those that are new here, those of the first uncut page, and not more than the window holds.
         self.suspect_until = owned.suspect_until or 0
@@ -95,7 +97,7 @@ class Partition:
         row.charged = False
         if row.id in self.progress.finished:  # parked above the saved cursor: when read again, it is done, not parked
             self.progress.finished[row.id] = event_id
-        self.open_rows -= row.state in OPEN
+        self._count_open(-(row.state in OPEN))
 
     def park(self, event: DeliveredEvent, verdict: Verdict) -> ParkedRow:
         """Park an event, or change the row of a parked one, with the next save. Nothing blocks without an aggregate."""
@@ -109,8 +111,8 @@ class Partition:
             self.progress.finish([(row.id, b"")], row.id)
         else:
             self._unpark(row, key)
-            self.open_rows -= row.state in OPEN
-        self.open_rows += verdict.state in OPEN
+            self._count_open(-(row.state in OPEN))
+        self._count_open(verdict.state in OPEN)
         row.state, row.attempts, row.blocks = verdict.state, verdict.attempts, blocks
         row.committed = row.loaded = row.suspect = row.accused = row.charged = False
         if verdict.state == "dead" and self.letters:
@@ -194,6 +196,7 @@ class Partition:
     def committed(self, parks: Iterable[Pending], done_ids: list[int], now: float) -> list[Key]:
         """These parks and deletions are committed; the keys whose chains may have something to run."""
         self.commits += 1
+        self.sending = False
         for id in done_ids:
             self.deleting.pop(id, None)
             self.taken.pop(id, None)
@@ -233,7 +236,7 @@ class Partition:
                 self.chains.setdefault(key, Chain()).add(row)
                 if stored.started and not row.accused:
                     self._take_back(stored, row, key)
-        self.open_rows = open_rows
+        self.open_rows = open_rows + self.open_unsaved
         return list(self.chains)
 
     def judge_stored(self, stored: Stored, row: ParkedRow) -> None:
@@ -293,6 +296,10 @@ class Partition:
             blocks=True, attempts=row.attempts, new=False,
         )  # fmt: skip
         self.parks[row.id] = Pending(row, key, None, sent)
+
+    def _count_open(self, more: int) -> None:
+        self.open_rows += more
+        self.open_unsaved += more
 
     def _unpark(self, row: ParkedRow, key: Key) -> None:
         if row.blocks:

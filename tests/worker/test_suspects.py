@@ -51,6 +51,15 @@ def plant(planter, key, **fields):
     planter.park(key, "ready", blocks=key is not None, due=0 if key is None else None, **fields)
 
 
+def sessions(desk):
+    """The server's processes that read and save for a worker."""
+    rows = desk.conn.execute(
+        "select pid from pg_stat_activity where datname = current_database()"
+        " and application_name in ('partbox poller', 'partbox saver')"
+    )
+    return {pid for (pid,) in rows}
+
+
 def count(desk, query=CHARGED):
     return desk.conn.execute(query).fetchone()[0]
 
@@ -163,11 +172,10 @@ def test_charged_records_that_did_not_start_are_handed_back_uncharged(charged_be
 def test_a_lost_connection_costs_charged_records_no_attempt(charged_behind):
     desk, gate, _ = charged_behind
     for _ in range(2):
-        desk.conn.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
-            " and application_name in ('partbox poller', 'partbox saver')"
-        )
-        desk.eventually(lambda: count(desk, CHARGED + " and attempts > 1") == 0)
+        before = sessions(desk)
+        desk.conn.execute("select pg_terminate_backend(pid) from unnest(%s::int[]) as pid", [list(before)])
+        desk.eventually(lambda before=before: len(sessions(desk) - before) == 2 and count(desk) == 2)
+        desk.eventually(lambda: count(desk, "select max(attempts) from partbox.parked") == 1)
     gate.set()
     desk.eventually(desk.all_done)
     assert sorted(number for _, number, _ in desk.seen) == [1, 2, *range(10, 15)]

@@ -1,0 +1,133 @@
+"""A downstream that is out of order for ten minutes, under a backlog: what is parked is bounded, nothing dies of it."""
+
+import threading
+import time
+from collections import defaultdict
+
+import psutil
+import psycopg
+import pytest
+from conftest import FAST
+from node import Node
+from waiting import eventually
+
+from partbox import Event, Outbox
+
+EVENTS = 100_000
+MINUTES = 10
+STEP = 30  # seconds that each move of the due times stands for: the longest pause of a circuit
+
+
+class Sampler(threading.Thread):
+    """Looks all the time: the most open parked rows of a partition, the most attempts, how many are dead."""
+
+    LOOK = """
+        select coalesce(max(open), 0), coalesce(max(attempts), 0), coalesce(sum(dead), 0)
+          from (select count(*) filter (where state not in ('scheduled', 'dead')) as open, max(attempts) as attempts,
+                       count(*) filter (where state = 'dead') as dead
+                  from partbox.parked group by partition) each
+    """
+
+    def __init__(self, dsn):
+        super().__init__(daemon=True)
+        self.dsn, self.ended = dsn, threading.Event()
+        self.most = (0, 0, 0)
+        self.looks = 0
+
+    def run(self):
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            while not self.ended.wait(0.05):
+                self.most = tuple(map(max, self.most, conn.execute(self.LOOK).fetchone()))
+                self.looks += 1
+
+
+class Outage:
+    """A node of `outage_app`, and what its handlers noted."""
+
+    def __init__(self, cluster, **settings):
+        self.cluster, self.conn = cluster, cluster.owners.conn
+        self.folder = cluster.journal.folder
+        given = FAST | {"dsn": cluster.dsn} | settings
+        flags = ["--processes", "2", "--concurrency", "4"]
+        self.node = Node("node", cluster.folder, self.folder, flags, given, application="outage_app:outbox")
+        cluster.nodes.append(self.node)
+
+    def noted(self, name):
+        return [line.split() for path in self.folder.glob(f"*.{name}") for line in path.read_text().splitlines()]
+
+    def cure(self):
+        (self.folder / "cure").touch()
+
+    def make_due(self):
+        with self.conn.transaction():
+            self.conn.execute("select from partbox.partition order by subscription, partition for no key update")
+            self.conn.execute("update partbox.parked set due_at = clock_timestamp() where due_at is not null")
+            self.conn.execute("update partbox.partition set parked_version = parked_version + 1")
+
+    def parked(self):
+        return self.conn.execute("select count(*) from partbox.parked").fetchone()[0]
+
+    def cost(self, seconds):
+        """What a second of waiting costs: cores, WAL bytes, rows written."""
+
+        def spent():
+            processes = [psutil.Process(pid) for pid in self.node.family()]
+            cpu = sum(sum(process.cpu_times()[:2]) for process in processes)
+            wal, rows = self.conn.execute(
+                """select pg_current_wal_insert_lsn() - '0/0',
+                          (select sum(n_tup_ins + n_tup_upd + n_tup_del) from pg_stat_user_tables)"""
+            ).fetchone()
+            return cpu, float(wal), float(rows)
+
+        before, at = spent(), time.monotonic()
+        eventually(lambda: time.monotonic() - at > seconds, seconds + 5, 0.1)
+        return [(now - then) / seconds for then, now in zip(before, spent(), strict=True)]
+
+
+def publish(dsn, aggregates):
+    outbox = Outbox(dsn)
+    events = [
+        Event("Sent", {"seq": number // aggregates}, aggregate_type="Key", aggregate_id=f"k{number % aggregates}")
+        for number in range(EVENTS)
+    ]
+    with psycopg.connect(dsn) as conn:
+        outbox.publish_many(conn, events)
+
+
+@pytest.mark.parametrize(
+    ("max_parked", "max_attempts", "aggregates"),
+    [(50, 3, 200), (50, 10, 20_000), (1_000, 3, 2_000)],
+)
+def test_an_outage_parks_a_bounded_number_and_kills_nothing(cluster, max_parked, max_attempts, aggregates):
+    publish(cluster.dsn, aggregates)
+    outage = Outage(cluster, max_parked=max_parked, max_attempts=max_attempts)
+    sampler = Sampler(cluster.dsn)
+    sampler.start()
+    eventually(lambda: "the circuit of outage_app.sent is open" in outage.node.log, 60, 0.1)
+    t = time.monotonic()
+    for _ in range(MINUTES * 60 // STEP):
+        before = sampler.looks
+        outage.make_due()
+        eventually(lambda before=before: sampler.looks > before + 4, 30, 0.05)
+    print("made due", time.monotonic() - t, "parked", outage.parked(), "tried", len(outage.noted("tried")))
+    print("cost: %.2f cores %.0f B WAL/s %.0f rows/s" % tuple(outage.cost(8)))
+    print("tried", len(outage.noted("tried")), sampler.most)
+    t = time.monotonic()
+    outage.cure()
+    eventually(cluster.owners.consumed, 120, 0.2)
+    print("recovered", time.monotonic() - t)
+    sampler.ended.set()
+    sampler.join()
+
+    most_open, most_attempts, dead = sampler.most
+    print(sampler.most, sampler.looks)
+    assert most_open <= max_parked
+    assert most_attempts <= 1
+    assert dead == 0
+    delivered = defaultdict(list)
+    for path in outage.folder.glob("*.delivered"):
+        for line in path.read_text().splitlines():
+            aggregate, seq = line.split()
+            delivered[aggregate].append(int(seq))
+    assert len(delivered) == aggregates
+    assert all(seqs == list(range(EVENTS // aggregates)) for seqs in delivered.values())
