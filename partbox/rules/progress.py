@@ -159,8 +159,11 @@ class Progress:
 
     def _raise(self, last_id: int) -> None:
         # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.
-        self._unread.append(last_id)
-        self._raises.append(last_id)
+        if self._raises and self._unread and self._unread[-1] == self._raises[-1]:
+            self._unread[-1] = self._raises[-1] = last_id
+        else:
+            self._unread.append(last_id)
+            self._raises.append(last_id)
 
     def _pass(self) -> None:
         unread, finished, raises = self._unread, self.finished, self._raises

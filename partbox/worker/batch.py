@@ -26,14 +26,14 @@ class Batch:
             for event in partition.charged():
                 partition.uncharge(event)
         if self.release:
+            partition.settle_remembered()
             _hand_back(partition)
         progress = partition.progress
         self.target: Target = progress.released() if self.release else progress.target()
         self.parks: list[Pending] = list(partition.parks.values())
         self.done_ids = partition.done_ids
         partition.parks, partition.done_ids = {}, []
-        if self.parks or self.done_ids:
-            partition.open_unsaved, partition.sending = 0, True
+        partition.open_unsaved, partition.sending = 0, True
 
     def saving(self) -> Saving:
         page = self.target.page
@@ -57,6 +57,7 @@ def committed(holdings: Holdings, batches: Sequence[Batch]) -> None:
         partition = batch.partition
         if partition.life != batch.life:
             continue
+        partition.sending = False
         partition.saved(batch.target, now)
         if batch.parks or batch.done_ids:
             for key in partition.committed(batch.parks, batch.done_ids, now):

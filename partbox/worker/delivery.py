@@ -115,10 +115,17 @@ class Delivery:
         self.settle(lane, event, endpoint.deferred(event, refusal))
         return True
 
-    def settle(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, result: object = None) -> None:
-        """What became of one event, where it is not simply done."""
+    def settle(
+        self,
+        lane: Lane,
+        event: DeliveredEvent,
+        verdict: Verdict | None,
+        result: object = None,
+        life: int | None = None,
+    ) -> None:
+        """What became of one event, where it is not simply done; `life` is that of the partition it was read in."""
         with self._holdings.lock:
-            partition, life = lane.partition, lane.life
+            partition, life = lane.partition, lane.life if life is None else life
             lane.unstuck = None if lane.unstuck is event else lane.unstuck
             self.record(lane)
             if partition.lost:

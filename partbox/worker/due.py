@@ -24,6 +24,7 @@ from partbox.worker.partition import Partition
 
 CHAINS = 50  # blocked keys at a time
 ROWS = 200  # rows that block nothing, at a time
+IN_MEMORY = 400  # of these
 
 
 class _Found(NamedTuple):
@@ -79,15 +80,24 @@ class Due:
         """Rows of these partitions that block nothing and are due."""
         with self._holdings.lock:
             held = {number: self._holdings.partitions.get(number) for number in numbers}
-            mine = {number: partition for number, partition in held.items() if partition and not partition.stopping}
+            mine = {
+                number: partition
+                for number, partition in held.items()
+                if partition and not partition.stopping and partition.may_begin()
+            }
             taken = [id for partition in mine.values() for id in (*partition.taken, *partition.deleting)]
-        if not mine or me is None:
+        room = min(ROWS, IN_MEMORY - len(taken))
+        if not mine or me is None or room <= 0:
             return
-        stored = parked.due(conn, self._schema, self._subscription, list(mine), taken, ROWS)
+        stored = parked.due(conn, self._schema, self._subscription, list(mine), taken, room)
         wanted = [(each.partition, each.record_id) for each in stored]
         bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)} if wanted else {}
         with self._holdings.lock:
-            found = [(mine[each.partition], each, self._intake.row(mine[each.partition], each)) for each in stored]
+            found = [
+                (mine[each.partition], each, self._intake.row(mine[each.partition], each))
+                for each in stored
+                if each.record_id not in mine[each.partition].taken  # parked and committed while it was asked
+            ]
             # An accused one runs alone, so it is asked for first: else it would wait for all the others.
             accused_first = sorted(found, key=lambda each: not each[2].accused)
             admitted = {each[2].id for each in accused_first if self._admit(*each)}

@@ -13,6 +13,8 @@ from partbox.worker.charges import Charges
 from partbox.worker.lane import Key
 from partbox.worker.partition import Partition
 
+AGAIN = 0.05  # seconds until a partition that may not begin yet is looked at again
+
 
 class Holdings:
     """The partitions of one process. Every method wants the lock held."""
@@ -60,6 +62,9 @@ class Holdings:
             _, _, partition, life, key = heapq.heappop(self._wakeups)
             chain = partition.chains.get(key)
             if chain is None or partition.life != life or partition.stopping:
+                continue
+            if not partition.may_begin():
+                heapq.heappush(self._wakeups, (now + AGAIN, next(self._ticket), partition, life, key))
                 continue
             rows = list(takewhile(partition.met, chain.runnable(now)))
             if rows and rows[0].suspect and not self.charges.admit(partition, key, rows[0]):

@@ -112,11 +112,12 @@ class Intake:
             rows = rows[: len(reading.late)]
         else:
             partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
+        had_ahead = bool(partition.ahead)
         if rows:
             self._hand_over(partition, rows, len(reading.late))
         if not reading.piece and not partition.cursor.full:
             partition.suspects_left = 0
-        if partition.ahead and not reading.piece:
+        if had_ahead and not reading.piece:
             self._forget_ahead(partition)
         if reading.piece and partition.draining:
             self._holdings.touch(partition)
@@ -149,7 +150,7 @@ class Intake:
         self._dispatcher.ready(woken)
 
     def _forget_ahead(self, partition: Partition) -> None:
-        """All up to the last id was read: what of it was not met had been passed. After all it has no record any more."""
+        """All up to the last id was read: what was not met had been passed. After all, the rest has no record any more."""
         last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
         partition.ahead = {id for id in partition.ahead if id > last_id}
         for key in partition.chains:
@@ -169,7 +170,7 @@ class Intake:
             partition.park(event, READY)
         elif partition.is_suspect(row[1]):
             partition.suspect(event)
-        elif row[1] <= last_late and self._find(row[3], row[4]).kind is Kind.TRANSACTIONAL:
+        elif row[1] <= last_late:  # of any handler: a transaction waits until no late record is unfinished
             partition.park(event, READY)
         elif chain is not None and not chain.caught_up():
             partition.hold(event)

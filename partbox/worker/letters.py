@@ -36,7 +36,7 @@ class Letters:
         try:
             self._tell(event, lane.error)
             delay = None
-        except Exception as error:
+        except BaseException as error:  # also SystemExit: a hook does not end the process
             log.error("the dead-letter hook failed for %r and is called again in %g s: %s", event, RETRY, error)
             delay = RETRY
         with self._holdings.lock:

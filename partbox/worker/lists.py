@@ -5,6 +5,7 @@ its own: so the one that makes its list fail is found, and takes no others with 
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from partbox.events import DeliveredEvent
 from partbox.rules.parking import Deferral, Verdict
@@ -14,9 +15,16 @@ from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.loop import Loop
 
-Member = tuple[Lane, DeliveredEvent]
 More = Callable[[Endpoint, int], Sequence[Lane]]
 """At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""
+
+
+class Member(NamedTuple):
+    """An event of a list, its lane, and the life of the partition that it was read in."""
+
+    lane: Lane
+    event: DeliveredEvent
+    life: int
 
 
 class Lists:
@@ -32,7 +40,7 @@ class Lists:
         members, others = self._gather(lane, endpoint)
         if members and not self._refused(members, endpoint):
             try:
-                result = endpoint.call([event for _, event in members])
+                result = endpoint.call([member.event for member in members])
             except BaseException as error:  # also SystemExit: a handler does not end the process
                 result = error
             self._settle(members, endpoint, result)
@@ -42,7 +50,7 @@ class Lists:
         """The same by an async one, in the event loop."""
         members, others = self._gather(lane, endpoint)
         if members and not self._refused(members, endpoint):
-            events = [event for _, event in members]
+            events = [member.event for member in members]
             self._settle(members, endpoint, await Loop.call(endpoint.call, events, endpoint.handler.timeout))
         return others
 
@@ -50,7 +58,7 @@ class Lists:
         size = endpoint.handler.max_size or 1
         members = self._take(lane, endpoint, size, first=True)
         others: list[Lane] = []
-        if not members or _runs_alone(members[0][1]):
+        if not members or _runs_alone(members[0].event):
             return members, others
         while len(members) < size and (more := self._more(endpoint, size - len(members))):
             others.extend(more)
@@ -63,37 +71,37 @@ class Lists:
 
     def _take(self, lane: Lane, endpoint: Endpoint, most: int, *, first: bool) -> list[Member]:
         """What the lane has at its head for this endpoint."""
-        taken: list[DeliveredEvent] = []
+        taken: list[Member] = []
         while len(taken) < most and (step := self._delivery.step(lane, float("inf"))) is not None:
             found, event = step
             alone = _runs_alone(event)
             if found is not endpoint or (alone and not (first and not taken)):
                 self._delivery.put_back(lane, event)
                 break
-            taken.append(event)
+            taken.append(Member(lane, event, lane.life))
             if alone:
                 break
-        if taken:
-            lane.current, self._delivery.followers[lane] = taken[0], taken[1:]
-        return [(lane, event) for event in taken]
+        lane.current = taken[0].event if taken else None
+        self._delivery.followers[lane] = [member.event for member in taken[1:]]
+        return taken
 
     def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
-        refusal = endpoint.refusal(members[0][0].started)
+        refusal = endpoint.refusal(members[0].lane.started)
         if refusal is not None:
             self._fail(members, endpoint, refusal)
         return refusal is not None
 
     def _settle(self, members: list[Member], endpoint: Endpoint, result: object) -> None:
         if isinstance(result, list | tuple) and len(result) == len(members):
-            for (lane, event), outcome in zip(members, result, strict=True):
-                self._end(lane, event, endpoint.judge(event, outcome, lane.started), outcome)
+            for member, outcome in zip(members, result, strict=True):
+                self._judge(member, endpoint, outcome)
         elif isinstance(result, list | tuple):
             self._fail(members, endpoint, ValueError(f"{len(result)} outcomes for {len(members)} events"))
         elif isinstance(result, BaseException):
             self._fail(members, endpoint, result)
         else:  # one outcome for all of them
-            for lane, event in members:
-                self._end(lane, event, endpoint.judge(event, result, lane.started), result)
+            for member in members:
+                self._judge(member, endpoint, result)
 
     def _fail(self, members: list[Member], endpoint: Endpoint, result: BaseException | Deferral) -> None:
         """All of the list failed: the first of each key is judged by it, the others wait behind it, uncharged.
@@ -101,20 +109,26 @@ class Lists:
         It is one failure, so only the first event of all can open the circuit.
         """
         judged: dict[Lane, Verdict | None] = {}
-        for lane, event in members:
+        for member in members:
+            lane, event, _ = member
             if lane not in judged:
-                judged[lane] = endpoint.judge(event, result, lane.started, counts=not judged)
-                self._end(lane, event, judged[lane], result)
+                judged[lane] = self._judge(member, endpoint, result, counts=not judged)
             else:
                 verdict = judged[lane]
                 blocked = verdict is not None and verdict.blocks and lane.key[0] is not None
-                self._end(lane, event, Verdict("held" if blocked else "ready", event.attempt - 1, None, True, None))
+                self._end(member, Verdict("held" if blocked else "ready", event.attempt - 1, None, True, None))
 
-    def _end(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, result: object = None) -> None:
+    def _judge(self, member: Member, endpoint: Endpoint, result: object, *, counts: bool = True) -> Verdict | None:
+        verdict = endpoint.judge(member.event, result, member.lane.started, counts=counts)
+        self._end(member, verdict, result)
+        return verdict
+
+    def _end(self, member: Member, verdict: Verdict | None, result: object = None) -> None:
+        lane, event, life = member
         followers = self._delivery.followers.get(lane, [])
         if event in followers:
             followers.remove(event)
-        self._delivery.settle(lane, event, verdict, result)
+        self._delivery.settle(lane, event, verdict, result, life)
 
 
 def _runs_alone(event: DeliveredEvent) -> bool:

@@ -59,11 +59,12 @@ class Ownership:
         for partition in list(self._holdings.partitions.values()):
             if epochs.get(partition.number) != partition.epoch:
                 self.lose(partition)
-        self._holdings.version = version
         kept = {number for number, partition in self._holdings.partitions.items() if not partition.lost}
         self._reset([row for row in rows if row.partition in kept])
         self._adopt([row for row in rows if row.partition not in kept])
-        self._load(conn, list(epochs))
+        self._load(conn, {row.partition: row.parked_version for row in rows})
+        # Not before: if a statement has failed, the step is tried again from here.
+        self._holdings.version = version
 
     def tick(self, conn: Connection[Any]) -> tuple[list[int], float | None]:
         """See, claim, drain; the partitions in which a parked row is due, and the seconds until the next one is."""
@@ -135,7 +136,7 @@ class Ownership:
         assert self.me is not None
         rows = cursors.claim(conn, self._schema, self._subscription, self.me)
         self._adopt(rows)
-        self._load(conn, [row.partition for row in rows])
+        self._load(conn, {row.partition: row.parked_version for row in rows})
         if rows:
             log.info("claimed %d partitions", len(rows))
 
@@ -146,6 +147,8 @@ class Ownership:
                 partition = self._holdings.partitions[row.partition]
                 partition.reset()
                 partition.begin(row, now)
+                if partition.draining:
+                    self._holdings.touch(partition)
         self._claimed(rows)
 
     def _adopt(self, rows: list[Owned]) -> None:
@@ -163,23 +166,20 @@ class Ownership:
             self._on_claimed(row.floor_id)
 
     def _reload(self, conn: Connection[Any], rows: list[Seen]) -> None:
-        """A command has changed parked rows: read those of its partitions again."""
-        changed = []
+        """A command has changed parked rows, or they could not be read before: read those partitions' again."""
+        changed = {}
         for row in rows:
             partition = self._holdings.partitions.get(row.partition)
             if partition is not None and not partition.stopping and partition.parked_version < row.parked_version:
-                changed.append(row)
-        loaded = self._load(conn, [row.partition for row in changed], anew=False)
-        for row in changed:
-            if row.partition in loaded:
-                self._holdings.partitions[row.partition].parked_version = row.parked_version
+                changed[row.partition] = row.parked_version
+        self._load(conn, changed)
 
-    def _load(self, conn: Connection[Any], numbers: list[int], *, anew: bool = True) -> set[int]:
-        """The parked rows of these partitions, read after their claim has committed; `anew` also those ahead of it.
+    def _load(self, conn: Connection[Any], versions: dict[int, int]) -> None:
+        """The parked rows of these partitions, read after their claim has committed, and the version that they have.
 
-        Returns those that were read. While a save changes them it cannot be told what has been read: another time.
+        While a save changes them it cannot be told what has been read: then another time, the version tells.
         """
-        loaded: set[int] = set()
+        numbers = list(versions)
         for _ in range(TRIES):
             if not numbers:
                 break
@@ -188,21 +188,20 @@ class Ownership:
                 before = {each: each.commits for each in held if not each.lost and not each.sending}
             where = (conn, self._schema, self._subscription, numbers)
             blocking, open_rows = parked.blocking(*where), parked.open_rows(*where)
-            ahead = parked.ahead(*where) if anew else []
+            ahead = parked.ahead(*where) if any(partition.parked_version < 0 for partition in held) else []
             with self._holdings.lock:
                 sure = {
                     each.number: each
                     for each, commits in before.items()
                     if each.commits == commits and not each.sending
                 }
+                for number, record_id in ahead:
+                    if number in sure and sure[number].parked_version < 0:
+                        sure[number].ahead.add(record_id)
                 for number, partition in sure.items():
                     self._take(partition, [row for row in blocking if row.partition == number], open_rows)
-                for number, record_id in ahead:
-                    if number in sure:
-                        sure[number].ahead.add(record_id)
-            loaded |= sure.keys()
-            numbers = [number for number in numbers if number not in loaded]
-        return loaded
+                    partition.parked_version = versions[number]
+            numbers = [number for number in numbers if number not in sure]
 
     def _take(self, partition: Partition, rows: list[Stored], open_rows: dict[int, int]) -> None:
         keys = partition.load(rows, open_rows.get(partition.number, 0), time.monotonic())

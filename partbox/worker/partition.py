@@ -55,7 +55,7 @@ class Partition:
     def begin(self, owned: Owned, now: float) -> None:
         """Start reading from the saved cursor; nothing is known of parked rows yet."""
         self.serial = False
-        self.parked_version = owned.parked_version
+        self.parked_version = -1  # until its parked rows are loaded; nothing is read before that
         self.cursor = Cursor(self.number, owned.last_id, owned.snapshot, owned.floor_id)
         self.progress = Progress(Page(owned.snapshot, owned.floor_id), owned.last_id)
         self.saved_at = now
@@ -67,7 +67,7 @@ class Partition:
         self.chains: dict[Key, Chain] = {}
         self.open_rows = 0  # parked rows that count against the brake
         self.open_unsaved = 0  # how many of them, more or fewer, the database does not know of
-        self.sending = False  # parks are on their way: whether the database knows of them cannot be told
+        self.sending = False  # a save of it is on its way: what the database knows of it cannot be told
         # The process that had it before has died, perhaps by one of the records up to this id that it had read by
         # then: of those that are new here, those of the first uncut page, and not more than the window holds.
         self.suspect_until = owned.suspect_until or 0
@@ -164,6 +164,8 @@ class Partition:
         """A dead event was given to the dead-letter hook (None), or is to be again after `delay` seconds."""
         row: ParkedRow = event.parked
         row.loaded = False
+        if row.id in self.parks:  # replayed meanwhile, and something has become of it already
+            return
         key = key_of(event)
         self._send(event, row, key, delay, None, False)
         self.parks[row.id].sent["l"] = True
@@ -196,7 +198,6 @@ class Partition:
     def committed(self, parks: Iterable[Pending], done_ids: list[int], now: float) -> list[Key]:
         """These parks and deletions are committed; the keys whose chains may have something to run."""
         self.commits += 1
-        self.sending = False
         for id in done_ids:
             self.deleting.pop(id, None)
             self.taken.pop(id, None)
@@ -204,7 +205,8 @@ class Partition:
         for pending in parks:
             row = pending.row
             row.due = None if pending.delay is None else now + pending.delay
-            if row.id in self.parks:
+            again = self.parks.get(row.id)
+            if again is not None and again.row is row:
                 continue  # changed again meanwhile
             row.committed = True
             if row.blocks:
@@ -254,6 +256,12 @@ class Partition:
         """A handler of it runs, of this ownership or of an earlier one."""
         return self.running > 0 or (self.waits_for is not None and self.waits_for.busy)
 
+    def may_begin(self) -> bool:
+        """Not before its parked rows are known, nor while its earlier self still runs handlers."""
+        if self.waits_for is not None and not self.waits_for.busy:
+            self.waits_for = None
+        return self.waits_for is None and self.parked_version >= 0
+
     def drain(self) -> None:
         """To be released: start nothing new."""
         self.draining = self.stopping = True
@@ -281,6 +289,17 @@ class Partition:
             old, lane.queue = lane.queue, deque()
             old.clear()
         self.lanes = {lane.key: lane for lane in self.lanes.values() if lane.running}
+
+    def settle_remembered(self) -> None:
+        """What was done before a lost connection, and waits for its lane's turn to be found so, is done."""
+        if not self.remembered:
+            return
+        for event in [event for lane in self.lanes.values() for event in list(lane.queue)]:
+            if event._row[1:3] in self.remembered:
+                if event.parked is not None:
+                    self.done_parked(event)
+                else:
+                    self.finish([event._row[1:3]])
 
     def lose(self) -> None:
         """No longer mine: start nothing, save nothing."""

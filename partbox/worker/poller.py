@@ -206,6 +206,8 @@ class Poller:
         if now >= self._tick_at:
             self._tick_at = now + TICK
             due, soonest = self.ownership.tick(conn)
+            if due:  # there may be more than were fetched
+                self._tick_at = now + SOON
             if soonest is not None:
                 self._tick_at = min(self._tick_at, now + max(soonest, SOON))
             with self._holdings.lock:

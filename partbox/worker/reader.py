@@ -104,9 +104,7 @@ class Reader:
 
 
 def _readable(partition: Partition) -> bool:
-    """Not while it is draining, but for the rest of a cut page; not while its earlier self still runs handlers."""
-    if partition.waits_for is not None and not partition.waits_for.busy:
-        partition.waits_for = None
-    if partition.lost or partition.waits_for is not None:
+    """Not while it is draining, but for the rest of a cut page; not before its time has come."""
+    if partition.lost or not partition.may_begin():
         return False
     return not partition.draining or partition.cursor.until is not None

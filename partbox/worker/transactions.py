@@ -224,6 +224,8 @@ class Transactions:
         for partition, queue in list(self._queues.items()):
             if partition.stopping or not (queue.new or queue.parked):
                 del self._queues[partition]
+            elif partition.sending and not partition.serial:
+                continue  # that save would set the cursor back behind the effects
             elif (lane := _head(partition, queue, taken.get(partition, set()))) is not None:
                 if lane not in used:
                     self.dispatcher.begin(lane)

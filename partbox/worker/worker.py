@@ -74,7 +74,9 @@ class Worker:
         )
         if Kind.TRANSACTIONAL in kinds:
             self._add_transactions(subscription)
-        timeouts = [endpoint.handler.timeout for endpoint in self._routes.all()]
+        # The last takes what has no handler; unless it is the application's it does nothing that could last.
+        timed = self._routes.all() if callable(settings.on_unroutable) else self._routes.all()[:-1]
+        timeouts = [endpoint.handler.timeout for endpoint in timed] or [settings.handler_timeout]
         slot[TIMEOUT] = 0.0 if None in timeouts else max(timeout for timeout in timeouts if timeout)
 
     def _add_transactions(self, subscription: str) -> None:

@@ -15,9 +15,9 @@ outbox = Outbox()
 
 COUNT = """
 with counted as (update tally set total = total + 1 where aggregate = %(aggregate)s)
-insert into trace (aggregate, seq, counted, note) values (%(aggregate)s, %(seq)s, true, %(note)s)
+insert into trace (aggregate, seq, counted) values (%(aggregate)s, %(seq)s, true)
 """
-STEP = "insert into trace (aggregate, seq, counted, note) values (%(aggregate)s, %(seq)s, false, %(note)s)"
+STEP = "insert into trace (aggregate, seq, counted) values (%(aggregate)s, %(seq)s, false)"
 
 
 def fails(event: Any) -> None:
@@ -26,7 +26,7 @@ def fails(event: Any) -> None:
 
 
 def numbers(event: Any) -> dict[str, Any]:
-    return {"aggregate": event.aggregate_id, "seq": event.payload["seq"], "note": f"{os.getpid()} p{event.partition} e{event.epoch} a{event.attempt} {event.parked}"}
+    return {"aggregate": event.aggregate_id, "seq": event.payload["seq"]}
 
 
 @cache

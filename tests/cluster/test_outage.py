@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import defaultdict
+from contextlib import contextmanager
 
 import psutil
 import psycopg
@@ -41,6 +42,18 @@ class Sampler(threading.Thread):
                 self.looks += 1
 
 
+@contextmanager
+def sampling(dsn):
+    """A sampler at work."""
+    sampler = Sampler(dsn)
+    sampler.start()
+    try:
+        yield sampler
+    finally:
+        sampler.ended.set()
+        sampler.join()
+
+
 class Outage:
     """A node of `outage_app`, and what its handlers noted."""
 
@@ -52,8 +65,18 @@ class Outage:
         self.node = Node("node", cluster.folder, self.folder, flags, given, application="outage_app:outbox")
         cluster.nodes.append(self.node)
 
-    def noted(self, name):
-        return [line.split() for path in self.folder.glob(f"*.{name}") for line in path.read_text().splitlines()]
+    def tried(self):
+        """The aggregates of the calls, each file in order."""
+        return [line for path in self.folder.glob("*.tried") for line in path.read_text().splitlines()]
+
+    def delivered(self):
+        """The numbers that came through by aggregate, in order: an aggregate is one process's."""
+        found = defaultdict(list)
+        for path in self.folder.glob("*.delivered"):
+            for line in path.read_text().splitlines():
+                aggregate, seq = line.split()
+                found[aggregate].append(int(seq))
+        return found
 
     def cure(self):
         (self.folder / "cure").touch()
@@ -94,40 +117,33 @@ def publish(dsn, aggregates):
         outbox.publish_many(conn, events)
 
 
-@pytest.mark.parametrize(
-    ("max_parked", "max_attempts", "aggregates"),
-    [(50, 3, 200), (50, 10, 20_000), (1_000, 3, 2_000)],
-)
-def test_an_outage_parks_a_bounded_number_and_kills_nothing(cluster, max_parked, max_attempts, aggregates):
+@pytest.mark.parametrize(("max_parked", "max_attempts", "aggregates"), [(50, 10, 20_000), (1_000, 3, 2_000)])
+def test_an_outage_parks_a_bounded_number_kills_nothing_and_ends_by_itself(
+    cluster, max_parked, max_attempts, aggregates
+):
     publish(cluster.dsn, aggregates)
     outage = Outage(cluster, max_parked=max_parked, max_attempts=max_attempts)
-    sampler = Sampler(cluster.dsn)
-    sampler.start()
-    eventually(lambda: "the circuit of outage_app.sent is open" in outage.node.log, 60, 0.1)
-    t = time.monotonic()
-    for _ in range(MINUTES * 60 // STEP):
-        before = sampler.looks
-        outage.make_due()
-        eventually(lambda before=before: sampler.looks > before + 4, 30, 0.05)
-    print("made due", time.monotonic() - t, "parked", outage.parked(), "tried", len(outage.noted("tried")))
-    print("cost: %.2f cores %.0f B WAL/s %.0f rows/s" % tuple(outage.cost(8)))
-    print("tried", len(outage.noted("tried")), sampler.most)
-    t = time.monotonic()
-    outage.cure()
-    eventually(cluster.owners.consumed, 120, 0.2)
-    print("recovered", time.monotonic() - t)
-    sampler.ended.set()
-    sampler.join()
+    with sampling(cluster.dsn) as sampler:
+        eventually(lambda: "the circuit of outage_app.sent is open" in outage.node.log, 60, 0.1)
+        for _ in range(MINUTES * 60 // STEP):
+            before = sampler.looks
+            outage.make_due()
+            eventually(lambda before=before: sampler.looks > before + 4, 30, 0.05)
+        tried = len(outage.tried())
+        cores, wal, rows = outage.cost(8)
+        parked = outage.parked()
+        outage.cure()
+        eventually(cluster.owners.consumed, 120, 0.2)
 
     most_open, most_attempts, dead = sampler.most
-    print(sampler.most, sampler.looks)
-    assert most_open <= max_parked
-    assert most_attempts <= 1
-    assert dead == 0
-    delivered = defaultdict(list)
-    for path in outage.folder.glob("*.delivered"):
-        for line in path.read_text().splitlines():
-            aggregate, seq = line.split()
-            delivered[aggregate].append(int(seq))
+    assert (most_open <= max_parked, dead) == (True, 0)
+    assert most_attempts == 1  # the failures that opened the circuits
+    assert tried < 100
+    delivered = outage.delivered()
     assert len(delivered) == aggregates
     assert all(seqs == list(range(EVENTS // aggregates)) for seqs in delivered.values())
+    # What waits costs little: each head of a key is written at each probe at most, of which 8 seconds see three.
+    print(f"{cores:.2f} cores, {wal:,.0f} bytes of WAL and {rows:,.0f} rows a second")  # noqa: T201 - a measurement
+    assert cores < 1
+    assert 8 * rows < 3 * parked + 5_000
+    assert outage.node.stop() == 0

@@ -321,7 +321,7 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
         answer = save(conn, schema, subscription, me, savings, parks, *rest, **more)
         if asking.is_set() and any(each["new"] for each in parks) and not saved.is_set():
             saved.set()
-            found.wait(30)
+            found.wait(1)
         return answer
 
     def asked(*args):

@@ -24,9 +24,7 @@ def write(event, conn):
 
 
 def effects(desk, key):
-    return [
-        number for (number,) in desk.conn.execute("select number from effect where key = %s order by id", [key])
-    ]
+    return [number for (number,) in desk.conn.execute("select number from effect where key = %s order by id", [key])]
 
 
 def cut(desk, connection):
@@ -187,9 +185,7 @@ def test_a_backlog_of_one_aggregate_does_not_make_the_others_wait_for_its_end(de
         for number in range(20):
             desk.publish(f"k{number}", number)
         desk.eventually(desk.all_done)
-    at = {
-        key: id for key, id in desk.conn.execute("select key, max(id) from effect group by key")
-    }
+    at = dict(desk.conn.execute("select key, max(id) from effect group by key").fetchall())
     assert effects(desk, "hot") == list(range(1_500))
     assert all(id < at["hot"] - 200 for key, id in at.items() if key != "hot")
 
