@@ -111,7 +111,7 @@ def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> 
         return _again(policy, attempts + 1, error.delay, text)
     try:
         retry, delay = policy.retry.should_retry(error), policy.retry.next_delay(attempts + 1)
-    except Exception as wrong:  # a policy of the application's own
+    except BaseException as wrong:  # a policy of the application's own
         retry, delay = True, LAST_RESORT
         text = storable(f"{text}; and its retry policy: {describe(wrong, limit)}", limit)
     return _again(policy, attempts + 1, delay, text) if retry else _dead(policy, attempts + 1, text)

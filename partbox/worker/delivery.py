@@ -187,6 +187,8 @@ class Delivery:
         partition, event = lane.partition, lane.current
         if event is None or (verdict is None and event.parked is not None):
             return
+        if event.parked is not None and (not event.parked.loaded or event._row[1] in partition.deleting):
+            return  # it has ended, and its lane has not gone on yet
         if event.parked is None and event._row[1] in partition.progress.finished:
             return
         row = partition.park(event, verdict or Verdict("ready", event.attempt - 1, None, True, None))

@@ -76,8 +76,8 @@ class Due:
                 else:
                     self._intake.chain(partition, key, rows, bodies)
 
-    def run_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> None:
-        """Rows of these partitions that block nothing and are due."""
+    def run_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
+        """Rows of these partitions that block nothing and are due; whether there may be more."""
         with self._holdings.lock:
             held = {number: self._holdings.partitions.get(number) for number in numbers}
             mine = {
@@ -88,7 +88,7 @@ class Due:
             taken = [id for partition in mine.values() for id in (*partition.taken, *partition.deleting)]
         room = min(ROWS, IN_MEMORY - len(taken))
         if not mine or me is None or room <= 0:
-            return
+            return False
         stored = parked.due(conn, self._schema, self._subscription, list(mine), taken, room)
         wanted = [(each.partition, each.record_id) for each in stored]
         bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)} if wanted else {}
@@ -116,6 +116,7 @@ class Due:
                     self._bury(partition, row, bodies[row.id])
                 elif not partition.stopping:
                     self._intake.due(partition, each, row, bodies)
+        return len(stored) == room
 
     def _admit(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
         """Whether the row may go on now: a suspect that would be charged only when it is its turn. Lock held."""

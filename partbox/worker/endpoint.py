@@ -109,7 +109,7 @@ class Endpoint:
             advice = ask(event, error, event.attempt)
             if advice is not None and not isinstance(advice, Done | Ignore | RetryAfter | Dead):
                 raise TypeError(f"on_error may return Done, Ignore, RetryAfter, Dead or None, not {advice!r}")
-        except Exception as wrong:
+        except BaseException as wrong:
             log.error("%r failed: %s", event, error, exc_info=error)
             log.error(
                 "and on_error of %s failed too, so its policy decides: %s", self.handler.name, wrong, exc_info=wrong

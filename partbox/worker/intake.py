@@ -150,7 +150,7 @@ class Intake:
         self._dispatcher.ready(woken)
 
     def _forget_ahead(self, partition: Partition) -> None:
-        """All up to the last id was read: what was not met had been passed. After all, the rest has no record any more."""
+        """All up to the last id was read: what was not met had been passed. After all, the rest has no record more."""
         last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
         partition.ahead = {id for id in partition.ahead if id > last_id}
         for key in partition.chains:

@@ -93,7 +93,7 @@ class Poller:
             window=settings.window,
             on_lost=self.ownership.lose,
             on_released=self.ownership.released,
-            on_saved=self._wake.set,
+            on_saved=self._saved,
             on_broken=self.break_off,
             on_failure=on_failure,
         )
@@ -116,10 +116,14 @@ class Poller:
         self._ended.set()
         self._wake.set()
         quiet = self.transactions is None or self.transactions.stop(1.0)
-        if quiet:
-            self._thread.join()
+        self._thread.join()
         self.saver.stop()
         return quiet
+
+    def _saved(self) -> None:
+        self._wake.set()
+        if self.transactions is not None:
+            self.transactions.wake()
 
     def break_off(self) -> None:
         """A connection is lost, or what was read is not to be trusted: read anew, on new connections."""
@@ -148,7 +152,10 @@ class Poller:
         with ExitStack() as connections:
             conn = connections.enter_context(self._connect("poller"))
             saving = connections.enter_context(self._connect("saver"))
-            effects = connections.enter_context(self._connect("effects")) if self.transactions else None
+            effects = None
+            if self.transactions is not None:
+                effects = self._connect("effects")
+                connections.callback(self.transactions.close, effects)
             try:
                 check(conn, self._settings.schema_name)
                 migrate.check(conn, self._settings.schema_name)
@@ -170,13 +177,13 @@ class Poller:
         self._intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
         self.ownership.take_up(conn)
         self.saver.connected(saving, self.ownership.me)
-        if self.transactions is not None:
+        if self.transactions is not None and effects is not None:
             self.transactions.connected(effects, self.ownership.me)
 
     def _hold_still(self) -> None:
-        """Wait for the save and the transaction in hand; none begins after them."""
+        """Wait for the save in hand, and for a transaction that is about to commit; none does after this."""
         if self.transactions is not None:
-            self.transactions.connected(None, None)
+            self.transactions.hold_still()
         self.saver.connected(None, None)
 
     def _try_step(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
@@ -196,7 +203,8 @@ class Poller:
             self._take_up(conn, saving, effects)
         if self._slot[STOPPING]:
             self.ownership.drain_all()
-        self._due.run_due(conn, self.ownership.me, self._due_in(conn))
+        if self._due.run_due(conn, self.ownership.me, self._due_in(conn)):
+            self._tick_at = min(self._tick_at, time.monotonic() + SOON)
         self._due.run_blocked(conn, self.ownership.me)
         self._wait(self._reader.read(conn))
 
@@ -206,8 +214,6 @@ class Poller:
         if now >= self._tick_at:
             self._tick_at = now + TICK
             due, soonest = self.ownership.tick(conn)
-            if due:  # there may be more than were fetched
-                self._tick_at = now + SOON
             if soonest is not None:
                 self._tick_at = min(self._tick_at, now + max(soonest, SOON))
             with self._holdings.lock:

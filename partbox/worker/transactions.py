@@ -126,10 +126,12 @@ class Transactions:
         self._queues: dict[Partition, _Queue] = {}
         self._conn: Connection[Any] | None = None
         self._me: UUID | None = None
+        self._session = 0  # a transaction of an earlier one is condemned: it does not commit
+        self._current: _Transaction | None = None
+        self._closing: Connection[Any] | None = None  # to be closed after the transaction in hand
         self._using = threading.Lock()
         self._work = threading.Event()
         self._stopped = threading.Event()
-        self._pausing = False
         self._unstuck_at = 0.0
         self._alone = 0  # a commit has failed: so many events one at a time
         self._guilty: dict[Pair, BaseException] = {}
@@ -147,16 +149,38 @@ class Transactions:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def connected(self, conn: Connection[Any] | None, me: UUID | None) -> None:
-        """Work through `conn`, as `me`; None: hold still. Returns when the transaction in hand is over."""
-        self._pausing = True
-        with self._using:
-            self._pausing = False
+    def connected(self, conn: Connection[Any], me: UUID | None) -> None:
+        """Work through `conn`, as `me`. What was read before is forgotten."""
+        with self._holdings.lock:
             self._conn, self._me = conn, me
-            if conn is not None:
-                self.end_lanes(self._unended)
-                self._unended = []
+            unended, self._unended = self._unended, []
+            for lane in unended:
+                self.dispatcher.end_serial(lane)
         self._work.set()
+
+    def hold_still(self) -> None:
+        """No transaction commits after this: one that is about to has, one whose handlers run is condemned."""
+        with self._holdings.lock:
+            self._conn = None
+            self._session += 1
+            ending = self._current is not None and self._current.noted
+            self._queues.clear()
+        if ending:
+            with self._using:
+                pass
+
+    def close(self, conn: Connection[Any]) -> None:
+        """Close a connection; if a condemned transaction uses it, when that ends."""
+        with self._holdings.lock:
+            if self._current is not None and self._current.uses(conn):
+                self._closing = conn
+                return
+        conn.close()
+
+    def wake(self) -> None:
+        """A save is over, which may have been in the way."""
+        if self._queues:
+            self._work.set()
 
     def wait(self, lane: Lane) -> None:
         """The lane's next event is for me, unless it has changed meanwhile. Lock held."""
@@ -179,7 +203,7 @@ class Transactions:
             while not self._stopped.is_set():
                 self._work.wait(LOOK if self._queues else None)
                 self._work.clear()
-                while not self._stopped.is_set() and not self._pausing and self._once():
+                while not self._stopped.is_set() and self._once():
                     pass
         except BaseException as error:
             self._on_failure(error)
@@ -187,21 +211,21 @@ class Transactions:
     def _once(self) -> bool:
         """One transaction; whether there was something to do."""
         with self._using:
-            if self._conn is None or self._me is None:
-                return False
-            transaction = _Transaction(self, self._conn, self._me)
+            with self._holdings.lock:
+                if self._conn is None or self._me is None:
+                    return False
+                transaction = self._current = _Transaction(self, self._conn, self._me)
             picked = transaction.pick()
             if not picked or time.monotonic() - self._unstuck_at > BUSY_LOOK:
                 self._unstick()
             if picked:
                 transaction.run()
+            with self._holdings.lock:
+                self._current = None
+                closing, self._closing = self._closing, None
+            if closing is not None:
+                closing.close()
             return picked
-
-    def end_lanes(self, lanes: Iterable[Lane]) -> None:
-        """Their transaction is over."""
-        with self._holdings.lock:
-            for lane in lanes:
-                self.dispatcher.end_serial(lane)
 
     def yield_turn(self, partitions: Iterable[Partition]) -> None:
         """The next transaction begins with the other partitions. Lock held."""
@@ -254,14 +278,23 @@ class _Transaction:
         self._holdings = owner._holdings
         self._conn = conn
         self._me = me
+        self._session = owner._session
         self._runs: list[Run] = []
         self._taken: dict[Partition, set[int]] = {}
         self._last: dict[Partition, int] = {}  # the last new record that was run
         self._used: set[Lane] = set()
         self._next: tuple[Lane, DeliveredEvent] | None = None
-        self._noted = False
+        self.noted = False
         self._ending = False
         self._saved = False
+
+    @property
+    def condemned(self) -> bool:
+        """A connection was lost meanwhile, or an identity: its events are read anew. Lock held."""
+        return self._session != self._owner._session
+
+    def uses(self, conn: Connection[Any]) -> bool:
+        return self._conn is conn
 
     def pick(self) -> bool:
         """Take the next event that may run; whether there is one."""
@@ -269,7 +302,7 @@ class _Transaction:
         if not self._owner._delivery.trusted():
             return False
         with self._holdings.lock:
-            lane = self._owner.next(self._taken, self._used)
+            lane = None if self.condemned else self._owner.next(self._taken, self._used)
             if lane is None:
                 return False
             partition = lane.partition
@@ -342,10 +375,12 @@ class _Transaction:
         """Note what became of each event, and take what is to be saved."""
         with self._holdings.lock:
             partitions = {run.lane.partition for run in self._runs}
+            if self.condemned:
+                raise Error("a connection was lost meanwhile")
             for run in self._runs:
                 if run.lane.partition.lost or run.lane.partition.life != run.lane.life:
                     raise Error(f"partition {run.lane.partition.number} was lost meanwhile")
-            self._noted = True
+            self.noted = True
             for run in self._runs:
                 self._owner._delivery.note(run.lane, run.event, run.verdict)
             batches = [Batch(partition) for partition in partitions]
@@ -377,7 +412,8 @@ class _Transaction:
                 partition.serial = False
                 self._holdings.touch(partition)  # what others did in it meanwhile
             self._owner.yield_turn(partitions)
-        self._owner.end_lanes(self._used)
+            for lane in self._used:
+                self._owner.dispatcher.end_serial(lane)
         for run in self._runs:
             if run.verdict is not None and run.verdict.state not in AT_ONCE:
                 report(run.event, run.verdict, run.result)
@@ -391,17 +427,24 @@ class _Transaction:
         log.error(
             "a transaction of %d events failed, they run again: %s", len(self._runs), " ".join(str(error).split())
         )
-        self._blame(error)
         with self._holdings.lock:
-            if self._noted:
-                for run in self._runs:
-                    run.lane.partition.progress.finished.pop(run.event._row[1], None)
-                    run.lane.partition.deleting.pop(run.event._row[1], None)
+            for run in self._runs if self.noted else ():
+                run.lane.partition.progress.finished.pop(run.event._row[1], None)
+                run.lane.partition.deleting.pop(run.event._row[1], None)
             for lane in self._used:
                 lane.current = None
-            owner._queues.clear()
-        owner._unended += self._used
-        owner._conn = None
+            condemned = self.condemned
+            owner._unended += self._used
+            if condemned and owner._conn is not None:  # they have been read anew already
+                unended, owner._unended = owner._unended, []
+                for lane in unended:
+                    owner.dispatcher.end_serial(lane)
+            if not condemned:
+                owner._queues.clear()
+                owner._conn = None
+        if condemned:
+            return
+        self._blame(error)
         owner._on_broken()
         owner._stopped.wait(RETRY)
 

@@ -108,12 +108,13 @@ class Cluster:
         slot.trust_until(boottime() + 600, time.time() + 600)
         return Worker(
             settings,
-            handlers.routes("default", settings),
+            handlers,
             Codecs(),
             slot,
             subscription="default",
             concurrency=4,
             dsn=lambda: self.dsn,
+            isolates=False,
         )
 
 
