@@ -236,10 +236,14 @@ def locked(dsn):
         yield
 
 
+# What is started in the background of a shell ignores the signal from birth, and so would this.
+COMMAND = "import signal; signal.signal(2, signal.default_int_handler); from partbox.cli import main; main()"
+
+
 def test_ctrl_c_ends_a_replay_that_waits_for_a_lock(plant, dsn, conn):
     """A real process, a real signal."""
     plant.park("a")
-    command = [sys.executable, "-c", "from partbox.cli import main; main()", "dead", "replay", "--all", "--yes"]
+    command = [sys.executable, "-c", COMMAND, "dead", "replay", "--all", "--yes"]
     waits = "select 1 from pg_stat_activity where application_name = 'partbox dead' and wait_event_type = 'Lock'"
     with (
         locked(dsn),

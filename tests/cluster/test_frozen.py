@@ -44,7 +44,7 @@ def test_after_a_freeze_it_starts_nothing_of_what_it_lost_and_saves_nothing(clus
     other = cluster.node("other", **lease)
     cluster.balanced(2)
     ((old, pid),) = cluster.owners.instances("frozen").items()
-    with publishing(cluster.ledger, seconds=0.001):
+    with publishing(cluster.ledger, seconds=0.01):
         before, thawed_at = freeze_and_thaw(cluster, pid, node.send_to_all if whole_node else partial(os.kill, pid))
     cluster.delivered()
 
