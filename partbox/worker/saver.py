@@ -134,10 +134,13 @@ class Saver:
             return all(partition.progress.in_flight() <= 0 for partition in dirty)  # there is no more to wait for
 
     def _until_next(self, took: float) -> float:
-        """Seconds of rest after a save. One slow save alone (a cold cache, a checkpoint) says nothing of the next."""
+        """Seconds of rest after a save. One slow save alone (a cold cache, a checkpoint) says nothing of the next.
+
+        After a death it does not rest so long: charged records wait for it, and with them all that is suspect.
+        """
         usual = min(took, self._last_took)
         self._last_took = took
-        return max(SHORTEST, DUTY * usual)
+        return SHORTEST if self._holdings.charges.waiting else max(SHORTEST, DUTY * usual)
 
     def _save(self, conn: Connection[Any], me: UUID) -> float:
         batches = self._gather()
