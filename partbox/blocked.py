@@ -12,6 +12,7 @@ from partbox.db import blocked
 from partbox.db.blocked import BlockedKey, Head
 from partbox.db.session import require, session
 from partbox.errors import PartboxError
+from partbox.observe.telling import tell
 from partbox.rules import asked
 from partbox.settings import Settings
 
@@ -47,7 +48,9 @@ class BlockedKeys:
         with self._session(subscription) as conn:
             head = blocked.retry_now(conn, self._schema, subscription, aggregate_type, aggregate_id)
         head = _found(head, aggregate_type, aggregate_id, subscription)
-        log.info(
+        tell(
+            log,
+            "command",
             "retry now of record %d, head of %r / %r in subscription %r, which was %s%s",
             head.record_id,
             aggregate_type,
@@ -55,6 +58,8 @@ class BlockedKeys:
             subscription,
             head.state,
             "" if head.changed else ": nothing to do",
+            command="blocked retry",
+            subscription=subscription,
         )
         return head
 
@@ -83,7 +88,9 @@ class BlockedKeys:
                 error_limit=self._settings.error_limit,
             )
         head = _found(head, aggregate_type, aggregate_id, subscription)
-        log.info(
+        tell(
+            log,
+            "command",
             "skipped record %d, head of %r / %r in subscription %r, which was %s: %r",
             head.record_id,
             aggregate_type,
@@ -91,6 +98,8 @@ class BlockedKeys:
             subscription,
             head.state,
             said,
+            command="blocked skip",
+            subscription=subscription,
         )
         return head
 

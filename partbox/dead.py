@@ -12,11 +12,13 @@ from partbox.db import dead
 from partbox.db.dead import DeadDetail, DeadRecord, Filters
 from partbox.db.session import require, session
 from partbox.errors import PartboxError
+from partbox.observe.telling import tell
 from partbox.rules import asked
 from partbox.settings import Settings
 
 log = logging.getLogger("partbox.commands")
 
+DONE = {"replay": "replayed", "discard": "discarded"}
 MEANWHILE = "later events of their aggregates may have been delivered meanwhile"
 
 Records = list[DeadRecord]
@@ -46,12 +48,13 @@ class DeadRecords:
         older_than: asked.Length | None = None,
         limit: int = 100,
         *,
+        after: int | None = None,
         subscription: str = "default",
     ) -> Records:
-        """At most `limit` dead records, oldest first, without payloads."""
+        """At most `limit` dead records, oldest first, without payloads; `after`: those with higher record ids only."""
         filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
         with self._session(subscription) as conn:
-            return dead.listed(conn, self._schema, subscription, filters, asked.limit(limit))
+            return dead.listed(conn, self._schema, subscription, filters, asked.limit(limit), asked.after(after))
 
     def count(
         self,
@@ -83,7 +86,8 @@ class DeadRecords:
             record_id = self._record(conn, subscription, id)
             if not dead.replay(conn, self._schema, subscription, [record_id]):
                 self._refuse(conn, subscription, record_id)
-        log.info("replayed dead record %d of subscription %r; %s", record_id, subscription, MEANWHILE)
+        text = "replayed dead record %d of subscription %r; %s"
+        _tell("replay", subscription, text, record_id, subscription, MEANWHILE)
         return 1
 
     def replay_all(
@@ -102,7 +106,7 @@ class DeadRecords:
         is called. Interrupted, it has replayed whole aggregates; called again, it goes on with the others.
         """
         filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
-        return self._bulk("replayed", dead.replay, filters, subscription, progress)
+        return self._bulk("replay", dead.replay, filters, subscription, progress)
 
     def discard(self, id: asked.Id, *, subscription: str = "default") -> int:
         """Give up a dead record for good: it counts as done, and what it blocked goes on: 1."""
@@ -116,7 +120,7 @@ class DeadRecords:
                 )
             if not discarded.discarded:
                 self._refuse(conn, subscription, record_id)
-        log.info("discarded dead record %d of subscription %r", record_id, subscription)
+        _tell("discard", subscription, "discarded dead record %d of subscription %r", record_id, subscription)
         return 1
 
     def discard_all(
@@ -131,7 +135,7 @@ class DeadRecords:
     ) -> int:
         """Give up all that are dead now and match; how many. Those that no saved cursor has passed yet are left."""
         filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
-        return self._bulk("discarded", _discarded, filters, subscription, progress)
+        return self._bulk("discard", _discarded, filters, subscription, progress)
 
     def _bulk(self, what: str, act: Act, filters: Filters, subscription: str, progress: Progress | None) -> int:
         """`act` on chunk after chunk, logged also where it ends early."""
@@ -146,7 +150,7 @@ class DeadRecords:
             finally:
                 note = f"; {MEANWHILE}" if act is dead.replay else ""
                 text = "%s %d of %d dead records of subscription %r%s%s"
-                log.info(text, what, done, total, subscription, filters, note)
+                _tell(f"{what} --all", subscription, text, DONE[what], done, total, subscription, filters, note)
         return done
 
     @contextmanager
@@ -196,3 +200,7 @@ def _filters(
         None if aggregate_id is None else asked.text("aggregate_id", aggregate_id),
         None if older_than is None else asked.length("older_than", older_than),
     )
+
+
+def _tell(command: str, subscription: str, text: str, *arguments: object) -> None:
+    tell(log, "command", text, *arguments, command=f"dead {command}", subscription=subscription)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
@@ -15,17 +15,25 @@ from partbox.codecs import Codec, Codecs
 from partbox.db import connect
 from partbox.db.migrate import migrate
 from partbox.dead import DeadRecords
-from partbox.errors import PublishError
+from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
 from partbox.handlers import BATCH, AnyHandler, Handlers, Options
 from partbox.inbox import Inbox
+from partbox.observe import Observer, Observers
+from partbox.observe.shown import Shown
+from partbox.observe.telling import tell
 from partbox.publish import Hooks, Moment, Publisher, Scope
 from partbox.purge import Purged, purge
 from partbox.sinks import sink_of
+from partbox.stats import Stats
 from partbox.subscriptions import Subscriptions
 from partbox.supervisor import EmbeddedWorker, Purging, Supervisor, run
+from partbox.supervisor.serving import Pages, served
 from partbox.supervisor.sleepers import Sleepers
 from partbox.tasks import Task, task
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 _NOT_GIVEN: Final = object()
 
@@ -73,7 +81,8 @@ class Outbox:
 
     `dsn` is a libpq DSN, `embedded:` or `embedded:./folder`, or a callable that returns one each time a connection is
     opened (rotating passwords); None leaves it to the settings. `codecs` are those of content types beside JSON and
-    octets. All other keywords are settings; a wrong one raises SettingsError.
+    octets. `registry`: where to show how much was published, and the metrics of workers in this process. All other
+    keywords are settings; a wrong one raises SettingsError.
     """
 
     def __init__(
@@ -81,6 +90,7 @@ class Outbox:
         dsn: str | Callable[[], str] | None = None,
         *,
         codecs: Mapping[str, Codec] | None = None,
+        registry: "CollectorRegistry | None" = None,
         **keywords: Any,
     ) -> None:
         self.settings = settings.load(dsn=None if callable(dsn) else dsn, **keywords)
@@ -93,6 +103,9 @@ class Outbox:
         self._publisher = Publisher(
             self.settings.schema_name, self.codecs, self.settings.max_payload, self._hooks, self._workers.wake
         )
+        self._shown = Shown(registry, self.settings.metrics_prefix)
+        if registry is not None:
+            self.observe(self._shown.publications())
 
     @property
     def dsn(self) -> str:
@@ -170,6 +183,11 @@ class Outbox:
         return Subscriptions(lambda: self.dsn, self.settings)
 
     @property
+    def stats(self) -> Stats:
+        """Numbers: records by status, partitions, processes; and records a page at a time."""
+        return Stats(lambda: self.dsn, self.settings)
+
+    @property
     def inbox(self) -> Inbox:
         """What consumers have seen: `first_time(conn, event, consumer)`; see `partbox.inbox`."""
         return Inbox(self.settings.schema_name)
@@ -207,6 +225,7 @@ class Outbox:
             self._resolve(),
             subscription=subscription,
             concurrency=concurrency or self.settings.concurrency,
+            meters=self._shown.meters(subscription, self._names(subscription)),
         )
         self._workers.add(worker)
         return worker
@@ -225,10 +244,12 @@ class Outbox:
         source: "Callable[[], Outbox] | None" = None,
         dsn: str | None = None,
         dead_to: str | None = None,
+        metrics: bool = False,
     ) -> Supervisor:
         """A node of worker processes, not started yet. They get their handlers from here, or from `source()` there.
 
         `dead_to`: a URL to which dead events are sent, at least once: file:PATH (JSON lines), stdout:, http(s)://…
+        `metrics`: have them counted; with a `registry` they always are.
         """
         if dead_to is not None:
             sink_of(dead_to)  # a wrong one is refused here, not in every process
@@ -240,6 +261,8 @@ class Outbox:
             concurrency=concurrency or self.settings.concurrency,
             subscription=subscription,
             dead_to=dead_to,
+            observers=self.handlers.observers,
+            meters=self._shown.separate(subscription, self._names(subscription), metrics),
         )
 
     def run(
@@ -253,17 +276,22 @@ class Outbox:
         dsns: Sequence[str] = (),
         source: "Callable[[], Outbox] | None" = None,
         dead_to: str | None = None,
+        http: str | None = None,
+        pages: Pages | None = None,
     ) -> int:
         """Deliver by worker processes until SIGTERM or SIGINT; the exit code.
 
         With several `dsns`, so many processes for each. `until_empty` ends it when everything that is due is delivered.
+        `http` (HOST:PORT; None leaves it to the settings): serve metrics and health checks there, and the `pages` that
+        are made from settings, DSN and address.
         """
         if schema is not None:
             self.settings = self.settings.replace(schema=schema)
             self._publisher = replace(self._publisher, schema=schema)
         if not self.settings.enabled:
-            log.warning("enabled is false: nothing is delivered; publishing works")
+            tell(log, "disabled", "enabled is false: nothing is delivered; publishing works")
             return 0
+        where = self.settings.http if http is None else http
         nodes = [
             self.supervisor(
                 processes=processes,
@@ -272,10 +300,16 @@ class Outbox:
                 source=source,
                 dsn=dsn,
                 dead_to=dead_to,
+                metrics=where is not None,
             )
             for dsn in dsns or (None,)
         ]
-        return run(nodes, until_empty=until_empty)
+        with served(where, nodes, pages):
+            return run(nodes, until_empty=until_empty)
+
+    def _names(self, subscription: str) -> list[str]:
+        """Those of the handlers of a subscription."""
+        return [each.name for each in self.handlers.routes(subscription, self.settings).all()]
 
     def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
         """What gives the DSN of each new connection; an embedded server is started, and its schema made, here."""
@@ -359,6 +393,19 @@ class Outbox:
     def intercept(self, interceptor: AnyHandler) -> AnyHandler:
         """Adds an interceptor around every handler; see `partbox.interceptors`."""
         return self.handlers.intercept(interceptor)
+
+    def observe(self, observer: Observer) -> Observer:
+        """Adds an observer: metrics, traces, or your own subclass of `partbox.observe.Observer`; returns it.
+
+        Worker processes have copies of their own. RegistrationError for anything else.
+        """
+        if not isinstance(observer, Observer):
+            raise RegistrationError(
+                f"{observer!r} is no observer: give an instance of a subclass of partbox.observe.Observer"
+            )
+        self.handlers.observe(observer)
+        self._publisher = replace(self._publisher, observers=Observers(self.handlers.observers))
+        return observer
 
     def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
         """Decorates what is called, at least once, for each dead event: `hook(event)` or `hook(event, error)`."""

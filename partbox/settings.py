@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from partbox.errors import SettingsError
 from partbox.rules.duration import seconds, written
 from partbox.rules.retry import Exponential, Jittered, RetryPolicy, policy_of
-from partbox.rules.secrets import masked
+from partbox.rules.secrets import MASK, masked
 
 PREFIX = "PARTBOX_"
 CONFIG = "PARTBOX_CONFIG"
@@ -125,6 +125,12 @@ class Settings(BaseSettings):
     )
     http: Annotated[str | None, Field(pattern=r"^\S*:\d{1,5}$"), BeforeValidator(_none_of_text)] = Field(
         default=None, description="`host:port` of metrics and health checks, or `off`"
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="how `partbox worker` and its processes log: `text`, or `json`, an object a line"
+    )
+    http_token: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+        default=None, description="what the live page's actions ask for, 16 or more letters, digits, `-`, `_`; a secret"
     )
     pooler: bool = Field(default=False, description="connections pass a transaction pooler: send no session options")
 
@@ -294,10 +300,13 @@ def _from(origin: str) -> str:
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return "off" if name == "http" else "none"
+    if name in _SECRETS:
+        return MASK
     if name in _DURATIONS and isinstance(value, float):
         return written(value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return masked(text if len(text) <= 200 else f"{text[:200]}…")
 
 
+_SECRETS = frozenset({"http_token"})
 _DURATIONS = frozenset(n for n, f in Settings.model_fields.items() if f.annotation in (float, float | None))

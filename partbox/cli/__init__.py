@@ -7,7 +7,23 @@ from typing import NoReturn
 import psycopg
 import typer
 
-from partbox.cli import blocked, config, dead, demo, handlers, init, migrate, purge, status, subscription, worker
+from partbox.cli import (
+    blocked,
+    config,
+    dashboard,
+    dead,
+    demo,
+    doctor,
+    handlers,
+    init,
+    metrics,
+    migrate,
+    purge,
+    status,
+    subscription,
+    top,
+    worker,
+)
 from partbox.cli.output import in_one_line, printable
 from partbox.errors import PartboxError
 
@@ -21,6 +37,10 @@ app = typer.Typer(
 for command in (init.init, migrate.migrate, worker.worker, status.status, demo.demo, handlers.handlers, config.config):
     app.command()(command)
 app.command()(purge.purge)
+app.command()(doctor.doctor)
+app.command()(metrics.metrics)
+app.command()(top.top)
+app.command()(dashboard.dashboard)
 app.add_typer(dead.app, name="dead")
 app.add_typer(blocked.app, name="blocked")
 app.add_typer(subscription.app, name="subscription")

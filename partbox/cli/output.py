@@ -2,9 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from json import dumps
 from typing import Any, Literal
 
 import orjson
@@ -15,8 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from partbox.errors import PartboxError
-from partbox.rules.duration import UNITS
+from partbox.rules.printing import printable as printable  # commands have it from here
+from partbox.rules.printing import printable_json
 from partbox.rules.secrets import masked
+from partbox.rules.wording import age as age
+from partbox.rules.wording import counted as counted
+from partbox.rules.wording import in_short as in_short
 
 FOR_PIPES = 200
 
@@ -47,44 +50,12 @@ def table(
 def print_json(value: Any) -> None:
     """Dataclasses, UUIDs and plain data, indented; what would act on a terminal is escaped, as JSON escapes it."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-    typer.echo(_escaped(text, lambda character: dumps(character)[1:-1]))
-
-
-def printable(text: str) -> str:
-    """The text with all that is no visible character but a line's end escaped: what events and errors say must not move
-    a terminal's cursor, colour it, or turn the direction of writing."""
-    return _escaped(text, lambda character: character.encode("unicode_escape", "surrogatepass").decode())
-
-
-def in_short(text: str, most: int = 120) -> str:
-    """The text in one line of at most so many characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    typer.echo(printable_json(text))
 
 
 def moment(when: datetime | None) -> str:
     """A time in UTC, to the second; "-" for None."""
     return "-" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
-
-
-def counted(number: int, what: str) -> str:
-    """ "1 record", "1,234 records"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def age(length: float | None) -> str:
-    """Seconds as people say them: "0.4 s", "12 s", "3 m", "5 h", "2 d"; "-" for None."""
-    if length is None:
-        return "-"
-    unit = next((unit for unit in ("d", "h", "m") if length >= 2 * UNITS[unit]), "s")
-    amount = length / UNITS[unit]
-    return f"{amount:.1f} {unit}" if unit == "s" and amount < 10 else f"{amount:.0f} {unit}"
-
-
-def _escaped(text: str, escape: Callable[[str], str]) -> str:
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() or each == "\n" else escape(each) for each in text)
 
 
 def in_one_line(error: PartboxError | psycopg.Error) -> str:

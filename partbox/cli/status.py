@@ -1,29 +1,63 @@
 """`partbox status`: who works, who holds what, and what is left to do."""
 
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from typing import Annotated
 
+import orjson
 import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from partbox.cli.database import database
 from partbox.cli.options import Dsn, Json, Schema, Subscription
-from partbox.cli.output import age, console, print_json, table
+from partbox.cli.output import age, console, counted, moment, print_json, printable, table
+from partbox.cli.stopping import until_stopped
+from partbox.cli.watching import Every, Sighting, interval, sightings
 from partbox.db import migrate, stats
 from partbox.db.connect import connect
-from partbox.settings import load
+from partbox.db.glance import Glance
+from partbox.rules.printing import printable_json
+from partbox.settings import Settings, load
+from partbox.stats.rates import Rates
 
 PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements may
 
 COLUMNS = ("node", "pid", "state", "heartbeat", "partitions")
 
+Watch = Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")]
+Show = Callable[[Sighting], None]
 
-def status(dsn: Dsn = None, schema: Schema = None, subscription: Subscription = "default", json: Json = False) -> None:
+
+def status(
+    watch: Watch = False,
+    every: Every = "1s",
+    subscription: Subscription = "default",
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
     """Show the worker processes, their partitions, and what is pending or parked.
 
     Pending counts the records that nobody has consumed yet; parked ones are those that could not be finished at once.
+    With --watch a terminal is drawn anew each time, a pipe gets one table after the other, or a line of JSON each.
 
-    Example: partbox status --dsn postgresql://localhost/shop
+    Example: partbox status --dsn postgresql://localhost/shop --watch
     """
+    pause = interval(every)
     settings = load(flags={"dsn": dsn, "schema": schema})
+    if watch:
+        _watch(settings, subscription, pause, json)
+    else:
+        _once(settings, subscription, json)
+
+
+def _once(settings: Settings, subscription: str, json: bool) -> None:
     with connect(database(settings), lease=PATIENCE, pooler=settings.pooler, name="partbox status") as conn:
         migrate.check(conn, settings.schema_name)
         if not stats.subscriptions(conn, settings.schema_name):
@@ -33,7 +67,34 @@ def status(dsn: Dsn = None, schema: Schema = None, subscription: Subscription = 
     if json:
         print_json(_plain(cluster))
     else:
-        _print(cluster)
+        console().print(_tables(cluster))
+
+
+def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> None:
+    glance = Glance(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
+    with until_stopped():
+        try:
+            if not glance.look().clusters:
+                _print_writer_only(settings.schema_name, json)
+                return
+            with _shown(json) as show:
+                for sighting in sightings(glance, subscription, lambda: bool(time.sleep(pause))):
+                    show(sighting)
+        finally:
+            glance.close()
+
+
+@contextmanager
+def _shown(json: bool) -> Iterator[Show]:
+    """What shows a sighting, as fits who reads it."""
+    out = console()
+    if json:
+        yield _print_line
+    elif sys.stdout.isatty() and not out.is_dumb_terminal:
+        with Live(console=out, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+            yield lambda sighting: live.update(_picture(sighting), refresh=True)
+    else:
+        yield lambda sighting: _print_block(sighting)
 
 
 def _print_writer_only(schema: str, json: bool) -> None:
@@ -46,35 +107,72 @@ def _print_writer_only(schema: str, json: bool) -> None:
         )
 
 
+def _print_line(sighting: Sighting) -> None:
+    """One line of JSON; a complaint goes to the standard error."""
+    if not _complained(sighting):
+        rates = sighting.rates
+        given = {
+            "at": sighting.at,
+            "published_per_second": rates and rates.published,
+            "delivered_per_second": rates and rates.delivered,
+        }
+        typer.echo(printable_json(orjson.dumps(given | _plain(sighting.cluster)).decode()))
+        sys.stdout.flush()
+
+
+def _print_block(sighting: Sighting) -> None:
+    if not _complained(sighting):
+        out = console()
+        out.print(moment(sighting.at), _tables(sighting.cluster, sighting.rates), "", sep="\n")
+        out.file.flush()
+
+
+def _complained(sighting: Sighting) -> bool:
+    if sighting.complaint is not None:
+        typer.echo(f"partbox: {printable(sighting.complaint)}", err=True)
+    return sighting.complaint is not None
+
+
+def _picture(sighting: Sighting) -> RenderableType:
+    foot = Text(f"{sighting.at:%H:%M:%SZ}, Ctrl-C ends it", "bright_black")
+    if sighting.complaint is not None:
+        foot = Text(f"as of {sighting.at:%H:%M:%SZ}: {printable(sighting.complaint)}", "bold red")
+    return Group(_tables(sighting.cluster, sighting.rates), Text(), foot)
+
+
 def _plain(cluster: stats.Cluster) -> dict[str, object]:
     totals = ("unowned", "pending", "pending_max", "exact", "oldest_age")
     return asdict(cluster) | {name: getattr(cluster, name) for name in totals}
 
 
-def _print(cluster: stats.Cluster) -> None:
-    out = console()
-    if cluster.instances:
-        out.print(table(COLUMNS, map(_row, cluster.instances), COLUMNS[3:], COLUMNS[1:3]))
-        out.print()
-    summary = table(("", ""), _summary(cluster))
+def _tables(cluster: stats.Cluster, rates: Rates | None = None) -> RenderableType:
+    summary = table(("", ""), _summary(cluster, rates))
     summary.show_header = False
-    out.print(summary)
+    return Group(_processes_table(cluster), Text(), summary) if cluster.instances else summary
+
+
+def _processes_table(cluster: stats.Cluster) -> Table:
+    return table(COLUMNS, map(_row, cluster.instances), COLUMNS[3:], COLUMNS[1:3])
 
 
 def _row(each: stats.Instance) -> tuple[str, ...]:
-    state = "expired" if each.expired else "draining" if each.draining else "working"
     node = each.node if each.node == each.hostname else f"{each.node} ({each.hostname})"
-    return node, str(each.pid), state, age(each.heartbeat_age), str(each.partitions)
+    return node, str(each.pid), each.state, age(each.heartbeat_age), str(each.partitions)
 
 
-def _summary(cluster: stats.Cluster) -> list[tuple[str, str]]:
-    return [
+def _summary(cluster: stats.Cluster, rates: Rates | None) -> list[tuple[str, str]]:
+    lines = [
         ("subscription", f"{cluster.subscription} in schema {cluster.schema}{', paused' if cluster.paused else ''}"),
         ("processes", _processes(cluster)),
         ("partitions", f"{len(cluster.partitions)}, {cluster.unowned} unowned"),
         ("pending", _pending(cluster)),
         ("parked", ", ".join(f"{count:,} {state}" for state, count in cluster.parked.items()) or "none"),
+        ("blocked", _blocked(cluster)),
+        ("completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"),
     ]
+    if rates is not None:
+        lines.append(("rates", f"about {rates.published:,.0f}/s published, {rates.delivered:,.0f}/s delivered"))
+    return lines
 
 
 def _processes(cluster: stats.Cluster) -> str:
@@ -93,3 +191,9 @@ def _pending(cluster: stats.Cluster) -> str:
         f"{about}{cluster.pending:,} in all, {about}{cluster.pending_max:,} at most in a partition, "
         f"the oldest published {age(cluster.oldest_age)} ago"
     )
+
+
+def _blocked(cluster: stats.Cluster) -> str:
+    if not cluster.blocked_keys:
+        return "none"
+    return f"{counted(cluster.blocked_keys, 'aggregate')}: `partbox blocked list`"

@@ -1,10 +1,11 @@
-"""A command that works step by step and may be told to stop between two of them."""
+"""Commands that may be told to stop: between two steps, or wherever they are."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 from partbox.supervisor.flag import Flag
 
@@ -32,3 +33,30 @@ def stoppable() -> Iterator[Flag]:
         yield flag
     finally:
         restore()
+
+
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """SIGINT or SIGTERM ends the block wherever it is, as if it had come to its end; its clearing up is not interrupted.
+
+    For those that only look: nothing is left half done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,13 +1,15 @@
 """`partbox worker`: runs the processes that deliver."""
 
-import logging
 from functools import partial
 from typing import Annotated
 
 import typer
 
+from partbox import settings
 from partbox.cli.options import Dsns, Schema, Subscription, Target
 from partbox.cli.target import load_target
+from partbox.errors import SettingsError
+from partbox.observe.logs import Format, configure
 
 Processes = Annotated[
     int | None, typer.Option(min=1, metavar="N", show_default=False, help="Processes per database (else all cores).")
@@ -23,6 +25,22 @@ DeadTo = Annotated[
         help="Send dead events there, at least once: file:PATH (JSON lines), stdout:, http(s)://…",
     ),
 ]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        show_default=False,
+        help="Serve metrics and health checks there; :9464 is this machine alone (else PARTBOX_HTTP, off).",
+    ),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        metavar="text|json",
+        show_default=False,
+        help="How to log: text, or json, an object a line (else PARTBOX_LOG_FORMAT, text).",
+    ),
+]
 UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Exit when everything that is due was delivered.")]
 
 
@@ -33,8 +51,10 @@ def worker(
     subscription: Subscription = "default",
     until_empty: UntilEmpty = False,
     dead_to: DeadTo = None,
+    http: Http = None,
     dsn: Dsns = None,
     schema: Schema = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Deliver events to the handlers of an outbox until stopped.
 
@@ -42,8 +62,11 @@ def worker(
 
     Example: partbox worker shop:outbox --processes 4 --concurrency 8
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure(_log_format(log_format))
     outbox = load_target(target)
+    if log_format is not None:
+        outbox.settings = outbox.settings.replace(log_format=log_format)
+    configure(outbox.settings.log_format)  # its own keyword, perhaps
     code = outbox.run(
         processes=processes,
         concurrency=concurrency,
@@ -53,5 +76,16 @@ def worker(
         dsns=dsn or (),
         source=partial(load_target, target),
         dead_to=dead_to,
+        http=http,
     )
     raise typer.Exit(code)
+
+
+def _log_format(flag: str | None) -> Format:
+    """The flag, or what the surroundings say before the outbox is there; what is wrong with them it will say itself."""
+    try:
+        return settings.load(flags={"log_format": flag}).log_format
+    except SettingsError:
+        if flag is not None:
+            raise
+        return "text"

@@ -26,7 +26,8 @@ class Seen(NamedTuple):
 class Owned(NamedTuple):
     """A partition that is mine, with its saved cursor.
 
-    `suspect_until`: its last owner died, perhaps of a record up to this id.
+    `suspect_until`: its last owner died, perhaps of a record up to this id. `pause`: if it was claimed just now, the
+    seconds since its last owner released it.
     """
 
     partition: int
@@ -36,6 +37,7 @@ class Owned(NamedTuple):
     floor_id: int
     parked_version: int
     suspect_until: int | None
+    pause: float | None = None
 
 
 class Saving(NamedTuple):

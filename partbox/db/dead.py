@@ -76,9 +76,11 @@ class Discarded(NamedTuple):
     unread: list[int]
 
 
-def listed(conn: Connection[Any], schema: str, subscription: str, filters: Filters, limit: int) -> list[DeadRecord]:
-    """At most `limit` dead records, oldest first."""
-    values = _values(subscription, filters) | {"limit": limit}
+def listed(
+    conn: Connection[Any], schema: str, subscription: str, filters: Filters, limit: int, after: int | None = None
+) -> list[DeadRecord]:
+    """At most `limit` dead records, oldest first, those with ids above `after`."""
+    values = _values(subscription, filters) | {"limit": limit, "after": after}
     return [DeadRecord(**_fields(row)) for row in conn.execute(query("dead_list", schema), values)]
 
 

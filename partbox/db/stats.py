@@ -1,7 +1,8 @@
-"""What a subscription looks like right now: who works on it, who holds which partition, what is left to do."""
+"""What the subscriptions look like right now: who works on them, who holds which partition, what is left to do."""
 
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 from uuid import UUID
 
 from psycopg import Connection
@@ -10,7 +11,8 @@ from psycopg.rows import tuple_row
 from partbox.db.sql import query
 from partbox.errors import SchemaError
 
-EXACT_UP_TO = 10_000
+EXACT_UP_TO: Final = 10_000
+STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,19 @@ class Instance:
         """Whether its lease is over: it is about to be buried."""
         return self.heartbeat_age > self.lease
 
+    @property
+    def state(self) -> str:
+        """expired, draining or working."""
+        return "expired" if self.expired else "draining" if self.draining else "working"
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition; `pending` records it has not consumed (an estimate unless `exact`), the oldest this old (s)."""
+    """A partition; `pending` records it has not consumed (an estimate unless `exact`), the oldest this old (s).
+
+    `claimed_age` and `saved_age`: seconds since it was last claimed and saved, None if never. `suspect`: its last owner
+    died, and what may have killed it is not passed yet. Above `last_id` so many ids in one are records of it: `fill`.
+    """
 
     partition: int
     assignee: UUID | None
@@ -45,11 +56,20 @@ class Partition:
     pending: int
     exact: bool
     oldest_age: float | None
+    claimed_age: float | None
+    saved_age: float | None
+    suspect: bool
+    last_id: int = 0
+    fill: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One subscription at one moment; `parked` counts the parked records by state, which are not pending."""
+    """One subscription at one moment; `parked` counts the parked records by state, which are not pending.
+
+    `completed` estimates how many of the log's records it is through with; `blocked_keys` are aggregates whose events
+    wait for one that cannot be finished.
+    """
 
     schema: str
     subscription: str
@@ -57,6 +77,10 @@ class Cluster:
     instances: tuple[Instance, ...]
     partitions: tuple[Partition, ...]
     parked: dict[str, int]
+    created: datetime
+    paused_at: datetime | None
+    completed: int
+    blocked_keys: int
 
     @property
     def unowned(self) -> int:
@@ -82,6 +106,32 @@ class Cluster:
         """Seconds since the oldest pending record was published; None if nothing is pending."""
         return max((p.oldest_age for p in self.partitions if p.oldest_age is not None), default=None)
 
+    @property
+    def records(self) -> dict[str, int]:
+        """The records of the log by status: pending, completed, and each state of parked ones, zeros too."""
+        parked = {state: self.parked.get(state, 0) for state in STATES}
+        return {"pending": self.pending, "completed": self.completed, **parked}
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All subscriptions of a schema, by name, at one moment of the database's clock; none if it is writer-only.
+
+    `newest_id` is the highest record id that was drawn; a transaction that was rolled back has drawn its too.
+    """
+
+    schema: str
+    at: datetime
+    clusters: tuple[Cluster, ...]
+    newest_id: int = 0
+
+    def cluster(self, subscription: str) -> Cluster:
+        """That of this name; SchemaError, naming those that exist, if there is none."""
+        for each in self.clusters:
+            if each.subscription == subscription:
+                return each
+        raise _missing(self.schema, subscription, [each.subscription for each in self.clusters])
+
 
 def subscriptions(conn: Connection[Any], schema: str) -> list[str]:
     """The names of all subscriptions; none of a writer-only outbox."""
@@ -89,26 +139,64 @@ def subscriptions(conn: Connection[Any], schema: str) -> list[str]:
         return [name for (name,) in cursor.execute(query("stats_subscriptions", schema), {})]
 
 
-def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
-    """The state of `subscription`, read in one statement; SchemaError if there is no such subscription."""
+def overview(conn: Connection[Any], schema: str, subscription: str | None = None) -> Overview:
+    """The state of all subscriptions, or of the one asked for if it exists, read in one statement."""
     values = {"subscription": subscription, "limit": EXACT_UP_TO}
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(query("stats_plan", schema), {})
-        row = cursor.execute(query("stats_cluster", schema), values).fetchone()
-        paused, instances, partitions, parked = row or (None, [], [], {})
-        if paused is None:
-            names = subscriptions(conn, schema)
-            there = f"there are {', '.join(names)}" if names else "there is none"
-            raise SchemaError(f"subscription {subscription!r} does not exist in schema {schema!r}: {there}")
+        rows = cursor.execute(query("stats_overview", schema), values).fetchall()
+    at, newest_id, records, *_ = rows[0]
+    clusters = (_cluster(schema, records, *found) for _, _, _, *found in rows if found[0] is not None)
+    return Overview(schema=schema, at=at.astimezone(UTC), clusters=tuple(clusters), newest_id=newest_id)
+
+
+def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
+    """The state of `subscription`, read in one statement; SchemaError if there is no such subscription."""
+    found = overview(conn, schema, subscription).clusters
+    if not found:
+        raise _missing(schema, subscription, subscriptions(conn, schema))
+    return found[0]
+
+
+def _cluster(
+    schema: str,
+    records: int,
+    name: str,
+    created: datetime,
+    paused_at: datetime | None,
+    instances: list[dict[str, Any]],
+    partitions: list[dict[str, Any]],
+    parked: dict[str, int],
+    blocked_keys: int,
+) -> Cluster:
+    """`records` is how many the log holds, about."""
+    found = tuple(Partition(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
+    members = tuple(Instance(**_past(_uuids(each, "instance_id"))) for each in instances)
+    left = sum(each.pending for each in found) + sum(parked.values())
     return Cluster(
         schema=schema,
-        subscription=subscription,
-        paused=paused,
-        instances=tuple(Instance(**_uuids(each, "instance_id")) for each in instances),
-        partitions=tuple(Partition(**_uuids(each, "assignee", "owner")) for each in partitions),
+        subscription=name,
+        paused=paused_at is not None,
+        instances=members,
+        partitions=found,
         parked=parked,
+        created=created.astimezone(UTC),
+        paused_at=paused_at and paused_at.astimezone(UTC),
+        completed=max(0, records - left),
+        blocked_keys=blocked_keys,
     )
+
+
+def _missing(schema: str, subscription: str, names: list[str]) -> SchemaError:
+    there = f"there are {', '.join(names)}" if names else "there is none"
+    return SchemaError(f"subscription {subscription!r} does not exist in schema {schema!r}: {there}")
 
 
 def _uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:
     return row | {column: row[column] and UUID(row[column]) for column in columns}
+
+
+def _past(row: dict[str, Any]) -> dict[str, Any]:
+    """The ages as floats; what was written just after the statement began is not of the future."""
+    ages = {name: age if age is None else max(0.0, float(age)) for name, age in row.items() if name.endswith("age")}
+    return row | ages

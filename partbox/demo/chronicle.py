@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from partbox.demo.cluster import Process, Sight
-from partbox.demo.roster import Roster
+from partbox.terminal.roster import Roster
 
 KEPT = 50
 

@@ -16,7 +16,6 @@ from partbox.demo.ending import Ending, deaf
 from partbox.demo.ledger import Ledger
 from partbox.demo.meter import Meter
 from partbox.demo.recorder import STEPS, Recorder
-from partbox.demo.roster import Roster
 from partbox.demo.screen import Screen, screen
 from partbox.demo.shop import Shop
 from partbox.demo.stage import SCHEMA, Stage, aside, stage
@@ -25,6 +24,7 @@ from partbox.demo.view import Frame
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.supervisor import Supervisor
+from partbox.terminal.roster import Roster
 
 LOOK = 0.25  # seconds between two frames, and two queries
 TO_START = 60.0

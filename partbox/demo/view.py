@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from partbox.demo.chronicle import Happening
 from partbox.demo.cluster import Process, Sight
-from partbox.demo.roster import Roster
+from partbox.terminal.grid import SIDE, badge, grid
+from partbox.terminal.roster import Roster
 
-SIDE = 16  # the grid has 16 x 16 partitions
 BESIDE = 60  # columns from which the numbers have room beside the grid
 ROOMY = 80  # columns from which there is room for more than what is needed
 FULL = 58  # columns that the whole table of processes needs
@@ -91,16 +90,7 @@ def _title(frame: Frame, roomy: bool) -> RenderableType:
 
 
 def _grid(frame: Frame, cell: int) -> Text:
-    """A letter a partition, on its owner's colour; one that has just moved is drawn the other way round."""
-    grid = Text(no_wrap=True)
-    for partition, owner in enumerate(frame.sight.owners):
-        face = frame.roster.face(owner)
-        plain = owner is None or partition in frame.moved
-        style = Style.parse(f"bold {face.colour}" if plain else f"black on {face.colour}")
-        grid.append(face.letter.center(cell), style)
-        if partition % SIDE == SIDE - 1 and partition < len(frame.sight.owners) - 1:
-            grid.append("\n")
-    return grid
+    return grid(frame.sight.owners, frame.roster, frame.moved, cell)
 
 
 def _beside(frame: Frame, width: int, height: int) -> RenderableType:
@@ -140,7 +130,7 @@ def _processes(frame: Frame, full: bool, room: int) -> Table:
 
 def _process(frame: Frame, process: Process, full: bool) -> list[RenderableType]:
     face = frame.roster.face(process.pid)
-    cells: list[RenderableType] = [Text(f" {face.letter} ", f"bold black on {face.colour}"), str(process.pid)]
+    cells: list[RenderableType] = [badge(face), str(process.pid)]
     if full:
         cells.append(Text(process.node))
     cells.append(str(process.owned))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -69,6 +70,15 @@ class Event:
         put(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
         if available_at is not None:
             _check_times(self)
+
+    def with_headers(self, more: Mapping[str, str]) -> "Event":
+        """The same event with these headers too, where it has none of that name; they do not count against the limit of
+        its own. Raises PublishError."""
+        put, same = object.__setattr__, object.__new__(Event)
+        for name in self.__slots__:
+            put(same, name, getattr(self, name))
+        put(same, "headers", MappingProxyType({**checks.headers(more), **self.headers}))
+        return same
 
     @property
     def is_delayed(self) -> bool:

@@ -29,6 +29,7 @@ class Handlers:
     def __init__(self) -> None:
         self._registered: dict[tuple[str, str, str | None], Registration] = {}
         self.interceptors: tuple[Any, ...] = ()
+        self.observers: tuple[Any, ...] = ()
         self.dead_letter: Callable[..., Any] | None = None
 
     def on(
@@ -79,6 +80,11 @@ class Handlers:
         interceptors.check(interceptor)
         self.interceptors = (*self.interceptors, interceptor)
         return interceptor
+
+    def observe(self, observer: Any) -> Any:
+        """Adds an observer, see `partbox.observe`; returns it."""
+        self.observers = (*self.observers, observer)
+        return observer
 
     def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
         """Decorates what is called, at least once, for each event that is dead: `hook(event)` or `hook(event, error)`.

@@ -2,13 +2,20 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
+from partbox.rules.flood import Flood
+from partbox.rules.printing import printable_line
 from partbox.rules.signature import Call, is_async, name_of
 
 log = logging.getLogger("partbox.worker")
+
+LONGEST = 1_000  # characters of the events in a line
+
+flood = Flood()
 
 ARGUMENTS = {"before": 1, "after": 3, "before_batch": 1, "after_batch": 3}
 
@@ -64,7 +71,16 @@ class Hooks:
     def failed(self, events: list[Any]) -> None:
         """Log the exception of an `after`."""
         what = f"{len(events)} events from {events[0]!r}" if len(events) > 1 else repr(events[0])
-        log.exception("after of the interceptor %s failed, which changes nothing for %s", self.name, what)
+        held = flood.admit(self.name, time.monotonic())
+        log.log(
+            logging.DEBUG if held is None else logging.ERROR,
+            "after of the interceptor %s failed, which changes nothing for %s%s",
+            self.name,
+            printable_line(what, LONGEST),
+            f" (and {held} times more since this was last said)" if held else "",
+            exc_info=True,
+            extra={"event": "partbox.interceptor_failed", "interceptor": self.name},
+        )
 
     def _outcomes(self, outcome: Any, events: int) -> list[Any]:
         if not self._is_batch or not isinstance(outcome, list | tuple):

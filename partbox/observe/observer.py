@@ -7,7 +7,7 @@ A hook is called in the middle of somebody's work, from any thread of a process:
 must not use the outbox. What it raises is logged and changes nothing. Each worker process has a copy of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -58,6 +58,12 @@ class Load:
 class Observer:
     """Override what you want to hear. Times are in seconds; `handler` is the handler's name."""
 
+    def publishing(self, events: Sequence[Event]) -> AbstractContextManager[Mapping[str, str] | None] | None:
+        """Around the writing of a batch, in the publisher's thread or task, after its `before_publish` hooks; it may
+        yield headers that every event of the batch gets, where it has none of that name. In the publishing application.
+        """
+        return None
+
     def published(self, events: Sequence[Event]) -> None:
         """These were written in a transaction that is still open. In the publishing application."""
 
@@ -67,33 +73,51 @@ class Observer:
     def claimed(self, partition: int, epoch: int, pause: float | None) -> None:
         """This process owns the partition now; `pause`: since its last owner released it, None if none did."""
 
-    def read(self, events: Sequence[DeliveredEvent], seconds: float, late_ids: int) -> None:
-        """A poll that took `seconds` brought these, in no order. `late_ids`: the length of the range of ids in which it
+    def read(self, records: Sequence[tuple[int, int]], seconds: float, late_ids: int) -> None:
+        """A poll that took `seconds` brought these records, by partition and id; told before they are handed over.
+        Some may be known as parked or finished already. `late_ids`: the length of the longest range of ids in which it
         looked for records that committed late. A poll that brings nothing is not told."""
 
-    def handling(self, event: DeliveredEvent, handler: str) -> AbstractContextManager[object] | None:
-        """Around each call of a handler, in its thread or task; an exception of the handler passes through it. For each
-        event of a list. Overriding it takes the fast way from every event."""
+    def handling(self, events: Sequence[DeliveredEvent], handler: str) -> AbstractContextManager[object] | None:
+        """Around each call of a handler, in its thread or task; an exception of the handler passes through it. More
+        than one event only for a batch handler. Overriding it takes the fast way from every event."""
         return None
+
+    def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
+        """What became of an event that `handling` was about, or that an open circuit refused; None: it is done. After
+        `handling`, for each event of a list. Overriding it takes the fast way from every event."""
 
     def delivered(self, turn: Turn) -> None:
         """These events are done."""
 
-    def parked(self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None) -> None:
-        """The event did not succeed: `verdict` says its state (dead, retrying, deferred …), attempts, delay and error;
-        `error` is what the handler raised, if it did. What only waits behind such a one is not told."""
+    def parked(
+        self,
+        event: DeliveredEvent,
+        handler: str,
+        verdict: Verdict,
+        error: BaseException | None,
+        seconds: float | None,
+    ) -> None:
+        """The event did not succeed: `verdict` says its state (dead, retrying, deferred, scheduled), attempts, delay
+        and error; `error` is what the handler raised, if it did; `seconds` how long it ran, None if it was not called.
+        `verdict.attempts == event.attempt` where an attempt was charged. What only waits behind such a one is not told.
+        """
 
     def circuit(self, handler: str, is_open: bool) -> None:
         """The handler's downstream counts as out of order, or as healthy again, in this process."""
 
-    def saved(self, partitions: int, seconds: float) -> None:
-        """Cursors and parked records of so many partitions were saved, in `seconds` on the server."""
+    def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
+        """The cursors of so many partitions were saved, and so many records parked in each state, those that only wait
+        behind another included; `seconds` on the server."""
 
     def refused(self, partitions: int) -> None:
         """The fence has refused a write about so many partitions: others own them."""
 
     def released(self, partition: int) -> None:
         """This process has given the partition up, with nothing left open."""
+
+    def forgotten(self, partition: int) -> None:
+        """The connection was lost: what was read of the partition and is not finished will be read again."""
 
     def lost(self, partition: int) -> None:
         """The partition was taken, after its lease was over: what was not saved is delivered again elsewhere."""

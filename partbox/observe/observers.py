@@ -1,16 +1,21 @@
-"""All observers of a process as one: calls each hook of those that override it."""
+"""All observers of a process as one: calls each hook of those that override it.
+
+Whatever an observer raises is logged, and an exception that passes through one goes on whatever it makes of it.
+"""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from partbox.events import DeliveredEvent
+from partbox.events import DeliveredEvent, Event
 from partbox.observe.observer import Observer
 
 log = logging.getLogger("partbox.observe")
 
 Hook = Callable[..., Any]
+
+AROUND = ("publishing", "handling")  # hooks that give context managers
 
 
 def _nothing(*_: object) -> None:
@@ -18,16 +23,13 @@ def _nothing(*_: object) -> None:
 
 
 class Observers:
-    """`observers.delivered(turn)` and so on; `observers.hears("read")` says whether anybody wants to know.
-
-    `handling` is a context manager of all of theirs.
-    """
+    """`observers.delivered(turn)` and so on; `observers.hears("read")` says whether anybody wants to know."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         everyone = tuple(observers)
         self._hooks = {name: tuple(_overridden(everyone, name)) for name in _names()}
         for name, hooks in self._hooks.items():
-            if name != "handling":
+            if name not in AROUND:
                 setattr(self, name, _told(name, hooks) if hooks else _nothing)
 
     def __getattr__(self, name: str) -> Hook:  # for types: the hooks are attributes of the instance
@@ -38,16 +40,20 @@ class Observers:
         return any(self._hooks[name] for name in names)
 
     @contextmanager
-    def handling(self, event: DeliveredEvent, handler: str) -> Iterator[None]:
+    def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
+        """Around the writing of a batch; the headers that they want its events to have."""
+        headers: dict[str, str] = {}
+        with ExitStack() as stack:
+            for hook in self._hooks["publishing"]:
+                headers |= _entered(stack, "publishing", hook, events) or {}
+            yield headers
+
+    @contextmanager
+    def handling(self, events: Sequence[DeliveredEvent], handler: str) -> Iterator[None]:
         """Around one call of a handler."""
         with ExitStack() as stack:
             for hook in self._hooks["handling"]:
-                try:
-                    around = hook(event, handler)
-                    if around is not None:
-                        stack.enter_context(around)
-                except Exception as error:
-                    _log("handling", error)
+                _entered(stack, "handling", hook, events, handler)
             yield
 
 
@@ -72,6 +78,28 @@ def _told(name: str, hooks: tuple[Hook, ...]) -> Hook:
     return tell
 
 
-def _log(name: str, error: Exception) -> None:
+def _entered(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any:
+    """What the context manager that the hook gives yields; the stack leaves it."""
+    try:
+        around = hook(*arguments)
+        if around is None:
+            return None
+        yielded = around.__enter__()
+    except Exception as error:
+        _log(name, error)
+        return None
+
+    def leave(*raised: Any) -> None:
+        try:
+            around.__exit__(*raised)
+        except BaseException as error:
+            if error is not raised[1]:
+                _log(name, error)
+
+    stack.push(leave)
+    return yielded
+
+
+def _log(name: str, error: BaseException) -> None:
     with suppress(Exception):
         log.error("an observer's %s failed, which changes nothing else: %s", name, error, exc_info=error)

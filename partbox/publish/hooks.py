@@ -14,6 +14,7 @@ from typing import Any
 
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
+from partbox.observe.telling import tell
 from partbox.rules.signature import is_async, name_of, place_of, takes
 
 log = logging.getLogger("partbox.publish")
@@ -120,4 +121,5 @@ def _changed(hook: Hook, events: list[Event], result: Any) -> list[Event]:
 
 
 def _log(hook: Hook, error: Exception) -> None:
-    log.error("the %s failed, which changes nothing about the events: %s", hook, error, exc_info=error)
+    text = "the %s failed, which changes nothing about the events: %s"
+    tell(log, "publish_hook_failed", text, hook, error, trace=error, hook=str(hook))

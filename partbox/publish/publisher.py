@@ -5,7 +5,7 @@ One event without a key, where there are no hooks, goes the short way: the gener
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from partbox.codecs import Codecs
 from partbox.db.sql import query
 from partbox.errors import PublishError, SchemaError
 from partbox.events import Event
+from partbox.observe import Observers
 from partbox.publish import ending, steps, transaction
 from partbox.publish.fields import all_fields, fields_of, parameters
 from partbox.publish.hooks import Hooks, Moment
@@ -39,10 +40,11 @@ class Publisher:
     max_payload: int
     hooks: Hooks
     wake: Callable[[], None]
+    observers: Observers = field(default_factory=Observers)
 
     def publish(self, conn: Connection[Any], event: Event) -> UUID | None:
         """Write the event in the caller's transaction; its id, or None if a hook or its key kept it from that."""
-        if self.hooks.exist or event.idempotency_key is not None:
+        if self._is_special(event):
             return _id_of(event, self._publish(conn, [event]))
         transaction.check_kind(conn, Connection)
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
@@ -51,11 +53,12 @@ class Publisher:
         with self._explained(), Cursor(conn) as cursor:
             cursor.execute(query("publish", self.schema), values)
         self._wake_after(conn)
+        self.observers.published((event,))
         return event.event_id
 
     async def publish_async(self, conn: AsyncConnection[Any], event: Event) -> UUID | None:
         """`publish` on an asynchronous connection."""
-        if self.hooks.exist or event.idempotency_key is not None:
+        if self._is_special(event):
             return _id_of(event, await self._publish_async(conn, [event]))
         transaction.check_kind(conn, AsyncConnection)
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
@@ -65,6 +68,7 @@ class Publisher:
             async with AsyncCursor(conn) as cursor:
                 await cursor.execute(query("publish", self.schema), values)
         self._wake_after(conn)
+        self.observers.published((event,))
         return event.event_id
 
     def publish_many(self, conn: Connection[Any], events: Iterable[Event]) -> list[UUID | None]:
@@ -83,10 +87,11 @@ class Publisher:
         transaction.check(conn)
         reports = self._reports(conn)
         events = self.hooks.before(events)
-        writing = self._writing(events, reports, self.hooks.tell, copies=not transaction.is_pipelined(conn))
-        with self._explained(), Cursor(conn, row_factory=tuple_row) as cursor:
+        with self._observed(events) as events, self._explained(), Cursor(conn, row_factory=tuple_row) as cursor:
+            writing = self._writing(events, reports, self.hooks.tell, copies=not transaction.is_pipelined(conn))
             ids, published = steps.run(writing, cursor)
         if published:
+            self.observers.published(published)
             self.hooks.tell(Moment.AFTER_PUBLISH, published)
         return events, ids
 
@@ -96,13 +101,27 @@ class Publisher:
         transaction.check(conn)
         reports = self._reports(conn)
         events = await self.hooks.before_async(events)
-        writing = self._writing(events, reports, self.hooks.tell_async, copies=not transaction.is_pipelined(conn))
-        with self._explained():
+        with self._observed(events) as events, self._explained():
+            writing = self._writing(events, reports, self.hooks.tell_async, copies=not transaction.is_pipelined(conn))
             async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
                 ids, published = await steps.run_async(writing, cursor)
         if published:
+            self.observers.published(published)
             await self.hooks.tell_async(Moment.AFTER_PUBLISH, published)
         return events, ids
+
+    def _is_special(self, event: Event) -> bool:
+        """Whether it must go the long way."""
+        return self.hooks.exist or event.idempotency_key is not None or self.observers.hears("publishing")
+
+    @contextmanager
+    def _observed(self, events: list[Event]) -> Iterator[list[Event]]:
+        """The events with the headers that observers want them to have."""
+        if not events:
+            yield events
+            return
+        with self.observers.publishing(events) as headers:
+            yield [event.with_headers(headers) for event in events] if headers else events
 
     def _reports(self, conn: transaction.AnyConnection) -> ending.Reports | None:
         """Who reports the end of the transaction; PublishError if a hook needs that and nobody can."""

@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from partbox.db.sql import query
+from partbox.observe.telling import tell
 from partbox.publish import ending, transaction
 from partbox.publish.steps import Ask
 from partbox.publish.transaction import AnyConnection
@@ -114,7 +115,8 @@ def _has_failed(conn: AnyConnection) -> bool:
     """Whether a COMMIT would, without an error, roll back: a statement failed, and its error was caught inside."""
     failed = conn.info.transaction_status == TransactionStatus.INERROR
     if failed:
-        log.warning("a statement of the transaction has failed: PostgreSQL rolls it back, with the events in it")
+        text = "a statement of the transaction has failed: PostgreSQL rolls it back, with the events in it"
+        tell(log, "transaction_void", text)
     return failed
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from partbox.db.sql import query
 from partbox.events import Event
+from partbox.observe.telling import tell
 from partbox.publish.fields import Fields, is_timed, parameters, timed
 from partbox.publish.steps import Ask, Copy, Execute, Repeat, Steps
 
@@ -73,10 +74,7 @@ def _many(schema: str, events: list[Event], batch: list[Fields], copies: bool) -
 def _id(event: Event, is_fresh: bool) -> UUID | None:
     if is_fresh:
         return event.event_id
-    log.info(
-        "event %s of type %r is not published: its idempotency key %r was used before",
-        event.event_id,
-        event.event_type,
-        event.idempotency_key,
-    )
+    text = "event %s of type %r is not published: its idempotency key %r was used before"
+    id, kind = str(event.event_id), event.event_type
+    tell(log, "duplicate", text, id, kind, event.idempotency_key, event_id=id, event_type=kind)
     return None

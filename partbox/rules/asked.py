@@ -23,6 +23,13 @@ def limit(value: int) -> int:
     return value
 
 
+def after(value: int | None) -> int | None:
+    """The record id that a page begins behind; None is the first page."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST):
+        raise PartboxError(f"after {value!r} must be the last record id of the page before")
+    return value
+
+
 def length(name: str, value: Length) -> float:
     """A length of time, in seconds."""
     try:

@@ -16,6 +16,7 @@ from psycopg import Connection, Error
 from partbox.db import instances, subscriptions
 from partbox.db.subscriptions import Holder
 from partbox.errors import PartboxError
+from partbox.observe.telling import tell
 from partbox.rules.silence import Silence
 
 log = logging.getLogger("partbox.commands")
@@ -78,15 +79,18 @@ def _bury(conn: Connection[Any], schema: str, name: str, found: Sequence[Holder]
     over = silence.over((each.beat for each in found if each.beat is not None), time.monotonic())
     if over or any(each.beat is None for each in found):
         buried, freed = instances.bury(conn, schema, over, known_dead=False)
-        log.warning("subscription %r: %d dead instances left %d partitions", name, len(buried), freed)
+        if freed:
+            text = "subscription %r: %d dead instances left %d partitions, which go to others"
+            gone = len(buried)
+            tell(log, "buried", text, name, gone, freed, subscription=name, instances=gone, partitions=freed)
 
 
 def _undo(conn: Connection[Any], schema: str, name: str) -> None:
     try:
         subscriptions.resume(conn, schema, name)
     except Error as error:
-        said = " ".join(str(error).split())
-        log.error("subscription %r is left paused, `partbox subscription resume` lets it go on: %s", name, said)
+        text = "subscription %r is left paused, `partbox subscription resume` lets it go on: %s"
+        tell(log, "left_paused", text, name, error, subscription=name)
 
 
 def _stuck(name: str, timeout: float, left: Sequence[Holder]) -> str:

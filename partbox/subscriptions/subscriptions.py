@@ -13,6 +13,7 @@ from partbox.db.connect import check
 from partbox.db.session import require, session
 from partbox.db.subscriptions import Problem, Subscription
 from partbox.errors import PartboxError
+from partbox.observe.telling import tell
 from partbox.rules import asked, position
 from partbox.rules.position import Moment, Point
 from partbox.settings import Settings
@@ -58,7 +59,8 @@ class Subscriptions:
                 raise PartboxError(
                     f"subscription {name!r} exists already in schema {self._schema!r}: choose another name, or drop it"
                 )
-        log.info("created subscription %r from %s on, for %s", name, start, "all types" if wanted is None else wanted)
+        taken = "all types" if wanted is None else wanted
+        _tell("create", name, "created subscription %r from %s on, for %s", name, start, taken)
 
     def list(self) -> Found:
         """All subscriptions, by name."""
@@ -73,7 +75,7 @@ class Subscriptions:
         with self._session(name) as conn:
             changed = bool(subscriptions.pause(conn, self._schema, name))
         if changed:
-            log.info("paused subscription %r", name)
+            _tell("pause", name, "paused subscription %r", name)
         return changed
 
     def resume(self, name: str) -> bool:
@@ -81,7 +83,7 @@ class Subscriptions:
         with self._session(name) as conn:
             changed = bool(subscriptions.resume(conn, self._schema, name))
         if changed:
-            log.info("resumed subscription %r", name)
+            _tell("resume", name, "resumed subscription %r", name)
         return changed
 
     def replay(
@@ -109,7 +111,8 @@ class Subscriptions:
                     _refuse_purged(point, done.purged)
                 if done.problem is not None:
                     _refuse(name, done.problem)
-        log.info("replay of subscription %r from %s on: %d partitions were set back", name, point, done.rewound)
+        text = "replay of subscription %r from %s on: %d partitions were set back"
+        _tell("replay", name, text, name, point, done.rewound)
         return done.rewound
 
     def drop(self, name: str, timeout: asked.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
@@ -126,7 +129,7 @@ class Subscriptions:
             problem = subscriptions.drop(conn, self._schema, name)
             if problem is not None:
                 _refuse(name, problem)
-        log.info("dropped subscription %r", name)
+        _tell("drop", name, "dropped subscription %r", name)
 
     @contextmanager
     def _session(self, name: str | None = None) -> Iterator[Connection[Any]]:
@@ -160,3 +163,7 @@ def _refuse_purged(point: Point, purged: int) -> NoReturn:
         f"replay from {point} is not possible: a purge has removed records up to id {purged}{perhaps}; the lowest "
         f"possible is from_id {purged + 1}"
     )
+
+
+def _tell(command: str, subscription: str, text: str, *arguments: object) -> None:
+    tell(log, "command", text, *arguments, command=f"subscription {command}", subscription=subscription)

@@ -14,6 +14,11 @@ from uuid import UUID
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
 from partbox.handlers import Handlers
+from partbox.observe import Observers
+from partbox.observe.logs import configure
+from partbox.observe.meter import Layout, Meter
+from partbox.observe.recorder import Recorder
+from partbox.observe.telling import tell
 from partbox.rules.lease import Signs
 from partbox.settings import Settings
 from partbox.sinks import sink_of
@@ -43,6 +48,7 @@ class Job:
     concurrency: int
     log_level: int
     dead_to: str | None = None  # a URL where dead events are sent, beside the hook
+    layout: Layout | None = None  # of the meter, if there is one
 
 
 class Child:
@@ -50,10 +56,12 @@ class Child:
 
     def __init__(self, context: Any, job: Job, memory: tuple[Any, Any], index: int) -> None:
         self.index = index
+        self.meter = Meter.shared(job.layout, context) if job.layout is not None else None
+        cells = self.meter and self.meter.cells
         slot = Slot(*memory, index)
         slot.clear()
         self._process = context.Process(
-            target=main, args=(job, *memory, index, os.getpid()), name=f"partbox-worker-{index}", daemon=False
+            target=main, args=(job, *memory, cells, index, os.getpid()), name=f"partbox-worker-{index}", daemon=False
         )
         # Ctrl-C reaches the whole process group. The supervisor decides what it means; until the child ignores it by
         # itself it is held back, from birth.
@@ -64,6 +72,7 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.started_at = time.monotonic()
         self.killed = False
+        self.seen: Signs | None = None  # what the supervisor saw when it looked last
         self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
         self.ward = Ward(slot, self._process.pid)
 
@@ -102,7 +111,8 @@ class Child:
             self._busy_at = now
         # Silence counts from the end of a handler that held the interpreter: the poller needs a moment to tick again.
         heard = max(slot[POLL_TICK], slot[SAVE_TICK], self._busy_at if not running else 0.0)
-        return Signs(now - heard if self.ready else 0.0, now - running if running else None, stopped)
+        self.seen = Signs(now - heard if self.ready else 0.0, now - running if running else None, stopped)
+        return self.seen
 
     def drain(self) -> None:
         """Ask it to release everything and to end."""
@@ -122,21 +132,21 @@ class Child:
         self._process.close()
 
 
-def main(job: Job, times: Any, ids: Any, index: int, parent: int) -> None:
+def main(job: Job, times: Any, ids: Any, cells: Any, index: int, parent: int) -> None:
     """The process: works until it is told to stop, its parent is gone, or it fails."""
     slot = Slot(times, ids, index)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
-    logging.basicConfig(level=job.log_level, format="%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s")
-    code = _work(job, slot, parent)
+    configure(job.settings.log_format, job.log_level)
+    code = _work(job, slot, cells, parent)
     if code == OVERDUE:
         logging.shutdown()
         os._exit(code)  # the interpreter would wait for threads that the handler has started
     sys.exit(code)
 
 
-def _work(job: Job, slot: Slot, parent: int) -> int:
+def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     handlers, codecs = job.load()
     if job.dead_to is not None:
         handlers.dead_letter = both(handlers.dead_letter, sink_of(job.dead_to))
@@ -149,6 +159,7 @@ def _work(job: Job, slot: Slot, parent: int) -> int:
         concurrency=job.concurrency,
         dsn=job.dsn,
         isolates=True,
+        observers=Observers([*handlers.observers, *_recorders(job, cells)]),
     )
     gc.collect()
     gc.freeze()
@@ -164,9 +175,13 @@ def _work(job: Job, slot: Slot, parent: int) -> int:
     if os.getppid() == parent:
         worker.stop()
     else:
-        log.warning("the supervisor is gone: releasing what can be released while the lease holds")
+        tell(log, "orphaned", "the supervisor is gone: releasing what can be released while the lease holds")
         worker.stop(max(0.0, min(job.settings.drain_timeout, slot[DEADLINE] - boottime())))
     return 0
+
+
+def _recorders(job: Job, cells: Any) -> list[Recorder]:
+    return [Recorder(Meter(job.layout, cells))] if job.layout is not None else []
 
 
 def _stopped(pid: int) -> bool:

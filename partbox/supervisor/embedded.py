@@ -16,8 +16,12 @@ from psycopg import Error
 from partbox.codecs import Codecs
 from partbox.errors import PartboxError
 from partbox.handlers import Handlers
+from partbox.observe import Observers
+from partbox.observe.meter import Meter, Meters
+from partbox.observe.recorder import Recorder
+from partbox.observe.telling import tell
 from partbox.settings import Settings
-from partbox.supervisor.membership import Membership, Ward
+from partbox.supervisor.membership import NO_HEARTBEAT, Membership, Ward
 from partbox.supervisor.purging import Purging
 from partbox.worker.slot import Slot
 from partbox.worker.worker import Worker
@@ -37,11 +41,16 @@ class EmbeddedWorker:
         *,
         subscription: str,
         concurrency: int,
+        meters: Meters | None = None,
     ) -> None:
         self._settings = settings
+        self._meters = meters
+        self._meter = Meter(meters.layout) if meters is not None else None
+        recorders = [Recorder(self._meter)] if self._meter is not None else []
+        observers = Observers([*handlers.observers, *recorders])
         self._slot = Slot.local()
         self._ward = Ward(self._slot, os.getpid())
-        self._membership = Membership(settings, subscription, dsn)
+        self._membership = Membership(settings, subscription, dsn, observers)
         self._purging = Purging(settings, dsn)
         self._worker = Worker(
             settings,
@@ -52,6 +61,7 @@ class EmbeddedWorker:
             concurrency=concurrency,
             dsn=dsn,
             isolates=False,
+            observers=observers,
         )
         self._stopping = threading.Event()
         self._again = threading.Event()
@@ -66,7 +76,7 @@ class EmbeddedWorker:
             raise PartboxError("this worker was stopped: make a new one by outbox.worker()")
         self._state = "stopped"
         if not self._settings.enabled:
-            log.warning("enabled is false: nothing is delivered by this process")
+            tell(log, "disabled", "enabled is false: nothing is delivered by this process")
             return
         try:
             self._membership.open()
@@ -74,6 +84,8 @@ class EmbeddedWorker:
         except BaseException:
             self._membership.close()
             raise
+        if self._meters is not None and self._meter is not None:
+            self._meters.join(self._meter)
         self._worker.start()
         self._thread.start()
         self._purging.start()
@@ -96,8 +108,10 @@ class EmbeddedWorker:
             if self._slot.instance is not None:
                 self._membership.bury([self._slot.instance])
         except Error as error:
-            log.warning("could not leave the cluster, the lease will end by itself: %s", error)
+            tell(log, "not_buried", "could not leave the cluster, the lease will end by itself: %s", error, instances=1)
         self._membership.close()
+        if self._meters is not None and self._meter is not None:
+            self._meters.retire(self._meter)
 
     def wake(self) -> None:
         """Look for new records at once; nothing before the start and after the stop."""
@@ -121,7 +135,7 @@ class EmbeddedWorker:
             try:
                 pause = self._membership.tick([self._ward])
             except Error as error:
-                log.error("no heartbeat: %s", str(error).strip())
+                tell(log, "no_heartbeat", NO_HEARTBEAT, error, subscription=self._membership.subscription)
                 pause = 0.2
             self._again.wait(pause)
             self._again.clear()

@@ -29,12 +29,16 @@ from partbox.db import instances, migrate, subscriptions
 from partbox.db.connect import check, connect
 from partbox.db.instances import Member
 from partbox.errors import SchemaError
+from partbox.observe import Observers
+from partbox.observe.telling import tell
 from partbox.rules.assignment import assign, needs_plan
 from partbox.rules.lease import deadline
 from partbox.settings import Settings
 from partbox.worker.slot import Slot, boottime
 
 log = logging.getLogger("partbox.supervisor")
+
+NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
 
 
 @dataclass(slots=True, eq=False)
@@ -56,10 +60,13 @@ class _Sight:
 class Membership:
     """The membership of one node in one subscription."""
 
-    def __init__(self, settings: Settings, subscription: str, dsn: Callable[[], str]) -> None:
+    def __init__(
+        self, settings: Settings, subscription: str, dsn: Callable[[], str], observers: Observers | None = None
+    ) -> None:
         self._settings = settings
+        self._observers = observers or Observers()
         self._schema = settings.schema_name
-        self._subscription = subscription
+        self.subscription = subscription
         self._pool = _pool(settings, dsn)
         self._steady_since: float | None = None
         self._last_beat = 0.0
@@ -71,22 +78,27 @@ class Membership:
         with connect(self._pool.dsn(), lease=self._settings.lease, pooler=self._settings.pooler) as conn:
             migrate.check(conn, self._schema)
             check(conn, self._schema)
-            if not instances.subscribed(conn, self._schema, self._subscription):
+            if not instances.subscribed(conn, self._schema, self.subscription):
                 raise SchemaError(
-                    f'there is no subscription {self._subscription!r} in schema "{self._schema}": check the name, or '
-                    f"run `partbox subscription create {shlex.quote(self._subscription)}`"
+                    f'there is no subscription {self.subscription!r} in schema "{self._schema}": check the name, or '
+                    f"run `partbox subscription create {shlex.quote(self.subscription)}`"
                 )
         self._pool.open(wait=False)
 
     def close(self) -> None:
         self._pool.close()
 
+    @property
+    def beaten_at(self) -> float | None:
+        """When the last heartbeat that the database took was sent (monotonic seconds)."""
+        return self._last_beat or None
+
     def tick(self, wards: Sequence[Ward]) -> float:
         """One tick; the seconds until the next is due. psycopg.Error when the database cannot be reached."""
         with self._pool.connection(timeout=self._settings.lease) as conn:
             self._renew(conn, wards)
             self._register(conn, [ward for ward in wards if ward.slot.instance is None and not ward.draining])
-            members = instances.members(conn, self._schema, self._subscription)
+            members = instances.members(conn, self._schema, self.subscription)
             due = self._bury_expired(conn, members)
             self._plan(conn)
         return min(self._settings.heartbeat, max(0.01, due))
@@ -100,7 +112,7 @@ class Membership:
     def empty(self) -> bool:
         """Is everything delivered that is due?"""
         with self._pool.connection(timeout=self._settings.lease) as conn:
-            return instances.empty(conn, self._schema, self._subscription)
+            return instances.empty(conn, self._schema, self.subscription)
 
     def _renew(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
         named = {ward.slot.instance: ward for ward in wards if ward.vouched and ward.slot.instance is not None}
@@ -111,7 +123,8 @@ class Membership:
             if instance in alive:
                 ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
             else:
-                log.warning("process %d was buried by another node; it goes on under a new identity", ward.pid)
+                text = "process %d was buried by another node; it drops everything and goes on under a new identity"
+                self._tell("identity_lost", text, ward.pid, worker_pid=ward.pid)
                 ward.slot.instance = None
         if self._steady_since is None or now - self._last_beat > lease / 2:
             self._steady_since = now
@@ -124,7 +137,7 @@ class Membership:
         by_pid = instances.register(
             conn,
             self._schema,
-            subscription=self._subscription,
+            subscription=self.subscription,
             node=self._settings.node,
             hostname=socket.gethostname(),
             pids=[ward.pid for ward in wards],
@@ -159,37 +172,46 @@ class Membership:
         buried, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
         for instance in buried:
             self._sights.pop(instance, None)
+        if buried:
+            self._observers.buried(len(buried))
         if freed:
-            log.warning("%d dead instances left %d partitions, which go to others", len(buried), freed)
+            text = "%d dead instances left %d partitions, which go to others"
+            self._tell("buried", text, len(buried), freed, instances=len(buried), partitions=freed)
 
     def _plan(self, conn: Connection[Any]) -> None:
         members = [
             member.instance_id
-            for member in instances.members(conn, self._schema, self._subscription)
+            for member in instances.members(conn, self._schema, self.subscription)
             if not member.draining
         ]
-        seen = instances.assignees(conn, self._schema, self._subscription)
+        seen = instances.assignees(conn, self._schema, self.subscription)
         self._say(conn, still=not seen)
         if not seen or not needs_plan(seen, members):
             return
         planned = assign(seen, members)
         moved = sum(before != after for before, after in zip(seen, planned, strict=True))
-        if instances.plan(conn, self._schema, self._subscription, members, seen, planned):
-            log.info("planned: %d partitions move among %d instances", moved, len(members))
+        if instances.plan(conn, self._schema, self.subscription, members, seen, planned):
+            self._observers.planned(moved)
+            text = "planned: %d partitions move among %d instances"
+            self._tell("planned", text, moved, len(members), partitions=moved, instances=len(members))
 
     def _say(self, conn: Connection[Any], *, still: bool) -> None:
         """Once, when the subscription is paused, and when it goes on."""
         if still == self._still:
             return
-        paused = still and subscriptions.paused(conn, self._schema, self._subscription)
+        paused = still and subscriptions.paused(conn, self._schema, self.subscription)
         if paused is None:
-            log.error("subscription %r does not exist any more: stop this worker", self._subscription)
+            text = "subscription %r does not exist any more: stop this worker"
+            self._tell("subscription_gone", text, self.subscription)
         elif paused:
             text = "subscription %r is paused: nothing is delivered until `partbox subscription resume`"
-            log.info(text, self._subscription)
+            self._tell("paused", text, self.subscription)
         elif not still:
-            log.info("subscription %r goes on", self._subscription)
+            self._tell("resumed", "subscription %r goes on", self.subscription)
         self._still = paused is not False
+
+    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
+        tell(log, name, text, *arguments, subscription=self.subscription, **fields)
 
 
 class _Pool(ConnectionPool[Connection[Any]]):

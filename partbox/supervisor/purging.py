@@ -9,6 +9,7 @@ from types import TracebackType
 from psycopg import Error
 
 from partbox.errors import PartboxError
+from partbox.observe.telling import tell
 from partbox.purge import purge
 from partbox.rules.duration import written
 from partbox.settings import Settings
@@ -63,10 +64,11 @@ class Purging:
             self._failed(f"{type(error).__name__}: {error}", interval)
         else:
             if purged.total:
-                log.info("purged %s%s", purged, "" if purged.complete else ", not all of what is due")
+                tell(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
 
     def _failed(self, said: str, interval: float) -> None:
-        log.error("purge failed, what has expired stays until the next one in %s: %s", written(interval), said)
+        text = "purge failed, what has expired stays until the next one in %s: %s"
+        tell(log, "purge_failed", text, written(interval), said)
 
     def __enter__(self) -> "Purging":
         self.start()

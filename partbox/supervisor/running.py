@@ -9,6 +9,7 @@ from types import FrameType
 
 from psycopg import Error
 
+from partbox.observe.telling import tell
 from partbox.supervisor.flag import Flag
 from partbox.supervisor.supervisor import Supervisor
 
@@ -52,7 +53,7 @@ def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Flag)
         elif until_empty:
             empty = empty + 1 if _all_empty(supervisors) else 0
             if empty >= EMPTY_LOOKS:
-                log.info("everything that is due is delivered")
+                tell(log, "all_delivered", "everything that is due is delivered")
                 for supervisor in supervisors:
                     supervisor.stop()
                 return
@@ -62,7 +63,7 @@ def _all_empty(supervisors: Sequence[Supervisor]) -> bool:
     try:
         return all(supervisor.empty() for supervisor in supervisors)
     except Error as error:
-        log.error("cannot tell whether everything is delivered: %s", str(error).strip())
+        tell(log, "loop_error", "cannot tell whether everything is delivered: %s", error, loop="until-empty")
         return False
 
 

@@ -5,8 +5,10 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.metadata import version
+from typing import Any
 
 from multiprocess import connection, get_context
 from psycopg import Error
@@ -14,10 +16,15 @@ from psycopg import Error
 from partbox.codecs import Codecs
 from partbox.errors import PartboxError
 from partbox.handlers import Handlers
+from partbox.observe import Observer, Observers
+from partbox.observe.meter import Meters
+from partbox.observe.node import Process, Vitals
+from partbox.observe.recorder import Recorder
+from partbox.observe.telling import tell
 from partbox.rules.lease import Patience, gives_up, vouches
 from partbox.settings import Settings
 from partbox.supervisor.child import FATAL, Child, Job
-from partbox.supervisor.membership import Membership
+from partbox.supervisor.membership import NO_HEARTBEAT, Membership
 from partbox.supervisor.purging import Purging
 from partbox.worker.slot import shared
 
@@ -44,13 +51,20 @@ class Supervisor:
         concurrency: int,
         subscription: str = "default",
         dead_to: str | None = None,
+        observers: Sequence[Observer] = (),
+        meters: Meters | None = None,
     ) -> None:
         if not 1 <= processes <= MOST:
             raise PartboxError(f"processes must be from 1 to {MOST}, not {processes}")
-        self._settings = settings
+        self.settings = settings
+        self.dsn = dsn
+        self.subscription = subscription
+        self.meters = meters
+        layout = meters.layout if meters is not None else None
         level = logging.getLogger().getEffectiveLevel()
-        self._job = Job(settings, load, dsn, subscription, concurrency, level, dead_to)
-        self._membership = Membership(settings, subscription, dsn)
+        self._job = Job(settings, load, dsn, subscription, concurrency, level, dead_to, layout)
+        told = [*observers, *([Recorder(meters.own)] if meters is not None else [])]
+        self._membership = Membership(settings, subscription, dsn, Observers(told))
         self._purging = Purging(settings, dsn)
         self._context = get_context("spawn")
         self._memory = shared(self._context, MOST)
@@ -60,6 +74,8 @@ class Supervisor:
         self._spawn_at = 0.0
         self._backoff = BACKOFF[0]
         self._tick_at = 0.0
+        self._stepped_at = 0.0
+        self._looping_until = 0.0
         self._stop_at: float | None = None
         self._lock = threading.Lock()
         self._wake_reader, self._wake_writer = os.pipe()
@@ -76,12 +92,30 @@ class Supervisor:
     def running(self) -> bool:
         return self._thread.is_alive()
 
+    def vitals(self) -> Vitals:
+        """How it is, as far as it knows by itself. Any thread, never waits."""
+        now, beaten = time.monotonic(), self._membership.beaten_at
+        return Vitals(
+            started=bool(self._stepped_at),
+            running=self.running,
+            stopping=self._stop_at is not None,
+            failure=str(self.failure) if self.failure else None,
+            lease=self.settings.lease,
+            stepped=now - self._stepped_at,
+            beaten=None if beaten is None else now - beaten,
+            wanted=self._wanted,
+            processes=tuple(map(_process, self.children)),
+            deaths=len(self._deaths),
+            crash_loop=now < self._looping_until,
+        )
+
     def start(self) -> None:
         """Check the database and spawn; raises SchemaError or psycopg.Error when it cannot work."""
         self._membership.open()
-        if self._settings.enabled:
+        if self.settings.enabled:
             self._purging.start()
         self._thread.start()
+        self._say_start()
 
     def scale(self, processes: int) -> None:
         """Have so many processes from now on; the youngest leave first, and gracefully."""
@@ -93,7 +127,7 @@ class Supervisor:
     def stop(self) -> None:
         """Let every process finish what runs, release, and end: at most the drain timeout and a little more."""
         if self._stop_at is None:
-            self._stop_at = time.monotonic() + self._settings.drain_timeout + 2.0
+            self._stop_at = time.monotonic() + self.settings.drain_timeout + 2.0
         self._wake()
 
     def kill(self) -> None:
@@ -112,6 +146,24 @@ class Supervisor:
         with suppress(OSError):
             os.write(self._wake_writer, b"x")
 
+    def _say_start(self) -> None:
+        node, processes, concurrency = self.settings.node, self._wanted, self._job.concurrency
+        self._tell(
+            "node_started",
+            "node %s starts in subscription %r: %d processes, %d handlers at once in each",
+            node,
+            self.subscription,
+            processes,
+            concurrency,
+            node=node,
+            processes=processes,
+            concurrency=concurrency,
+            version=version("partbox"),
+        )
+
+    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
+        tell(log, name, text, *arguments, subscription=self.subscription, **fields)
+
     # The thread.
 
     def _run(self) -> None:
@@ -120,12 +172,13 @@ class Supervisor:
                 self._step()
         except BaseException as error:
             self.failure = error
-            log.critical("the supervisor ends: %s", error, exc_info=True)
+            tell(log, "worker_failed", "the supervisor ends: %s", error, trace=error)
         finally:
             self._end()
 
     def _step(self) -> None:
-        now = time.monotonic()
+        now = self._stepped_at = time.monotonic()
+        self._forget_deaths(now)
         self._reap()
         if self._stop_at is not None:
             self._drain(list(self._children.values()))
@@ -154,8 +207,11 @@ class Supervisor:
         if len(staying) < self._wanted and now >= self._spawn_at:
             free = [index for index in range(MOST) if index not in self._children]
             for index in free[: self._wanted - len(staying)]:
+                child = Child(self._context, self._job, self._memory, index)
                 with self._lock:
-                    self._children[index] = Child(self._context, self._job, self._memory, index)
+                    self._children[index] = child
+                if self.meters is not None and child.meter is not None:
+                    self.meters.join(child.meter)
         staying.sort(key=lambda child: child.started_at)
         self._drain(staying[self._wanted :])
 
@@ -167,13 +223,14 @@ class Supervisor:
 
     def _watch(self) -> None:
         """Vouch for those that show life; kill those that show none for too long."""
-        settings = self._settings
+        settings = self.settings
         for child in self._children.values():
             signs = child.signs()
             patience = Patience(settings.lease, child.handler_timeout or HANDLER_PATIENCE, settings.drain_timeout)
             child.ward.vouched = vouches(signs, patience)
             if gives_up(signs, patience) and not child.killed:
-                log.error("process %d shows no life for %.1f s and is replaced", child.pid, signs.silent)
+                text = "process %d shows no life for %.1f s and is killed and replaced"
+                self._tell("silent", text, child.pid, signs.silent, worker_pid=child.pid, seconds=signs.silent)
                 child.kill()
 
     def _tick(self, now: float) -> None:
@@ -181,7 +238,7 @@ class Supervisor:
         try:
             self._tick_at = now + self._membership.tick(ready)
         except Error as error:
-            log.error("no heartbeat: %s", str(error).strip())
+            self._tell("no_heartbeat", NO_HEARTBEAT, error)
             self._tick_at = now + 0.2
 
     def _reap(self) -> None:
@@ -192,12 +249,13 @@ class Supervisor:
             self._judge(child)
             with self._lock:
                 del self._children[child.index]
-            child.close()
+            self._part_with(child)
         if victims:
             try:
                 self._membership.bury(victims)
             except Error as error:
-                log.error("could not bury %d dead processes, their leases will end: %s", len(victims), error)
+                text = "could not bury %d dead processes, their leases will end: %s"
+                self._tell("not_buried", text, len(victims), error, instances=len(victims))
 
     def _judge(self, child: Child) -> None:
         code, now = child.exit_code, time.monotonic()
@@ -209,28 +267,57 @@ class Supervisor:
             return
         if self._stop_at is not None:
             return
-        log.error("process %d ended with %s; its partitions go to others and it is replaced", child.pid, code)
+        text = "process %d ended with %s; its partitions go to others and it is replaced"
+        self._tell("crash", text, child.pid, code, worker_pid=child.pid, exit_code=code)
         self._deaths.append(now)
-        while self._deaths[0] < now - CRASHES[1]:
-            self._deaths.popleft()
+        if self.meters is not None:
+            self.meters.own.add("process_restarts_total")
         if len(self._deaths) >= CRASHES[0]:
-            log.error("%d processes died within %g s: look at the first of their errors", len(self._deaths), CRASHES[1])
+            self._looping_until = now + CRASHES[1]
+            text = "%d processes died within %g s: look at the first of their errors"
+            self._tell("crash_loop", text, len(self._deaths), CRASHES[1], deaths=len(self._deaths), seconds=CRASHES[1])
         if now - child.started_at > BACKOFF[1]:
             self._backoff = BACKOFF[0]
         self._spawn_at = now + self._backoff
         self._backoff = min(BACKOFF[1], self._backoff * 2)
 
+    def _forget_deaths(self, now: float) -> None:
+        while self._deaths and self._deaths[0] < now - CRASHES[1]:
+            self._deaths.popleft()
+
+    def _part_with(self, child: Child) -> None:
+        """It has ended, or is killed: what it has counted stays."""
+        child.close()
+        if self.meters is not None and child.meter is not None:
+            self.meters.retire(child.meter)
+
     def _kill_all(self) -> None:
         for child in self._children.values():
-            log.warning("process %d did not end in time and is killed: what ran may be delivered again", child.pid)
+            text = "process %d did not end in time and is killed: what ran may be delivered again"
+            self._tell("killed", text, child.pid, worker_pid=child.pid)
             child.kill()
 
     def _end(self) -> None:
         for child in self._children.values():
             child.kill()
-            child.close()
+            self._part_with(child)
         self._purging.stop()
         self._membership.close()
+        node = self.settings.node
+        self._tell("node_stopped", "node %s has ended in subscription %r", node, self.subscription, node=node)
         reader, writer, self._wake_writer = self._wake_reader, self._wake_writer, -1
         os.close(reader)
         os.close(writer)
+
+
+def _process(child: Child) -> Process:
+    """As it was when it was looked at last, a quarter of a second ago."""
+    slot, seen = child.ward.slot, child.seen
+    return Process(
+        pid=child.pid,
+        ready=child.ready,
+        silent=seen.silent if seen is not None else 0.0,
+        vouched=child.ward.vouched,
+        trusted=slot.instance is not None and slot.trusted(),
+        instance=slot.instance,
+    )

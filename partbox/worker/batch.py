@@ -1,10 +1,12 @@
 """What one save says of one partition, and what follows when it is committed."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from partbox.db.cursors import Saving
+from partbox.observe import Observers
 from partbox.rules.parking import Verdict
 from partbox.rules.progress import Target
 from partbox.worker.holdings import Holdings
@@ -63,6 +65,13 @@ def committed(holdings: Holdings, batches: Sequence[Batch]) -> None:
             for key in partition.committed(batch.parks, batch.done_ids, now):
                 holdings.wake(partition, key)
     holdings.take_turns()
+
+
+def tell_saved(observers: Observers, batches: Sequence[Batch], seconds: float) -> None:
+    """Tell that these were saved."""
+    if observers.hears("saved"):
+        states = Counter(pending.sent["s"] for batch in batches for pending in batch.parks)
+        observers.saved(len(batches), states, seconds)
 
 
 def _hand_back(partition: Partition) -> None:

@@ -1,22 +1,18 @@
 """Walks one lane: hands its events to their handlers, one after the other, and notes what became of each."""
 
-import logging
 import time
 
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
-from partbox.rules.parking import AT_ONCE, Verdict
+from partbox.rules.parking import Verdict
 from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.loop import Loop
 from partbox.worker.partition import Partition
+from partbox.worker.reports import Reports
 from partbox.worker.slot import Slot
-
-log = logging.getLogger("partbox.worker")
-
-LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded and other lanes get their turn
-TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much
+from partbox.worker.walk import TRUST_SPAN, Walk
 
 Step = tuple[Endpoint, DeliveredEvent]
 
@@ -24,22 +20,29 @@ Step = tuple[Endpoint, DeliveredEvent]
 class Delivery:
     """How the lanes of one process are walked; from any of its runner threads, and from its event loop."""
 
-    def __init__(self, holdings: Holdings, routes: Routes[Endpoint], slot: Slot) -> None:
+    def __init__(self, holdings: Holdings, routes: Routes[Endpoint], slot: Slot, reports: Reports) -> None:
         self._holdings = holdings
         self.find = routes.find
         self._slot = slot
+        self.reports = reports
         self.followers: dict[Lane, list[DeliveredEvent]] = {}  # what runs with the current event of a lane, in a list
         self._trusted_at = 0.0
 
-    def walk(self, lane: Lane, turn_ends: float) -> Endpoint | None:
+    def begin(self, began: float) -> Walk:
+        """A walk that begins now (monotonic seconds)."""
+        return Walk(began, self._trusted_at, counted=self.reports.counted)
+
+    def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
         """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
-        while (step := self.step(lane, turn_ends)) is not None:
+        quick, ended, other = walk.quick, None, None
+        while (step := self.step(lane, walk)) is not None:
             endpoint, event = step
             plain = endpoint.plain
             if not plain:
                 if endpoint.kind is not Kind.SYNC:
                     self.put_back(lane, event)
-                    return endpoint
+                    other = endpoint
+                    break
                 if self.refused(lane, endpoint, event):
                     continue
             try:
@@ -48,21 +51,26 @@ class Delivery:
                 result = error
             if result is None and event.parked is None and plain:
                 lane.done.append(event._row[1:3])
+                if quick is not None:
+                    quick[endpoint] += 1
             else:
-                self.settle(lane, event, endpoint.judge(event, result, lane.started), result)
-        return None
+                self._end(lane, walk, endpoint, event, result)
+            ended = step
+        if quick is not None and ended is not None:
+            walk.left(lane, *ended)
+        return other
 
-    async def walk_async(self, lane: Lane, turn_ends: float) -> None:
+    async def walk_async(self, lane: Lane, walk: Walk) -> None:
         """Run the lane's async handlers; one of another kind that follows waits for a runner."""
-        while (step := self.step(lane, turn_ends)) is not None:
+        while (step := self.step(lane, walk)) is not None:
             endpoint, event = step
             if endpoint.kind is not Kind.ASYNC:
                 self.put_back(lane, event)
                 break
             if self.refused(lane, endpoint, event):
                 continue
-            result = await Loop.call(endpoint.call, event, endpoint.handler.timeout)
-            self.settle(lane, event, endpoint.judge(event, result, lane.started), result)
+            self._end(lane, walk, endpoint, event, await Loop.call(endpoint.call, event, endpoint.handler.timeout))
+        self.reports.walked(walk)
 
     def trusted(self) -> bool:
         """May a handler start now? The wall clock jumps over every pause of the process or its machine."""
@@ -74,12 +82,24 @@ class Delivery:
         self._trusted_at = now
         return True
 
-    def step(self, lane: Lane, turn_ends: float) -> Step | None:
+    def _look(self, lane: Lane, walk: Walk) -> bool:
+        """Time has passed: a handler was slow perhaps, and may the next one start?"""
+        if walk.quick is not None:
+            if lane.current is None:
+                walk.passed_between()
+            else:
+                walk.passed(self.find(*lane.current._row[3:5]), lane.current, lane.started)
+        if not self.trusted():
+            return False
+        walk.looked_at = self._trusted_at
+        return True
+
+    def step(self, lane: Lane, walk: Walk) -> Step | None:
         """The next event of the lane and where it goes; None at the end of the lane, or of its turn."""
         partition = lane.partition
         while (queue := lane.queue) and not partition.stopping:
-            # Looked at again here, without the call, for it is done before each event.
-            if not -TRUST_SPAN < time.time() - self._trusted_at < TRUST_SPAN and not self.trusted():
+            # Without a call, for it is done before each event.
+            if not -TRUST_SPAN < time.time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
                 break
             if partition.life != lane.life:
                 with self._holdings.lock:
@@ -92,7 +112,7 @@ class Delivery:
             if partition.remembered and self._remembered(partition, event):
                 continue
             now = time.monotonic()
-            if now > turn_ends and lane.current is not None:
+            if now > walk.ends and lane.current is not None:
                 self.put_back(lane, event)
                 break
             row = event._row
@@ -115,12 +135,21 @@ class Delivery:
         self.settle(lane, event, endpoint.deferred(event, refusal))
         return True
 
+    def _end(self, lane: Lane, walk: Walk, endpoint: Endpoint, event: DeliveredEvent, result: object) -> None:
+        """The handler has ended, not as it mostly does."""
+        seconds = time.monotonic() - lane.started
+        verdict = endpoint.judge(event, result, lane.started)
+        if walk.quick is not None:
+            walk.ran(endpoint, event, seconds, done=verdict is None)
+        self.settle(lane, event, verdict, result, seconds)
+
     def settle(
         self,
         lane: Lane,
         event: DeliveredEvent,
         verdict: Verdict | None,
         result: object = None,
+        seconds: float | None = None,
         life: int | None = None,
     ) -> None:
         """What became of one event, where it is not simply done; `life` is that of the partition it was read in."""
@@ -138,8 +167,7 @@ class Delivery:
             if event.parked is not None:
                 self._holdings.take_turns()
             self._holdings.touch(partition)
-        if verdict is not None and verdict.state not in AT_ONCE:
-            report(event, verdict, result)
+        self.reports.settled(event, verdict, result, seconds)
 
     def note(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:
         """Park the event, and hold its lane if it blocks; or count it as done. Lock held."""
@@ -225,12 +253,3 @@ def hold_rest(lane: Lane) -> None:
         except IndexError:
             return
         lane.partition.hold(event)
-
-
-def report(event: DeliveredEvent, verdict: Verdict, result: object = None) -> None:
-    """Say that an event is parked, and why."""
-    error = result if isinstance(result, BaseException) else None
-    if verdict.state == "dead":
-        log.error("%r is dead after %d attempts: %s", event, verdict.attempts, verdict.error, exc_info=error)
-    else:
-        log.info("%r is %s, due in %.3g s: %s", event, verdict.state, verdict.delay or 0, verdict.error)

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from partbox.worker.delivery import LANE_TURN, Delivery
+from partbox.worker.delivery import Delivery
 from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane, LetterLane
@@ -20,6 +20,7 @@ from partbox.worker.lists import Lists
 from partbox.worker.loop import Loop
 from partbox.worker.partition import Partition
 from partbox.worker.slot import RUNNING_SINCE, Slot, boottime
+from partbox.worker.walk import Walk
 
 BUNDLE = 64  # lanes that a lone runner takes at a time
 SEARCHED = 4  # how many waiting lanes are looked at for each that a list still takes
@@ -139,37 +140,38 @@ class Dispatcher:
         lanes: list[Lane] = []
         try:
             while lanes := self._next(lanes):
-                turn_ends = lanes[0].started + LANE_TURN
-                lanes = [lane for lane in lanes if self._walk(lane, turn_ends)]
+                walk = self._delivery.begin(lanes[0].started)
+                lanes = [lane for lane in lanes if self._walk(lane, walk)]
+                self._delivery.reports.walked(walk)
         except BaseException as error:
             self._on_failure(error)
 
-    def _walk(self, lane: Lane, turn_ends: float) -> bool:
+    def _walk(self, lane: Lane, walk: Walk) -> bool:
         """Walk the lane; False if it goes on in the event loop, which will end it."""
         if isinstance(lane, LetterLane):
             self._letters.walk(lane)
             return True
-        endpoint = self._delivery.walk(lane, turn_ends)
-        return endpoint is None or self._go_on(lane, endpoint, turn_ends)
+        endpoint = self._delivery.walk(lane, walk)
+        return endpoint is None or self._go_on(lane, endpoint)
 
-    def _go_on(self, lane: Lane, endpoint: Endpoint, turn_ends: float) -> bool:
+    def _go_on(self, lane: Lane, endpoint: Endpoint) -> bool:
         """Its next event is not for a runner alone."""
         if endpoint.kind is Kind.TRANSACTIONAL:
             self._serial.add(lane)
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
             self._end_all(self._lists.run(lane, endpoint))
         else:
-            self._loop.start(self._walk_async(lane, endpoint, turn_ends))
+            self._loop.start(self._walk_async(lane, endpoint))
             return False
         return True
 
-    async def _walk_async(self, lane: Lane, endpoint: Endpoint, turn_ends: float) -> None:
+    async def _walk_async(self, lane: Lane, endpoint: Endpoint) -> None:
         others: list[Lane] = []
         try:
             if endpoint.kind is Kind.LISTS:
                 others = await self._lists.run_async(lane, endpoint)
             else:
-                await self._delivery.walk_async(lane, turn_ends)
+                await self._delivery.walk_async(lane, self._delivery.begin(time.monotonic()))
         except Exception as error:
             self._on_failure(error)
         self._end_all([lane, *others])

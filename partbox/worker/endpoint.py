@@ -14,9 +14,11 @@ from partbox.errors import DownstreamUnavailable, UnrecoverableError
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
 from partbox.interceptors import wrap
+from partbox.observe import Observers
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.rules.circuit import PROBE_LOST, Circuit
 from partbox.rules.parking import Deferral, Verdict, judge, wrong_outcome
+from partbox.rules.signature import Call
 from partbox.worker.lane import key_of
 
 log = logging.getLogger("partbox.worker")
@@ -36,13 +38,17 @@ class Kind(Enum):
 class Endpoint:
     """One handler of one process. Any thread."""
 
-    __slots__ = ("_circuit", "_limit", "_lock", "call", "handler", "kind", "plain")
+    __slots__ = ("_circuit", "_limit", "_lock", "_may_be_plain", "_observers", "call", "handler", "kind", "plain")
 
-    def __init__(self, handler: Handler, interceptors: Sequence[Any], error_limit: int) -> None:
+    def __init__(self, handler: Handler, interceptors: Sequence[Any], error_limit: int, observers: Observers) -> None:
         self.handler = handler
         self.kind = _kind(handler)
+        self._observers = observers
+        self._may_be_plain = self.kind is Kind.SYNC and not observers.hears("settled")
         self.call = wrap(handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None)
-        self.plain = self.kind is Kind.SYNC
+        if observers.hears("handling"):
+            self.call = _watched(self.call, handler, observers)
+        self.plain = self._may_be_plain
         self._limit = error_limit
         self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
         self._lock = threading.Lock()
@@ -131,6 +137,7 @@ class Endpoint:
             opened = self._circuit.failed(key_of(event), time.monotonic(), unavailable=unavailable, started=started)
             self.plain = False
         if opened:
+            self._observers.circuit(self.handler.name, True)
             log.warning(
                 "the circuit of %s is open: its events are deferred, and one is tried now and then until one succeeds; "
                 "the last error was %s: %s",
@@ -146,14 +153,30 @@ class Endpoint:
         elif self._circuit.troubled and not isinstance(outcome, Deferral):
             with self._lock:
                 closed = self._circuit.succeeded()
-                self.plain = self.kind is Kind.SYNC
+                self.plain = self._may_be_plain
             if closed:
+                self._observers.circuit(self.handler.name, False)
                 log.info("the circuit of %s is closed again", self.handler.name)
 
     def _note_undecided(self, started: float | None) -> None:
         if self._circuit.is_open and started is not None:
             with self._lock:
                 self._circuit.undecided(started)
+
+
+def _watched(call: Call, handler: Handler, observers: Observers) -> Call:
+    """The call with all observers around it."""
+    is_list = handler.max_size is not None
+
+    def watched(given: Any, *more: Any) -> Any:
+        with observers.handling(given if is_list else (given,), handler.name):
+            return call(given, *more)
+
+    async def watched_async(given: Any) -> Any:
+        with observers.handling(given if is_list else (given,), handler.name):
+            return await call(given)
+
+    return watched_async if handler.is_async else watched
 
 
 def _kind(handler: Handler) -> Kind:

@@ -14,12 +14,13 @@ from partbox.rules.cursor import Ask
 from partbox.rules.parking import ParkedRow
 from partbox.rules.progress import Page
 from partbox.worker.batch import READY
-from partbox.worker.delivery import hold_rest, report
+from partbox.worker.delivery import hold_rest
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Key, Lane, LetterLane, key_of
 from partbox.worker.partition import Partition
+from partbox.worker.reports import Reports
 
 _id = itemgetter(1)
 
@@ -34,6 +35,7 @@ class Intake:
         routes: Routes[Endpoint],
         codecs: Codecs,
         subscription: str,
+        reports: Reports,
     ) -> None:
         self._holdings = holdings
         self._dispatcher = dispatcher
@@ -41,6 +43,7 @@ class Intake:
         self._transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in routes.all())
         self._codecs = codecs
         self._subscription = subscription
+        self._reports = reports
         self.wanted: frozenset[str] | None = None
 
     def page(
@@ -85,7 +88,7 @@ class Intake:
         partition.park(event, verdict)
         self._holdings.touch(partition)
         self._holdings.wake(partition, key_of(event))
-        report(event, verdict)
+        self._reports.parked(event, verdict)
 
     @staticmethod
     def row(partition: Partition, stored: Stored) -> ParkedRow:

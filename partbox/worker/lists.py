@@ -4,6 +4,7 @@ Nothing lingers for a list to fill up. An event that has failed before, or may h
 its own: so the one that makes its list fail is found, and takes no others with it.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -72,7 +73,8 @@ class Lists:
     def _take(self, lane: Lane, endpoint: Endpoint, most: int, *, first: bool) -> list[Member]:
         """What the lane has at its head for this endpoint."""
         taken: list[Member] = []
-        while len(taken) < most and (step := self._delivery.step(lane, float("inf"))) is not None:
+        walk = self._delivery.begin(float("inf"))
+        while len(taken) < most and (step := self._delivery.step(lane, walk)) is not None:
             found, event = step
             alone = _runs_alone(event)
             if found is not endpoint or (alone and not (first and not taken)):
@@ -92,43 +94,61 @@ class Lists:
         return refusal is not None
 
     def _settle(self, members: list[Member], endpoint: Endpoint, result: object) -> None:
-        if isinstance(result, list | tuple) and len(result) == len(members):
-            for member, outcome in zip(members, result, strict=True):
-                self._judge(member, endpoint, outcome)
-        elif isinstance(result, list | tuple):
-            self._fail(members, endpoint, ValueError(f"{len(result)} outcomes for {len(members)} events"))
-        elif isinstance(result, BaseException):
-            self._fail(members, endpoint, result)
-        else:  # one outcome for all of them
-            for member in members:
-                self._judge(member, endpoint, result)
+        """Of the time that the list took each event has its share."""
+        walk = self._delivery.begin(time.monotonic())
+        share = (time.monotonic() - members[0].lane.started) / len(members)
+        verdicts = self._verdicts(members, endpoint, result, share)
+        if walk.quick is not None:
+            for member, verdict in zip(members, verdicts, strict=True):
+                walk.ran(endpoint, member.event, share, done=verdict is None)
+            self._delivery.reports.walked(walk)
 
-    def _fail(self, members: list[Member], endpoint: Endpoint, result: BaseException | Deferral) -> None:
+    def _verdicts(
+        self, members: list[Member], endpoint: Endpoint, result: object, share: float
+    ) -> list[Verdict | None]:
+        if isinstance(result, list | tuple) and len(result) == len(members):
+            return [self._judge(*each, endpoint, share) for each in zip(members, result, strict=True)]
+        if isinstance(result, list | tuple):
+            wrong = ValueError(f"{len(result)} outcomes for {len(members)} events")
+            return self._fail(members, endpoint, wrong, share)
+        if isinstance(result, BaseException):
+            return self._fail(members, endpoint, result, share)
+        return [self._judge(member, result, endpoint, share) for member in members]  # one outcome for all of them
+
+    def _fail(
+        self, members: list[Member], endpoint: Endpoint, result: BaseException | Deferral, share: float | None = None
+    ) -> list[Verdict | None]:
         """All of the list failed: the first of each key is judged by it, the others wait behind it, uncharged.
 
         It is one failure, so only the first event of all can open the circuit.
         """
+        verdicts: list[Verdict | None] = []
         judged: dict[Lane, Verdict | None] = {}
         for member in members:
             lane, event, _ = member
             if lane not in judged:
-                judged[lane] = self._judge(member, endpoint, result, counts=not judged)
+                judged[lane] = self._judge(member, result, endpoint, share, counts=not judged)
+                verdicts.append(judged[lane])
             else:
                 verdict = judged[lane]
                 blocked = verdict is not None and verdict.blocks and lane.key[0] is not None
-                self._end(member, Verdict("held" if blocked else "ready", event.attempt - 1, None, True, None))
+                verdicts.append(Verdict("held" if blocked else "ready", event.attempt - 1, None, True, None))
+                self._end(member, verdicts[-1])
+        return verdicts
 
-    def _judge(self, member: Member, endpoint: Endpoint, result: object, *, counts: bool = True) -> Verdict | None:
+    def _judge(
+        self, member: Member, result: object, endpoint: Endpoint, share: float | None, *, counts: bool = True
+    ) -> Verdict | None:
         verdict = endpoint.judge(member.event, result, member.lane.started, counts=counts)
-        self._end(member, verdict, result)
+        self._end(member, verdict, result, share)
         return verdict
 
-    def _end(self, member: Member, verdict: Verdict | None, result: object = None) -> None:
+    def _end(self, member: Member, verdict: Verdict | None, result: object = None, share: float | None = None) -> None:
         lane, event, life = member
         followers = self._delivery.followers.get(lane, [])
         if event in followers:
             followers.remove(event)
-        self._delivery.settle(lane, event, verdict, result, life)
+        self._delivery.settle(lane, event, verdict, result, share, life)
 
 
 def _runs_alone(event: DeliveredEvent) -> bool:

@@ -11,6 +11,7 @@ from psycopg import Connection
 from partbox.db import cursors, parked
 from partbox.db.cursors import Owned, Seen
 from partbox.db.parked import Stored
+from partbox.observe import Observers
 from partbox.settings import Settings
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Key
@@ -33,12 +34,14 @@ class Ownership:
         subscription: str,
         *,
         letters: bool,
+        observers: Observers,
         on_claimed: Callable[[int], None],
         on_reloaded: Callable[[Partition, Sequence[Key]], None],
     ) -> None:
         self._holdings = holdings
         self._window = settings.window
         self._letters = letters
+        self._observers = observers
         self._on_reloaded = on_reloaded
         self._slot = slot
         self._schema = settings.schema_name
@@ -96,6 +99,7 @@ class Ownership:
             self._holdings.dirty.discard(partition)
             self._forget_ghost(partition)
         if not known:
+            self._observers.lost(partition.number)
             log.log(
                 logging.INFO if partition.draining else logging.WARNING,
                 "partition %d (epoch %d) is lost: what was not saved is delivered again by its next owner",
@@ -107,7 +111,13 @@ class Ownership:
         """Its release is committed."""
         with self._holdings.lock:
             self._holdings.drop(partition)
+        self._observers.released(partition.number)
         log.debug("partition %d is released", partition.number)
+
+    def refused(self, partition: Partition) -> None:
+        """The fence has refused a write about it: it is not mine any more."""
+        self._observers.refused(1)
+        self.lose(partition)
 
     def _compare(self, partition: Partition, row: Seen | None) -> None:
         if partition.lost:
@@ -137,6 +147,8 @@ class Ownership:
         rows = cursors.claim(conn, self._schema, self._subscription, self.me)
         self._adopt(rows)
         self._load(conn, {row.partition: row.parked_version for row in rows})
+        for row in rows:
+            self._observers.claimed(row.partition, row.epoch, row.pause)
         if rows:
             log.info("claimed %d partitions", len(rows))
 
@@ -146,6 +158,7 @@ class Ownership:
             for row in rows:
                 partition = self._holdings.partitions[row.partition]
                 partition.reset()
+                self._observers.forgotten(row.partition)
                 partition.begin(row, now)
                 if partition.draining:
                     self._holdings.touch(partition)

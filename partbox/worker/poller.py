@@ -19,6 +19,7 @@ from partbox.db import migrate, subscriptions
 from partbox.db.blocking import lean
 from partbox.db.connect import check, connect
 from partbox.handlers import Routes
+from partbox.observe import Load, Observers
 from partbox.settings import Settings
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.due import Due
@@ -56,6 +57,7 @@ class Poller:
         dsn: Callable[[], str],
         *,
         letters: bool,
+        observers: Observers,
         on_step: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -67,17 +69,21 @@ class Poller:
         self._slot = slot
         self._settings = settings
         self._dsn = dsn
-        self._reader = Reader(holdings, dispatcher, intake, settings)
+        self._observers = observers
+        self._dispatcher = dispatcher
+        self._window = settings.window
+        self._reader = Reader(holdings, dispatcher, intake, settings, observers)
         self.ownership = Ownership(
             holdings,
             slot,
             settings,
             subscription,
             letters=letters,
+            observers=observers,
             on_claimed=self._reader.claimed,
             on_reloaded=intake.hold_behind,
         )
-        self._due = Due(holdings, intake, routes, schema, subscription, on_lost=self.ownership.lose)
+        self._due = Due(holdings, intake, routes, schema, subscription, on_lost=self.ownership.refused)
         self._wake = holdings.look
         self._broken = threading.Event()
         self._ended = threading.Event()
@@ -91,7 +97,8 @@ class Poller:
             schema,
             subscription,
             window=settings.window,
-            on_lost=self.ownership.lose,
+            observers=observers,
+            on_lost=self.ownership.refused,
             on_released=self.ownership.released,
             on_saved=self._saved,
             on_broken=self.break_off,
@@ -218,9 +225,18 @@ class Poller:
                 self._tick_at = min(self._tick_at, now + max(soonest, SOON))
             with self._holdings.lock:
                 self._holdings.take_turns()
+            if self._observers.hears("loaded"):
+                self._observers.loaded(self._load())
             return due
         with self._holdings.lock:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
+
+    def _load(self) -> Load:
+        with self._holdings.lock:
+            held = [partition for partition in self._holdings.partitions.values() if not partition.lost]
+            records = sum(partition.progress.unsaved() for partition in held)
+            lanes = sum(len(partition.lanes) for partition in held)
+        return Load(records, self._window * len(held), lanes, len(self._dispatcher.running()), len(held))
 
     def _wait(self, brought: bool) -> None:
         now = time.monotonic()

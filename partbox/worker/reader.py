@@ -1,12 +1,15 @@
 """Reads the log: one poll for all partitions in lockstep, one of their own for those just claimed."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from psycopg import Connection
 
 from partbox.db import records
+from partbox.db.blocking import Row
 from partbox.db.records import Look, Shared
+from partbox.observe import Observers
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.rules.progress import Page
 from partbox.settings import Settings
@@ -22,8 +25,12 @@ LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds
 class Reader:
     """Reads what is new for the partitions of one process. The poller's thread only."""
 
-    def __init__(self, holdings: Holdings, dispatcher: Dispatcher, intake: Intake, settings: Settings) -> None:
+    def __init__(
+        self, holdings: Holdings, dispatcher: Dispatcher, intake: Intake, settings: Settings, observers: Observers
+    ) -> None:
         self._holdings = holdings
+        self._observers = observers
+        self._observed = observers.hears("read")
         self._dispatcher = dispatcher
         self._intake = intake
         self._schema = settings.schema_name
@@ -75,12 +82,14 @@ class Reader:
         shared = Shared(horizon.snapshot.text if horizon.snapshot else None, horizon.settled, xids, bounds)
         lowest = min([horizon.settled, *bounds])
         asks = [partition.cursor.ask(room) for partition, room in zip(partitions, rooms, strict=True)]
+        lows = [partition.cursor.lowest(lowest) for partition in partitions]
+        asked_at = time.monotonic()
         text, floor, rows = records.poll(
             conn,
             self._schema,
             asks,
             shared,
-            lo=min(partition.cursor.lowest(lowest) for partition in partitions),
+            lo=min(lows),
             hi=horizon.ceiling(max(ask.last_id for ask in asks)),
         )
         snapshot = Snapshot.parse(text)
@@ -88,6 +97,9 @@ class Reader:
         if not alone:
             horizon.advance(snapshot)
         self._room.learn(rows)
+        if self._observed and rows:
+            late_ids = max(ask.last_id - low for ask, low in zip(asks, lows, strict=True))
+            self._observers.read(_Records(rows), time.monotonic() - asked_at, late_ids)
         base = None if alone else Page(shared.snapshot or "", floor)
         self._intake.page(list(zip(partitions, asks, strict=True)), page, base, rows)
         return bool(rows)
@@ -101,6 +113,21 @@ class Reader:
                 if room == 0 and partition.running and self._room.full(partition):
                     self._dispatcher.unstick(partition, now)
             return rooms
+
+
+class _Records(Sequence[tuple[int, int]]):
+    """Partition and id of these rows. Most observers only count them."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, at: Any) -> Any:
+        return [row[:2] for row in self._rows[at]] if isinstance(at, slice) else self._rows[at][:2]
 
 
 def _readable(partition: Partition) -> bool:

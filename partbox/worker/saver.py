@@ -17,7 +17,8 @@ from uuid import UUID
 from psycopg import Connection, Error
 
 from partbox.db import cursors
-from partbox.worker.batch import Batch, committed, sent
+from partbox.observe import Observers
+from partbox.worker.batch import Batch, committed, sent, tell_saved
 from partbox.worker.holdings import Holdings
 from partbox.worker.partition import Partition
 from partbox.worker.slot import SAVE_TICK, Slot, boottime
@@ -45,6 +46,7 @@ class Saver:
         subscription: str,
         *,
         window: int,
+        observers: Observers,
         on_lost: Callable[[Partition], None],
         on_released: Callable[[Partition], None],
         on_saved: Callable[[], None],
@@ -55,6 +57,7 @@ class Saver:
         self._slot = slot
         self._schema = schema
         self._subscription = subscription
+        self._observers = observers
         self._on_lost = on_lost
         self._on_released = on_released
         self._on_saved = on_saved
@@ -153,6 +156,7 @@ class Saver:
             if not lost:
                 self._unsent = []
                 self._committed(batches)
+                tell_saved(self._observers, batches, took)
                 break
             for batch in lost:
                 self._on_lost(batch.partition)

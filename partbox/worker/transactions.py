@@ -30,10 +30,11 @@ from psycopg.pq import TransactionStatus
 
 from partbox.db import cursors
 from partbox.events import DeliveredEvent
+from partbox.observe import Observers
 from partbox.outcomes import Done
-from partbox.rules.parking import AT_ONCE, Verdict
-from partbox.worker.batch import Batch, committed, sent
-from partbox.worker.delivery import Delivery, report
+from partbox.rules.parking import Verdict
+from partbox.worker.batch import Batch, committed, sent, tell_saved
+from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
@@ -59,12 +60,14 @@ class _GoneError(Error):
 
 
 class Run(NamedTuple):
-    """One event of the transaction, and what became of it."""
+    """One event of the transaction, what became of it, and the seconds that it took."""
 
     lane: Lane
     event: DeliveredEvent
+    endpoint: Endpoint
     verdict: Verdict | None
     result: object
+    seconds: float
 
     @property
     def pair(self) -> Pair:
@@ -108,6 +111,7 @@ class Transactions:
         subscription: str,
         lease: float,
         *,
+        observers: Observers,
         on_lost: Callable[[Partition], None],
         on_saved: Callable[[], None],
         on_broken: Callable[[], None],
@@ -119,6 +123,7 @@ class Transactions:
         self._schema = schema
         self._subscription = subscription
         self._lease = lease
+        self.observers = observers
         self._on_lost = on_lost
         self._on_saved = on_saved
         self._on_broken = on_broken
@@ -342,7 +347,7 @@ class _Transaction:
         started = lane.started
         result = self._result(endpoint, event, started)
         verdict = endpoint.judge(event, result, started)
-        self._runs.append(Run(lane, event, verdict, result))
+        self._runs.append(Run(lane, event, endpoint, verdict, result, time.monotonic() - started))
         with self._holdings.lock:
             lane.current = None  # it does not run any more, whatever the others do
             if verdict is not None and verdict.blocks and lane.key[0] is not None:
@@ -395,7 +400,7 @@ class _Transaction:
         self._batches, self._ending = batches, True
         cursors.end_effects(self._conn, owner._schema, owner._lease / 2)
         savings, parks, done_ids = sent(batches)
-        mine, _ = cursors.save(
+        mine, self._save_took = cursors.save(
             self._conn, owner._schema, owner._subscription, self._me, savings, parks, done_ids, durable=True
         )
         lost = [batch.partition for batch in batches if batch.partition.number not in mine]
@@ -414,10 +419,18 @@ class _Transaction:
             self._owner.yield_turn(partitions)
             for lane in self._used:
                 self._owner.dispatcher.end_serial(lane)
-        for run in self._runs:
-            if run.verdict is not None and run.verdict.state not in AT_ONCE:
-                report(run.event, run.verdict, run.result)
+        self._report()
+        tell_saved(self._owner.observers, self._batches, self._save_took)
         self._owner._on_saved()
+
+    def _report(self) -> None:
+        delivery = self._owner._delivery
+        walk = delivery.begin(time.monotonic())
+        for run in self._runs:
+            if walk.quick is not None:
+                walk.ran(run.endpoint, run.event, run.seconds, done=run.verdict is None)
+            delivery.reports.settled(run.event, run.verdict, run.result, run.seconds)
+        delivery.reports.walked(walk)
 
     def _failed(self, error: Exception) -> None:
         """Rolled back, or perhaps not: the saved cursors will tell. Until they are read nothing here goes on."""

@@ -9,7 +9,7 @@ import logging
 import time
 
 from partbox.events import DeliveredEvent
-from partbox.worker.delivery import Delivery, report
+from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.endpoint import Endpoint
 from partbox.worker.holdings import Holdings
@@ -58,12 +58,12 @@ class Watch:
         timeout = endpoint.handler.timeout
         if timeout is not None and ran > timeout + RESISTS * endpoint.handler.is_async:
             self._said[lane] = event
-            self._overdue(lane, event, endpoint, timeout)
+            self._overdue(lane, event, endpoint, timeout, ran)
         elif ran > SLOW:
             self._said[lane] = event
             log.warning("the handler of %r runs for %.0f s: its aggregate waits, and a rebalance would", event, ran)
 
-    def _overdue(self, lane: Lane, event: DeliveredEvent, endpoint: Endpoint, timeout: float) -> None:
+    def _overdue(self, lane: Lane, event: DeliveredEvent, endpoint: Endpoint, timeout: float, ran: float) -> None:
         if not self._isolates:
             log.error("the handler of %r is over its timeout of %g s; nothing can end it here", event, timeout)
             return
@@ -82,4 +82,4 @@ class Watch:
             self._given_up.add(lane)
             self.stuck.add(lane.partition)
         if verdict is not None:
-            report(event, verdict)
+            self._delivery.reports.parked(event, verdict, error, ran)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
 from partbox.handlers import Handlers
+from partbox.observe import Observers, Started
 from partbox.settings import Settings
 from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import BUNDLE, Dispatcher
@@ -16,6 +17,7 @@ from partbox.worker.intake import Intake
 from partbox.worker.letters import Letters
 from partbox.worker.partition import Partition
 from partbox.worker.poller import Poller
+from partbox.worker.reports import Reports
 from partbox.worker.slot import STOPPING, TIMEOUT, Slot
 from partbox.worker.transactions import Transactions
 from partbox.worker.watch import Watch
@@ -37,16 +39,20 @@ class Worker:
         concurrency: int,
         dsn: Callable[[], str],
         isolates: bool,
+        observers: Observers | None = None,
     ) -> None:
         self._settings = settings
         self._slot = slot
         self._failure: BaseException | None = None
+        self._observers = observers = observers or Observers(handlers.observers)
         self._routes = handlers.routes(subscription, settings).map(
-            lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit)
+            lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers)
         )
+        self._about = Started(subscription, tuple(each.handler.name for each in self._routes.all()), concurrency)
         kinds = {endpoint.kind for endpoint in self._routes.all()}
         self.holdings = holdings = Holdings(concurrency)
-        self._delivery = Delivery(holdings, self._routes, slot)
+        reports = Reports(observers, self._routes.find)
+        self._delivery = Delivery(holdings, self._routes, slot, reports)
         self._transactions: Transactions | None = None
         self.dispatcher = Dispatcher(
             holdings,
@@ -62,13 +68,14 @@ class Worker:
         self.poller = Poller(
             holdings,
             self.dispatcher,
-            Intake(holdings, self.dispatcher, self._routes, codecs, subscription),
+            Intake(holdings, self.dispatcher, self._routes, codecs, subscription, reports),
             self._routes,
             slot,
             settings,
             subscription,
             dsn,
             letters=handlers.dead_letter is not None,
+            observers=observers,
             on_step=self.watch.look,
             on_failure=self._fail,
         )
@@ -88,7 +95,8 @@ class Worker:
             self._settings.schema_name,
             subscription,
             self._settings.lease,
-            on_lost=poller.ownership.lose,
+            observers=self._observers,
+            on_lost=poller.ownership.refused,
             on_saved=poller.wake,
             on_broken=poller.break_off,
             on_failure=self._fail,
@@ -100,6 +108,7 @@ class Worker:
         return self._failure
 
     def start(self) -> None:
+        self._observers.started(self._about)
         self.poller.start()
 
     def wake(self) -> None:

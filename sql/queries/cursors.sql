@@ -9,7 +9,8 @@ select p.partition, p.assignee = %(me)s::uuid, p.owner = %(me)s::uuid, p.owner i
 
 -- name: claim
 -- Take what is assigned to me and free; see the function.
-select partition, epoch, snapshot::text, last_id, floor_id, parked_version, suspect_until_id
+select partition, epoch, snapshot::text, last_id, floor_id, parked_version, suspect_until_id,
+       case when suspect_until_id is null then extract(epoch from claimed_at - saved_at)::float8 end
   from {schema}.claim(%(subscription)s, %(me)s::uuid)
 
 -- name: owned

@@ -10,6 +10,7 @@ select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, 
                and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
                and (%(older_than)s::float8 is null
                     or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+               and (%(after)s::bigint is null or k.record_id > %(after)s)
          order by k.record_id
          limit %(limit)s) k
   left join lateral (

@@ -3,30 +3,62 @@
 select set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
        set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
 
--- name: stats_cluster
--- One row: the subscription's pause, its instances, its partitions with what is pending, its parked rows by state.
-with cursors as materialized (
-    select partition, assignee, owner, epoch, snapshot, last_id, floor_id
-      from {schema}.partition
-     where subscription = %(subscription)s
-), backlog as (
+-- name: stats_overview
+-- A row for each subscription, or for the one asked for: its instances, its partitions with what is pending, its parked
+-- rows by state. A single row without a name if there is none. Moments are those of the statement's start.
+with chosen as materialized (
+    select name, created_at, paused_at from {schema}.subscription
+     where %(subscription)s::text is null or name = %(subscription)s
+), cursors as materialized (
+    -- What lies above several cursors is read once: each reads up to the next one of its partition.
+    select p.subscription, p.partition, p.assignee, p.owner, p.epoch, p.claimed_at, p.saved_at, p.suspect_until_id,
+           p.snapshot, p.last_id, p.floor_id,
+           lead(p.last_id, 1, 9223372036854775807)
+               over (partition by p.partition order by p.last_id, p.subscription) as next_id
+      from chosen
+      join {schema}.partition p on p.subscription = chosen.name
+), gaps as materialized (
     -- Counted up to the limit, straight from the primary key. What lies between there and the newest thousand
     -- is estimated: so many ids, as densely this partition's as in the mean of both ends.
-    select c.partition, c.assignee, c.owner, c.epoch,
-           new.count + late.count + newest.count + case when newest.count < 1000 then 0 else
-               ((newest.since - new.upto - 1) * (new.count::float8 / (new.upto - c.last_id)
-                + newest.count::float8 / (newest.upto - newest.since + 1)) / 2)::bigint
-           end as pending,
-           new.count <= %(limit)s and late.range <= %(limit)s as exact,
-           case when coalesce(oldest.created_at, late.created_at) is not null then
-               greatest(0, extract(epoch from clock_timestamp() - least(oldest.created_at, late.created_at)))
-           end as oldest_age
+    select c.subscription, c.partition, c.last_id, low.count <= %(limit)s as exact,
+           low.count::float8 / (low.upto - c.last_id) as fill,
+           low.count + high.count + case when high.count < 1000 then 0 else
+               ((high.since - low.upto - 1) * (low.count::float8 / (low.upto - c.last_id)
+                + high.count::float8 / (high.upto - high.since + 1)) / 2)::bigint
+           end as count
       from cursors c
      cross join lateral (
            select count(*) as count, max(id) as upto
-             from (select id from {schema}.record where partition = c.partition and id > c.last_id
+             from (select id from {schema}.record
+                    where partition = c.partition and id > c.last_id and id <= c.next_id
                     order by id limit %(limit)s + 1) read
-         ) new
+         ) low
+     cross join lateral (
+           select count(*) as count, min(id) as since, max(id) as upto
+             from (select id from {schema}.record
+                    where partition = c.partition and id > low.upto and id <= c.next_id and low.count > %(limit)s
+                    order by id desc limit 1000) read
+         ) high
+), above as materialized (
+    select g.subscription, g.partition,
+           sum(g.count) over upwards as count, bool_and(g.exact) over upwards as exact,
+           max(g.fill) over (partition by g.partition, g.last_id) as fill
+      from gaps g
+    window upwards as (partition by g.partition order by g.last_id desc, g.subscription desc rows unbounded preceding)
+), backlog as materialized (
+    select c.subscription, c.partition, c.assignee, c.owner, c.epoch,
+           (above.count + late.count)::bigint as pending,
+           above.exact and late.range <= %(limit)s as exact,
+           -- A publisher may have said any time; infinity cannot be subtracted.
+           case when coalesce(oldest.created_at, late.created_at) is not null then
+               extract(epoch from statement_timestamp() - least(greatest(least(oldest.created_at, late.created_at),
+                                                                         '0001-01-02 00:00Z'), '9999-12-30 00:00Z'))
+           end as oldest_age,
+           extract(epoch from statement_timestamp() - c.claimed_at) as claimed_age,
+           extract(epoch from statement_timestamp() - c.saved_at) as saved_age,
+           c.suspect_until_id is not null as suspect, c.last_id, above.fill
+      from cursors c
+      join above on above.subscription = c.subscription and above.partition = c.partition
      cross join lateral (
            select count(*) as range,
                   count(*) filter (where not pg_visible_in_snapshot(xid, c.snapshot)) as count,
@@ -38,28 +70,50 @@ with cursors as materialized (
       left join lateral (
            select created_at from {schema}.record where partition = c.partition and id > c.last_id
             order by id limit 1
-         ) oldest on new.count > 0
-     cross join lateral (
-           select count(*) as count, min(id) as since, max(id) as upto
-             from (select id from {schema}.record
-                    where partition = c.partition and id > new.upto and new.count > %(limit)s
-                    order by id desc limit 1000) read
-         ) newest
-), members as (
-    select i.instance_id, i.node, i.hostname, i.pid, i.version, i.draining,
-           greatest(0, extract(epoch from clock_timestamp() - i.started_at)) as age,
-           greatest(0, extract(epoch from clock_timestamp() - i.heartbeat_at)) as heartbeat_age,
+         ) oldest on above.count > 0
+), members as materialized (
+    select i.subscription, i.instance_id, i.node, i.hostname, i.pid, i.version, i.draining,
+           extract(epoch from statement_timestamp() - i.started_at) as age,
+           extract(epoch from statement_timestamp() - i.heartbeat_at) as heartbeat_age,
            extract(epoch from i.lease) as lease,
            (select count(*) from cursors c where c.owner = i.instance_id) as partitions
-      from {schema}.instance i
-     where i.subscription = %(subscription)s
+      from chosen
+      join {schema}.instance i on i.subscription = chosen.name
+), log as materialized (
+    select coalesce(pg_sequence_last_value({sequence}), 0) as newest_id,
+           coalesce((select value::bigint from {schema}.meta where key = 'purged_id'), 0) as purged_id
+), segments as materialized (
+    -- As the planner does it: as many rows in a page as the last vacuum or analyze found, in the pages there are now.
+    -- Null if a segment with pages has never been looked at, or was found empty.
+    select case when bool_and(c.size = 0 or (c.reltuples > 0 and c.relpages > 0)) then
+               coalesce(sum(c.reltuples / nullif(c.relpages, 0) * (c.size / current_setting('block_size')::float8)), 0)
+           end as count
+      from (select reltuples, relpages, coalesce(pg_relation_size(oid), 0) as size
+              from pg_class
+             where oid in (select inhrelid from pg_inherits
+                            where inhparent = to_regclass(quote_ident({schema_name}) || '.record'))
+            offset 0) c
 )
-select (select paused_at is not null from {schema}.subscription where name = %(subscription)s),
-       (select coalesce(json_agg(m order by m.node, m.hostname, m.pid, m.instance_id), '[]') from members m),
-       (select coalesce(json_agg(b order by b.partition), '[]') from backlog b),
+select statement_timestamp(), log.newest_id,
+       greatest(0, least(segments.count, log.newest_id - log.purged_id))::bigint,
+       s.name, s.created_at, s.paused_at,
+       (select coalesce(json_agg(m order by m.node, m.hostname, m.pid, m.instance_id), '[]')
+          from (select instance_id, node, hostname, pid, version, draining, age, heartbeat_age, lease, partitions
+                  from members where subscription = s.name) m),
+       (select coalesce(json_agg(b order by b.partition), '[]')
+          from (select partition, assignee, owner, epoch, pending, exact, oldest_age, claimed_age, saved_age, suspect,
+                       last_id, fill
+                  from backlog where subscription = s.name) b),
        (select coalesce(json_object_agg(k.state, k.count order by k.state), '{{}}')
           from (select state, count(*) as count from {schema}.parked
-                 where subscription = %(subscription)s group by state) k)
+                 where subscription = s.name group by state) k),
+       (select count(*)
+          from (select distinct aggregate_type, aggregate_id from {schema}.parked
+                 where subscription = s.name and blocks) k)
+  from log
+ cross join segments
+  left join chosen s on true
+ order by s.name
 
 -- name: stats_subscriptions
 -- The names of all subscriptions.

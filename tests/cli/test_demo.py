@@ -19,10 +19,10 @@ from waiting import eventually
 
 from partbox.demo.chronicle import Happening
 from partbox.demo.cluster import Process, Sight
-from partbox.demo.roster import Roster
 from partbox.demo.screen import Lines, screen
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, picture
+from partbox.terminal.roster import Roster
 
 COMMAND = [str(Path(sys.executable).with_name("partbox")), "demo", "--json"]
 PATIENCE = 60.0

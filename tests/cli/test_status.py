@@ -1,9 +1,18 @@
 """`partbox status`, and the numbers behind it."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 
 import psycopg
 import pytest
+from pty_screen import Screen
+from waiting import eventually
 
 from partbox.db import stats
 from partbox.errors import SchemaError
@@ -106,28 +115,6 @@ def test_a_deep_backlog_is_counted_up_to_the_limit_and_estimated_beyond(conn, pu
     assert cluster.pending == pytest.approx(30_000, rel=0.05)
 
 
-def test_a_deep_log_that_is_consumed_is_not_read(conn, publish, consume):
-    for partition in range(8):
-        publish(partition, 5_000)
-    consume()
-    publish(0, 3)
-    conn.execute("vacuum analyze partbox.record")
-    plan = "explain (analyze, format json, costs off, timing off) "
-    with conn.transaction():
-        conn.execute(stats.query("stats_plan", "partbox"))
-        values = {"subscription": "default", "limit": stats.EXACT_UP_TO}
-        ((explained,),) = conn.execute(plan.encode() + stats.query("stats_cluster", "partbox"), values).fetchall()
-    assert sum(rows_of_records(explained[0]["Plan"])) < 50
-
-
-def rows_of_records(node: dict) -> list[float]:
-    """How many rows each scan of the log brought, its filter included."""
-    own = []
-    if node.get("Relation Name", "").startswith("record"):
-        own = [(node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]]
-    return own + [rows for child in node.get("Plans", []) for rows in rows_of_records(child)]
-
-
 def test_owners_are_counted_and_what_the_dead_own_is_unowned(conn):
     ids = [conn.execute(INSTANCE, [*row]).fetchone()[0] for row in (("a", "host", 1, 0, False), ("b", "b", 2, 9, True))]
     conn.execute("update partbox.partition set owner = %s where partition < 100", [ids[0]])
@@ -170,3 +157,127 @@ def test_status_as_json_holds_every_partition(conn, partbox, dsn, publish):
     assert (shown["pending"], shown["pending_max"], shown["unowned"], shown["exact"]) == (2, 2, 256, True)
     assert [each["pending"] for each in shown["partitions"]] == [0, 0, 0, 2, *[0] * 252]
     assert shown["instances"][0]["node"] == "a"
+
+
+WATCH = [str(Path(sys.executable).with_name("partbox")), "status", "--watch", "--every", "100ms"]
+
+
+@pytest.fixture
+def watch(dsn):
+    """Starts `partbox status --watch` with its output in a pipe."""
+    started = []
+
+    def start(*arguments: str) -> subprocess.Popen:
+        started.append(
+            subprocess.Popen(
+                [*WATCH, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"PARTBOX_DSN": dsn},
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def blocks(process: subprocess.Popen) -> Iterator[dict[str, str]]:
+    """The tables that it prints, one after the other: what stands behind each name."""
+    block: dict[str, str] = {}
+    for line in process.stdout:
+        if line.strip():
+            name, _, value = line.strip().partition(" ")
+            block[name] = value.strip()
+        else:
+            yield block
+            block = {}
+
+
+def test_watching_in_a_pipe_prints_one_table_after_the_other(conn, watch, publish):
+    process = watch()
+    seen = blocks(process)
+    assert next(seen)["pending"] == "none"
+    publish(3, 1_234)
+    assert any(block["pending"].startswith("1,234 in all") for block in islice(seen, 50))
+    assert "/s published" in next(seen)["rates"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_watching_in_order(watch, number):
+    process = watch()
+    next(blocks(process))
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert "Traceback" not in out
+
+
+def test_watching_as_json_is_a_line_each(conn, watch, publish):
+    process = watch("--json")
+    first = json.loads(process.stdout.readline())
+    assert (first["subscription"], first["published_per_second"], first["pending"]) == ("default", None, 0)
+    publish(3, 5)
+    lines = (json.loads(line) for line in process.stdout)
+    found = next(line for line in islice(lines, 50) if line["pending"] == 5)
+    assert found["published_per_second"] > 0
+    assert found["delivered_per_second"] == 0
+    assert len(found["partitions"]) == 256
+
+
+def test_watching_goes_on_when_the_database_was_away(conn, watch, dsn):
+    process = watch("--json")
+    process.stdout.readline()
+    name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+    conn.execute(f"alter database {name} allow_connections false")
+    conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox glance'")
+    said = process.stderr.readline()
+    assert said.startswith("partbox: ")
+    assert "not currently accepting connections" in said
+    conn.execute(f"alter database {name} allow_connections true")
+    seen = json.loads(process.stdout.readline())["at"]
+    eventually(lambda: json.loads(process.stdout.readline())["at"] > seen)
+
+
+def test_a_database_that_is_not_there_ends_watching_in_one_line(partbox):
+    nowhere = "host=127.0.0.1 port=1 connect_timeout=1 user=u password=sesame"
+    assert "sesame" not in partbox("status", "--watch", "--dsn", nowhere).error
+
+
+@pytest.mark.parametrize("every", ["0", "1ms", "often", "-1s"])
+def test_a_wrong_interval_is_refused(partbox, every):
+    assert f"--every '{every}'" in partbox("status", "--watch", f"--every={every}").error
+
+
+def test_watching_a_writer_only_schema_says_so_and_ends(conn, partbox, dsn):
+    conn.execute("delete from partbox.subscription")
+    assert "is writer-only" in partbox("status", "--watch", "--dsn", dsn).out
+
+
+def test_watching_on_a_terminal_draws_in_place_and_leaves_it_as_it_was(conn, dsn, publish):
+    with Screen("status", "--watch", "--every", "100ms", dsn=dsn) as screen:
+        screen.until("pending       none")
+        publish(3, 1_234)
+        screen.until("1,234 in all")
+        screen.until("/s published")
+        assert "Ctrl-C ends it" in screen.text
+        screen.press("\x03")
+        assert screen.ended() == 0
+        assert screen.restored
+        assert screen.said("\x1b[1A")  # moved up, to draw over what was there
+
+
+def test_status_counts_blocked_aggregates_and_what_is_completed(conn, partbox, dsn, publish, consume):
+    publish(1, 3)
+    consume()
+    conn.execute(
+        "insert into partbox.parked"
+        " (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state, blocks)"
+        " values ('default', 1, 1, 'Order', '7', 'Placed', 'retrying', true)"
+    )
+    lines = [line.strip() for line in partbox("status", "--dsn", dsn).out.splitlines()]
+    assert "blocked       1 aggregate: `partbox blocked list`" in lines
+    assert "completed     about 2 of the log" in lines

@@ -13,6 +13,7 @@ from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
+from partbox.observe import Observers
 from partbox.settings import load
 from partbox.worker.batch import Batch
 from partbox.worker.endpoint import Endpoint
@@ -22,10 +23,12 @@ from partbox.worker.lane import Lane
 from partbox.worker.ownership import Ownership
 from partbox.worker.partition import Partition
 from partbox.worker.reader import Reader
+from partbox.worker.reports import Reports
 from partbox.worker.slot import Slot
 
 SCHEMA = "partbox"
 DEFAULT = "default"
+NOBODY = Observers()
 PARTITION = 5
 
 
@@ -59,15 +62,16 @@ class Rig:
         self.slot.instance = self.me
         self.holdings = Holdings()
         self.waiting = Waiting()
-        routes = Handlers().routes(DEFAULT, self.settings).map(lambda handler: Endpoint(handler, (), 4_000))
-        intake = Intake(self.holdings, self.waiting, routes, Codecs(), DEFAULT)  # type: ignore[arg-type]
-        self.reader = Reader(self.holdings, self.waiting, intake, self.settings)  # type: ignore[arg-type]
+        routes = Handlers().routes(DEFAULT, self.settings).map(lambda handler: Endpoint(handler, (), 4_000, NOBODY))
+        intake = Intake(self.holdings, self.waiting, routes, Codecs(), DEFAULT, Reports(NOBODY, routes.find))  # type: ignore[arg-type]
+        self.reader = Reader(self.holdings, self.waiting, intake, self.settings, NOBODY)  # type: ignore[arg-type]
         self.ownership = Ownership(
             self.holdings,
             self.slot,
             self.settings,
             DEFAULT,
             letters=False,
+            observers=NOBODY,
             on_claimed=self.reader.claimed,
             on_reloaded=intake.hold_behind,
         )

@@ -1,6 +1,6 @@
 """Gives every worker process a letter and a colour, which it keeps."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from string import ascii_uppercase
 from typing import Final, NamedTuple
 
@@ -19,23 +19,28 @@ NOBODY: Final = Face("·", "bright_black")
 
 
 class Roster:
-    """Newcomers get the letter after the last one, so that a replacement is not taken for the process it replaces."""
+    """Newcomers get the letter after the last one, so that a replacement is not taken for the process it replaces.
+
+    Processes are known by whatever tells them apart: a pid, an instance id.
+    """
 
     def __init__(self) -> None:
-        self._faces: dict[int, Face] = {}
+        self._faces: dict[Hashable, Face] = {}
         self._given = 0
 
-    def meet(self, pids: Iterable[int]) -> None:
-        """Give those that are new a face; `pids` are all that live."""
-        living = list(pids)
-        for pid in living:
-            if pid not in self._faces:
+    def meet(self, processes: Iterable[Hashable]) -> None:
+        """Give those that are new a face; `processes` are all that live."""
+        living = list(processes)
+        for process in living:
+            if process not in self._faces:
                 others = {self._faces[other] for other in living if other in self._faces}
-                self._faces[pid] = Face(self._letter({o.letter for o in others}), _colour([o.colour for o in others]))
+                self._faces[process] = Face(
+                    self._letter({o.letter for o in others}), _colour([o.colour for o in others])
+                )
 
-    def face(self, pid: int | None) -> Face:
+    def face(self, process: Hashable | None) -> Face:
         """The face of a process that was met."""
-        return self._faces.get(pid, NOBODY) if pid is not None else NOBODY
+        return self._faces.get(process, NOBODY) if process is not None else NOBODY
 
     def _letter(self, taken: Collection[str]) -> str:
         for _ in ascii_uppercase:

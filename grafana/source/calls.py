@@ -1,0 +1,94 @@
+"""Handler by handler: how much, how fast, how often in vain."""
+
+import board
+from grafana_foundation_sdk.builders import dashboard
+from look import buckets, lines
+from queries import OF_HANDLER, WHOSE, mean, nodes, quantiles, rate, series
+
+ONE = {"handler": "$handler"}
+NAME = f"{{{{handler}}}} {WHOSE}"
+
+
+def calls() -> dashboard.Dashboard:
+    query = 'label_values(partbox_handler_seconds_count{job="$job", subscription=~"$subscription"}, handler)'
+    made = board.board(
+        "partbox-handlers",
+        "handlers",
+        "Handler by handler: how much, how fast, how often in vain.",
+        (board.several("handler", "Handler", query),),
+    )
+    return board.rows(made, ("Work", _work()), ("Time", _time()), ("In vain", _in_vain()))
+
+
+def _work() -> tuple[object, ...]:
+    return (
+        lines(
+            "Delivered a second",
+            (rate("delivered_total", OF_HANDLER, **ONE), NAME),
+            description="Events that each handler has done.",
+            unit="cps",
+        ),
+        lines(
+            "Handlers at work",
+            (rate("handler_seconds_sum", OF_HANDLER, **ONE), NAME),
+            description="Seconds of handler a second: how many calls ran at once, in the mean. Near processes times "
+            "concurrency the handlers are the bottleneck.",
+        ),
+        lines(
+            "Share of attempts that failed",
+            (_share("failed_total"), NAME),
+            description="Of all attempts. The errors: `partbox blocked list`, `partbox dead list`, and the log.",
+            unit="percentunit",
+        ),
+    )
+
+
+def _time() -> tuple[object, ...]:
+    return (
+        lines(
+            "Time of a call",
+            (mean("handler_seconds", OF_HANDLER, **ONE), f"mean {NAME}"),
+            *quantiles("handler_seconds", NAME, OF_HANDLER, (0.5, 0.99), **ONE),
+            description="What gets slower here makes everything behind it wait; see what the handler waits for.",
+            unit="s",
+        ),
+        buckets(
+            "Times of calls",
+            f"sum by (le) (increase({series('handler_seconds_bucket', **ONE)}[$__rate_interval]))",
+            description="How many calls took how long, of all chosen handlers.",
+        ),
+        lines(
+            "From published to delivered",
+            *quantiles("lag_seconds", NAME, OF_HANDLER, (0.5, 0.99), **ONE),
+            description="With all waiting. Far above the time of a call: a backlog, retries, or long transactions.",
+            unit="s",
+        ),
+    )
+
+
+def _in_vain() -> tuple[object, ...]:
+    return (
+        lines(
+            "Failed a second",
+            (rate("failed_total", OF_HANDLER, **ONE), NAME),
+            description="Attempts that raised or timed out. They are tried again as the handler's retry policy says.",
+            unit="cps",
+        ),
+        lines(
+            "Put off or given up, a second",
+            (rate("deferred_total", OF_HANDLER, **ONE), f"deferred {NAME}"),
+            (rate("dead_total", OF_HANDLER, **ONE), f"dead {NAME}"),
+            description="Deferred ones were not charged: the handler asked for it, or its circuit is open.",
+            unit="cps",
+        ),
+        lines(
+            "Open circuits",
+            (nodes("circuit_open", OF_HANDLER, **ONE), NAME),
+            description="In how many processes the handler's downstream counts as out of order.",
+        ),
+    )
+
+
+def _share(metric: str) -> str:
+    vain, done = rate(metric, OF_HANDLER, **ONE), rate("delivered_total", OF_HANDLER, **ONE)
+    return f"{vain} / ({vain} + {done})"

@@ -1,0 +1,112 @@
+"""`partbox doctor`: what is wrong with an outbox, what shows it, and what to do about it."""
+
+from typing import Annotated
+
+import psycopg
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from partbox.cli.database import database
+from partbox.cli.options import Dsn, Json, Schema
+from partbox.cli.output import console, counted, in_one_line, print_json
+from partbox.doctor.checks import DATABASE, SCHEMA
+from partbox.doctor.doctor import Report, examine, report
+from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.limits import TRANSACTION, limits_of
+from partbox.doctor.page import page
+from partbox.errors import PartboxError
+from partbox.rules.duration import seconds, written
+from partbox.rules.printing import printable_line
+from partbox.settings import load
+
+Over = Annotated[
+    str, typer.Option(metavar="TIME", help="From when on an open transaction, or a wait for a lock, is long.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="End with 1 after warnings too.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentation of all checks instead.")]
+
+LONG = written(TRANSACTION)
+LONGEST = 2_000  # characters of a line
+STYLES = {Severity.PROBLEM: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+
+def doctor(
+    transactions_over: Over = LONG,
+    strict: Strict = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """Name what is wrong: the cause, what shows it, and the remedy. Changes nothing.
+
+    Ends with 0 when nobody needs to act, with 1 when there is a problem. Give it the settings of the workers.
+
+    Example: partbox doctor --dsn postgresql://localhost/shop
+    """
+    if markdown:
+        typer.echo(page(), nl=False)
+        return
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    limits = limits_of(settings, _length(transactions_over))
+    try:
+        found = examine(lambda: database(settings), settings, limits)
+    except (PartboxError, psycopg.Error) as error:
+        if not json:
+            raise
+        found = report(settings.schema_name, [_failed(error)])
+    if json:
+        print_json(found)
+    else:
+        _print(console(), found)
+    raise typer.Exit(_code(found, strict))
+
+
+def _length(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise PartboxError(f"--transactions-over {text!r} is no time: {error}") from None
+
+
+def _failed(error: PartboxError | psycopg.Error) -> Finding:
+    """What a command would have ended with, as a finding."""
+    cause = SCHEMA if isinstance(error, PartboxError) else DATABASE
+    return Finding(Severity.PROBLEM, in_one_line(error), cause=cause.name)
+
+
+def _code(found: Report, strict: bool) -> int:
+    warned = any(each.severity is Severity.WARNING for each in found.findings)
+    return int(not found.healthy or (strict and warned))
+
+
+def _print(out: Console, found: Report) -> None:
+    for finding in found.findings:
+        _print_finding(out, finding)
+    out.print(Text(_summary(found)), soft_wrap=True)
+
+
+def _print_finding(out: Console, finding: Finding) -> None:
+    """Lines are not broken: commands in them are to be copied."""
+    head = Text.assemble((finding.severity, STYLES[finding.severity]), f"  {finding.cause}", style="bold")
+    where = f"  subscription {finding.subscription}" if finding.subscription is not None else ""
+    out.print(head + Text(_line(where)), soft_wrap=True)
+    out.print(Text(f"  {_line(finding.summary)}"), soft_wrap=True)
+    for each in finding.evidence:
+        out.print(Text(f"    {_line(each)}"), soft_wrap=True)
+    for each in finding.remedy:
+        out.print(Text.assemble("  ", ("remedy", "bold"), f"  {_line(each)}"), soft_wrap=True)
+    out.print()
+
+
+def _line(text: str) -> str:
+    return printable_line(text, LONGEST)
+
+
+def _summary(found: Report) -> str:
+    if not found.findings:
+        return f"schema {found.schema}: healthy; looked for {len(found.checks)} causes of trouble"
+    counts = [(one, sum(each.severity is one for each in found.findings)) for one in Severity]
+    said = ", ".join(counted(number, one) for one, number in counts if number)
+    return f"schema {found.schema}: {'healthy, with ' if found.healthy else ''}{said}"

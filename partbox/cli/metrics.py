@@ -1,0 +1,29 @@
+"""`partbox metrics`: the names, types, labels and meanings of everything that `/metrics` shows."""
+
+from typing import Annotated
+
+import typer
+
+from partbox.cli.options import Json
+from partbox.cli.output import console, print_json, table
+from partbox.observe.metrics import METRICS
+from partbox.observe.metrics_page import page
+from partbox.settings import load
+
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentation of all metrics instead.")]
+
+
+def metrics(json: Json = False, markdown: Markdown = False) -> None:
+    """List the metrics that `partbox worker --http` serves for Prometheus.
+
+    Example: partbox metrics
+    """
+    if markdown:
+        typer.echo(page(), nl=False)
+        return
+    prefix = load().metrics_prefix
+    rows = [(f"{prefix}_{each.name}", each.kind, ", ".join(each.labels), each.meaning) for each in METRICS]
+    if json:
+        print_json([dict(zip(("name", "type", "labels", "meaning"), row, strict=True)) for row in rows])
+    else:
+        console().print(table(("metric", "type", "labels", "meaning"), rows, whole=("metric", "type")))

@@ -1,0 +1,91 @@
+"""`partbox top`: a subscription, live on the whole terminal."""
+
+import sys
+import time
+
+import psycopg
+from rich.live import Live
+
+from partbox.cli.database import database
+from partbox.cli.options import Dsn, Schema, Subscription
+from partbox.cli.output import console
+from partbox.cli.stopping import until_stopped
+from partbox.cli.top_view import Scene, picture
+from partbox.cli.watching import Every, Sighting, interval, sightings
+from partbox.db import blocked
+from partbox.db.glance import Glance
+from partbox.errors import PartboxError
+from partbox.settings import load
+from partbox.terminal.keys import Keys, keys
+from partbox.terminal.roster import Roster
+
+PATIENCE = 30.0  # seconds that a look may take
+BLOCKED = 50  # aggregates that are asked for; as many are shown as there is room for
+QUIT = "qQ"
+
+
+def top(every: Every = "1s", subscription: Subscription = "default", dsn: Dsn = None, schema: Schema = None) -> None:
+    """Show a subscription live on the whole terminal: partitions by owner, processes, rates, blocked aggregates.
+
+    Each process has a letter and a colour (NO_COLOR leaves the letters), which its partitions wear; one that has just
+    moved is drawn the other way round, one that nobody owns is a dot. q ends it.
+
+    Example: partbox top --dsn postgresql://localhost/shop
+    """
+    pause = interval(every)
+    out = console()
+    if not sys.stdout.isatty() or out.is_dumb_terminal:
+        raise PartboxError("top needs a terminal to draw on: `partbox status --watch` prints to anything")
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    glance = Glance(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
+    with until_stopped():
+        try:
+            glance.look().cluster(subscription)  # what is wrong is said before anything is drawn
+            show = _Show(glance)
+            live = Live(console=out, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            with keys() as pressed, live:
+                for sighting in sightings(glance, subscription, lambda: _quits(pressed, pause)):
+                    live.update(picture(show.scene(sighting), *out.size), refresh=True)
+        finally:
+            glance.close()
+
+
+def _quits(pressed: Keys, seconds: float) -> bool:
+    """Wait so long for a key that ends it; whether one was pressed."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if set(pressed.wait(left)) & set(QUIT):
+            return True
+    return False
+
+
+class _Show:
+    """Makes a scene of each sighting, comparing it with the one before."""
+
+    def __init__(self, glance: Glance) -> None:
+        self._glance = glance
+        self._roster = Roster()
+        self._owners: tuple[object, ...] = ()
+        self._moved: frozenset[int] = frozenset()
+        self._blocked: list[blocked.BlockedKey] = []
+
+    def scene(self, sighting: Sighting) -> Scene:
+        cluster = sighting.cluster
+        owners = tuple(each.owner for each in cluster.partitions)
+        self._roster.meet(each.instance_id for each in cluster.instances)
+        if self._owners and sighting.complaint is None:
+            pairs = enumerate(zip(self._owners, owners, strict=False))
+            self._moved = frozenset(number for number, (old, new) in pairs if old != new)
+        self._owners = owners
+        if sighting.complaint is None:
+            self._blocked = self._look(sighting)
+        return Scene(sighting, self._roster, self._moved, self._blocked)
+
+    def _look(self, sighting: Sighting) -> list[blocked.BlockedKey]:
+        cluster = sighting.cluster
+        if not cluster.blocked_keys:
+            return []
+        try:
+            return self._glance.read(lambda conn: blocked.listed(conn, cluster.schema, cluster.subscription, BLOCKED))
+        except (psycopg.Error, PartboxError):
+            return self._blocked  # the next look complains

@@ -1,0 +1,160 @@
+"""What `partbox top` draws."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from partbox.cli.watching import Sighting
+from partbox.db.blocked import BlockedKey
+from partbox.db.stats import Cluster, Instance
+from partbox.rules.printing import printable
+from partbox.rules.wording import age, in_short
+from partbox.terminal.grid import SIDE, badge, grid
+from partbox.terminal.roster import Roster
+
+BESIDE = 62  # columns from which the numbers have room beside the map
+WIDE = 110  # columns from which the map's cells are three wide
+GAP = 3
+TOTALS = 8  # lines
+SHORT = 200  # characters of an id or an error that are looked at; the terminal cuts the rest
+DIM = "bright_black"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything that is shown of one moment; `moved` are partitions that have just changed owner."""
+
+    sighting: Sighting
+    roster: Roster
+    moved: frozenset[int]
+    blocked: Sequence[BlockedKey]
+
+
+def picture(scene: Scene, width: int, height: int) -> RenderableType:
+    """The whole view, for a terminal of this size."""
+    if width >= BESIDE:
+        body, taken = _beside(scene, width), SIDE
+    else:
+        body, taken = Group(_grid(scene, 2), Text(), _numbers(scene, room=4)), SIDE + TOTALS + 7
+    return Group(_title(scene), Text(), body, Text(), *_blocked(scene, max(0, height - taken - 4)))
+
+
+def _title(scene: Scene) -> RenderableType:
+    sighting = scene.sighting
+    cluster = sighting.cluster
+    title = Table.grid(expand=True, padding=(0, 1, 0, 0))
+    title.add_column(no_wrap=True, overflow="ellipsis")
+    title.add_column(justify="right", no_wrap=True)
+    if sighting.complaint is not None:
+        title.add_row(Text(f"as of {sighting.at:%H:%M:%SZ}: {_short(sighting.complaint)}", "bold red"), "")
+        return title
+    name = _short(f"subscription {cluster.subscription} in schema {cluster.schema}")
+    paused = ("  PAUSED", "bold yellow") if cluster.paused else ""
+    title.add_row(
+        Text.assemble(("partbox top", "bold"), f"  {name}", paused),
+        Text.assemble(f"{sighting.at:%H:%M:%SZ}", ("  q quits", DIM)),
+    )
+    return title
+
+
+def _grid(scene: Scene, cell: int) -> Text:
+    living = {each.instance_id for each in scene.sighting.cluster.instances}
+    owners = [each.owner if each.owner in living else None for each in scene.sighting.cluster.partitions]
+    return grid(owners, scene.roster, scene.moved, cell)
+
+
+def _beside(scene: Scene, width: int) -> RenderableType:
+    """The map and the numbers to the right of it."""
+    cell = 3 if width >= WIDE else 2
+    body = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+    body.add_column(width=SIDE * cell)
+    body.add_column()
+    body.add_row(_grid(scene, cell), _numbers(scene, room=SIDE - TOTALS - 2))
+    return body
+
+
+def _numbers(scene: Scene, room: int) -> RenderableType:
+    if not scene.sighting.cluster.instances:
+        said = Text("no worker process: start some with\n`partbox worker MODULE:OUTBOX`", "bold red")
+        return Group(said, Text(), _totals(scene.sighting))
+    return Group(_processes(scene, room), Text(), _totals(scene.sighting))
+
+
+def _processes(scene: Scene, room: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM)
+    table.add_column("", no_wrap=True)
+    table.add_column("node", no_wrap=True, overflow="ellipsis", max_width=20)
+    for column in ("pid", "owns", "heartbeat"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    found = scene.sighting.cluster.instances
+    shown = found if len(found) <= room else found[: room - 1]
+    for each in shown:
+        table.add_row(*_process(scene.roster, each))
+    if left := len(found) - len(shown):
+        table.add_row("…", Text(f"{left} more", DIM))
+    return table
+
+
+def _process(roster: Roster, each: Instance) -> list[RenderableType]:
+    state = Text(each.state, "bold red" if each.expired else "yellow") if each.state != "working" else Text()
+    beat = f"{each.heartbeat_age:.1f} s ago" if each.heartbeat_age < 10 else f"{age(each.heartbeat_age)} ago"
+    face = badge(roster.face(each.instance_id))
+    return [face, Text(_short(each.node)), str(each.pid), str(each.partitions), beat, state]
+
+
+def _totals(sighting: Sighting) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style=DIM, no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for name, value, style in _lines(sighting):
+        table.add_row(name, Text(value, style))
+    return table
+
+
+def _lines(sighting: Sighting) -> list[tuple[str, str, str]]:
+    """Name, value and style of each total."""
+    cluster, rates = sighting.cluster, sighting.rates
+    dead = cluster.parked.get("dead", 0)
+    waiting = {state: count for state, count in cluster.parked.items() if state != "dead"}
+    return [
+        ("published", f"{rates.published:,.0f}/s" if rates else "-", "bold"),
+        ("delivered", f"{rates.delivered:,.0f}/s" if rates else "-", "bold"),
+        ("pending", _pending(cluster), "bold"),
+        ("oldest", f"published {age(cluster.oldest_age)} ago" if cluster.oldest_age is not None else "-", ""),
+        ("parked", ", ".join(f"{count:,} {state}" for state, count in waiting.items()) or "0", ""),
+        ("dead", f"{dead:,}", "bold red" if dead else ""),
+        ("blocked", f"{cluster.blocked_keys:,} aggregates", "bold yellow" if cluster.blocked_keys else ""),
+        ("unowned", f"{cluster.unowned} of {len(cluster.partitions)}", "bold red" if cluster.unowned else ""),
+    ]
+
+
+def _pending(cluster: Cluster) -> str:
+    return f"{'' if cluster.exact else 'about '}{cluster.pending:,}"
+
+
+def _blocked(scene: Scene, room: int) -> list[RenderableType]:
+    """The aggregates that are blocked the longest, as many as there is room for."""
+    if room < 2 or not scene.blocked:
+        return []
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM, expand=True)
+    table.add_column("blocked the longest", no_wrap=True, overflow="ellipsis", max_width=32)
+    for column in ("since", "attempts", "behind it"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("error", no_wrap=True, overflow="ellipsis", ratio=1)
+    for key in scene.blocked[: room - 1]:
+        since = age(max(0.0, (scene.sighting.at - key.blocked_since).total_seconds()))
+        error = ": ".join(part for part in (key.error_type, key.error) if part)
+        aggregate = Text(_short(f"{key.aggregate_type} {key.aggregate_id}"))
+        counts = (since, str(key.attempts), f"{key.followers:,}", key.state)
+        table.add_row(aggregate, *counts, Text(_short(error)))
+    return [table]
+
+
+def _short(text: str) -> str:
+    """One line that moves no cursor, whatever the text holds."""
+    return printable(in_short(text, SHORT))

@@ -1,0 +1,66 @@
+"""Looking at a subscription again and again."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated
+
+import psycopg
+import typer
+
+from partbox.cli.output import in_one_line
+from partbox.db.glance import Glance
+from partbox.db.stats import Cluster
+from partbox.errors import PartboxError
+from partbox.rules.duration import seconds
+from partbox.stats.rates import Pace, Rates
+
+LEAST = 0.1  # seconds between two looks
+
+Every = Annotated[str, typer.Option(metavar="TIME", help="How often to look, such as 500ms or 5s.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A subscription as it was at `at`; `rates` from the second look on.
+
+    `complaint`: why the last look failed, in one line. Then the rest is as it was found before.
+    """
+
+    at: datetime
+    cluster: Cluster
+    rates: Rates | None
+    complaint: str | None = None
+
+
+def interval(every: str) -> float:
+    """Seconds of `--every`."""
+    try:
+        given = seconds(every)
+    except ValueError as error:
+        raise PartboxError(f"--every {every!r} is no time: {error}") from None
+    if given < LEAST:
+        raise PartboxError(f"--every {every!r} is too often: at least 100ms")
+    return given
+
+
+def sightings(glance: Glance, subscription: str, wait: Callable[[], bool]) -> Iterator[Sighting]:
+    """A sighting at once, and one after each `wait()` until that says that it is over.
+
+    What the first look raises is raised; later ones complain, for a database may come back.
+    """
+    pace = Pace()
+    last = _look(glance, subscription, pace)
+    yield last
+    while not wait():
+        try:
+            last = _look(glance, subscription, pace)
+        except (psycopg.Error, PartboxError) as error:
+            last = replace(last, complaint=in_one_line(error))
+        yield last
+
+
+def _look(glance: Glance, subscription: str, pace: Pace) -> Sighting:
+    overview = glance.look()
+    pace.add(overview)
+    return Sighting(overview.at, overview.cluster(subscription), pace.rates(subscription))

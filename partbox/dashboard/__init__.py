@@ -1,0 +1,35 @@
+"""The live page: partitions, processes, rates, blocked and dead records, and what an operator does about them."""
+
+from collections.abc import Callable
+
+from starlette.routing import BaseRoute
+
+from partbox.dashboard.access import Access, access
+from partbox.dashboard.desk import Desk
+from partbox.dashboard.faces import Faces, of_pids, own
+from partbox.dashboard.feed import Feed, Looker
+from partbox.dashboard.routes import Page
+from partbox.db.glance import Glance
+from partbox.observe.address import Address
+from partbox.settings import Settings
+
+__all__ = ["Access", "access", "of_pids", "pages", "routes"]
+
+
+def routes(
+    glance: Looker,
+    dsn: Callable[[], str],
+    settings: Settings,
+    access: Access,
+    faces: Callable[[], Faces] = own,
+) -> list[BaseRoute]:
+    """The page and what is below it, for a Starlette application; give them last. `glance` may be shared with others.
+
+    Data is read through `glance` while somebody watches; lists and actions open connections to `dsn()`.
+    """
+    return Page(Feed(glance, settings.schema_name, faces), Desk(dsn, settings), access).routes()
+
+
+def pages(settings: Settings, dsn: Callable[[], str], address: Address) -> list[BaseRoute]:
+    """The page of a worker that is served at `address`: who has `http_token` may act; without that setting nobody."""
+    return routes(Glance(settings, dsn), dsn, settings, access(address, settings.http_token))

@@ -1,0 +1,73 @@
+"""What somebody who looks at the page must be told first."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from shlex import quote
+from typing import NamedTuple
+
+from partbox.dashboard.texts import cut
+from partbox.db.stats import Cluster
+
+UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
+LEAD_TIME = 2.0  # leases; a partition that is given from one to another is nobody's for a moment
+
+
+class Alarm(NamedTuple):
+    """`level` is bad where nothing is delivered, else warn; `action` is what the page can do about it, "resume"."""
+
+    level: str
+    name: str
+    text: str
+    remedy: str
+    action: str | None = None
+
+
+def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Alarm]:
+    """The worst first. `unowned_for`: seconds since every partition had an owner; `at` is now."""
+    living = [instance for instance in cluster.instances if not instance.expired]
+    if cluster.paused:
+        yield Alarm(
+            "warn",
+            "paused",
+            f"Subscription {cut(cluster.subscription)} has been paused{_since(cluster, at)}: nothing is delivered, "
+            f"{_about(cluster)}{_events(cluster.pending)}.",
+            "Resume it when what it was paused for is over: the log is kept until then.",
+            "resume",
+        )
+    if not living:
+        silent = " Those that were there are silent." if cluster.instances else ""
+        yield Alarm(
+            "bad",
+            "no-workers",
+            f"No worker process runs: nothing is delivered, {_about(cluster)}{_events(cluster.pending)}.{silent}",
+            _start(cluster.subscription),
+        )
+    elif cluster.unowned and not cluster.paused and unowned_for > LEAD_TIME * max(each.lease for each in living):
+        yield Alarm(
+            "warn",
+            "unowned",
+            f"{cluster.unowned} of {len(cluster.partitions)} partitions have had no owner for {unowned_for:.0f} s: "
+            "their events wait.",
+            "See `partbox doctor`, and the log of the supervisor that plans.",
+        )
+
+
+def _since(cluster: Cluster, at: datetime) -> str:
+    if cluster.paused_at is None:
+        return ""
+    seconds = max(0.0, (at - cluster.paused_at).total_seconds())
+    length, unit = next(((seconds / size, unit) for unit, size in UNITS if seconds >= 2 * size), (seconds, "seconds"))
+    return f" for {length:.0f} {unit}"
+
+
+def _start(subscription: str) -> str:
+    named = "" if subscription == "default" else f" --subscription {quote(cut(subscription) or subscription)}"
+    return f"Start some: partbox worker MODULE:OUTBOX{named}"
+
+
+def _about(cluster: Cluster) -> str:
+    return "" if cluster.exact else "about "
+
+
+def _events(number: int) -> str:
+    return f"{number:,} event{' waits' if number == 1 else 's wait'}" if number else "none waits"

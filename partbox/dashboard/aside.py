@@ -1,0 +1,30 @@
+"""Runs what waits for the database in a thread of its own, which holds up no process that wants to end."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """What `work()` returns or raises. Cancelled, it is not waited for any more."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # whoever awaits it gets it
+            told(future.set_exception, error)
+        else:
+            told(future.set_result, result)
+
+    def told(tell: Callable[[Any], None], what: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(lambda: None if future.done() else tell(what))
+
+    threading.Thread(target=run, name="page", daemon=True).start()
+    return await future

@@ -1,0 +1,56 @@
+"""One long order, told line by line while it is carried out."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import orjson
+import psycopg
+
+from partbox.dashboard.aside import aside
+from partbox.dashboard.texts import LONG, cut
+from partbox.dead import Progress
+from partbox.errors import PartboxError
+from partbox.rules.secrets import masked
+
+
+class Stopped(PartboxError):
+    """Who ordered it has gone away."""
+
+
+class Bulk:
+    """`work(progress)` runs aside; `after()` is called when it has ended, however it did."""
+
+    def __init__(self, work: Callable[[Progress], int], after: Callable[[], None]) -> None:
+        self._work = work
+        self._after = after
+        self._gone = threading.Event()
+        self._said: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """`{"done": …, "total": …}` after each chunk, `{"finished": …}` or `{"error": …}` at the end."""
+        task = asyncio.create_task(self._run())
+        try:
+            while (said := await self._said.get()) is not None:
+                yield orjson.dumps(said) + b"\n"
+            await task
+        finally:
+            self._gone.set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def progress(done: int, total: int) -> None:
+            if self._gone.is_set() or loop.is_closed():
+                raise Stopped(f"stopped after {done} of {total}")
+            loop.call_soon_threadsafe(self._said.put_nowait, {"done": done, "total": total})
+
+        try:
+            done = await aside(lambda: self._work(progress))
+            self._said.put_nowait({"finished": done})
+        except (PartboxError, psycopg.Error) as error:
+            self._said.put_nowait({"error": cut(masked(str(error).partition("\n")[0]), 2 * LONG)})
+        finally:
+            self._after()
+            self._said.put_nowait(None)

@@ -1,0 +1,153 @@
+"""One reader for all who watch: it looks once a second, and only while somebody watches.
+
+It lives in one event loop; only the looks themselves wait in threads.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+import psycopg
+
+from partbox.dashboard import frame
+from partbox.dashboard.alarms import alarms
+from partbox.dashboard.aside import aside
+from partbox.dashboard.faces import Faces, own
+from partbox.dashboard.history import History, Point
+from partbox.dashboard.news import News
+from partbox.dashboard.texts import LONG, cut
+from partbox.db.stats import Cluster, Overview
+from partbox.errors import PartboxError
+from partbox.rules.secrets import masked
+from partbox.stats.rates import Pace, Rates
+
+EVERY = 1.02  # seconds from one look to the next; an answer that is younger than one would be given again
+
+Plain = dict[str, Any]
+
+
+class Looker(Protocol):
+    """Gives the newest overview, perhaps the same as just before."""
+
+    def look(self) -> Overview: ...
+
+
+@dataclass(slots=True)
+class _Story:
+    """What is remembered of one subscription."""
+
+    faces: Faces
+    news: News = field(default_factory=News)
+    history: History = field(default_factory=History)
+    owned_at: datetime | None = None
+    picture: Plain = field(default_factory=dict)
+
+    def tell(self, at: datetime, cluster: Cluster, rates: Rates | None) -> None:
+        faces = self.faces(cluster.instances)
+        self.news.watch(cluster, faces, at)
+        if not cluster.unowned or self.owned_at is None:
+            self.owned_at = at
+        point = self.history.add(at, cluster, rates)
+        told = alarms(cluster, (at - self.owned_at).total_seconds(), at)
+        self.picture = frame.subscription(cluster, faces, told, point, self.news.happenings)
+
+
+class Feed:
+    """While it is `watched`, `frame` tells something new after each `turn`."""
+
+    def __init__(
+        self,
+        glance: Looker,
+        schema: str,
+        faces: Callable[[], Faces] = own,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._glance = glance
+        self._schema = schema
+        self._faces = faces
+        self._clock = clock
+        self._pace = Pace()
+        self._stories: dict[str, _Story] = {}
+        self._overview: Overview | None = None
+        self._looked_at: float | None = None
+        self._error: str | None = None
+        self._watchers = 0
+        self._reader: asyncio.Task[None] | None = None
+        self._turn = asyncio.Event()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Somebody watches: it looks."""
+        self._watchers += 1
+        if self._reader is None or self._reader.done():
+            self._reader = asyncio.create_task(self._read())
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it has looked just now; else the next turn brings something."""
+        return self._looked_at is not None and self._clock() - self._looked_at < 2 * EVERY
+
+    async def turn(self, stopping: asyncio.Event) -> None:
+        """Wait for the next look, or until `stopping`."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._turn, stopping)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    def frame(self, subscription: str | None, *, history: bool) -> Plain:
+        """What there is to see. `subscription` is null in it if there is none of that name."""
+        told: Plain = {"schema": cut(self._schema), "error": self._error, "at": None, "subscriptions": []}
+        if self._overview is None:
+            return told | {"subscription": None}
+        names = list(self._stories)
+        name = subscription or ("default" if "default" in names or not names else names[0])
+        story = self._stories.get(name)
+        told |= {"at": self._overview.at.isoformat(), "subscriptions": frame.summaries(self._overview)}
+        if story is None:
+            return told | {"subscription": None}
+        past: list[Point] = list(story.history.points) if history else []
+        return told | {"subscription": story.picture} | ({"history": past} if history else {})
+
+    async def _read(self) -> None:
+        """Look again and again until the last watcher has gone."""
+        while self._watchers:
+            await self._look()
+            turn, self._turn = self._turn, asyncio.Event()
+            turn.set()
+            await asyncio.sleep(EVERY)
+
+    async def _look(self) -> None:
+        try:
+            overview = await aside(self._glance.look)
+        except (psycopg.Error, PartboxError) as error:
+            self._error = _said(error)
+        else:
+            self._error = None
+            if overview is not self._overview:
+                self._note(overview)
+        self._looked_at = self._clock()
+
+    def _note(self, overview: Overview) -> None:
+        self._overview = overview
+        self._pace.add(overview)
+        for cluster in overview.clusters:
+            name = cluster.subscription
+            story = self._stories.setdefault(name, _Story(self._faces()))
+            story.tell(overview.at, cluster, self._pace.rates(name))
+        for gone in self._stories.keys() - {cluster.subscription for cluster in overview.clusters}:
+            del self._stories[gone]
+
+
+def _said(error: Exception) -> str:
+    text = str(error) if isinstance(error, PartboxError) else str(error).partition("\n")[0]
+    return cut(masked(text), LONG) or type(error).__name__

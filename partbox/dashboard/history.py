@@ -1,0 +1,39 @@
+"""What the charts show: the last two minutes of a subscription."""
+
+from collections import deque
+from datetime import datetime
+from typing import NamedTuple
+
+from partbox.db.stats import Cluster
+from partbox.stats.rates import Rates
+
+KEPT = 121  # points, a second apart
+GAP = 10.0  # seconds without a look after which the past is forgotten
+
+
+class Point(NamedTuple):
+    """A moment: rates per second, None where there is nothing to compare with; seconds; events that are not through."""
+
+    published: float | None
+    delivered: float | None
+    lag: float
+    open: int
+
+
+class History:
+    """The last points."""
+
+    def __init__(self) -> None:
+        self._last: datetime | None = None
+        self.points: deque[Point] = deque(maxlen=KEPT)
+
+    def add(self, at: datetime, cluster: Cluster, rates: Rates | None) -> Point:
+        """One more, which is given back. What is dead is through, for better or worse."""
+        if self._last is not None and (at - self._last).total_seconds() > GAP:
+            self.points.clear()
+        self._last = at
+        parked = sum(count for state, count in cluster.parked.items() if state != "dead")
+        known = rates if self.points else None
+        published, delivered = (known.published, known.delivered) if known else (None, None)
+        self.points.append(Point(published, delivered, cluster.oldest_age or 0.0, cluster.pending + parked))
+        return self.points[-1]

@@ -1,0 +1,56 @@
+"""What a request asks for, checked; PartboxError says what is wrong with it."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from partbox.errors import PartboxError
+from partbox.rules.asked import LARGEST
+
+FILTERS = ("event_type", "aggregate_type", "aggregate_id", "older_than")
+MOST = 500  # records of one order
+LARGEST_ORDER = 64 * 1024  # bytes
+
+Id = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
+Text = Annotated[str, StringConstraints(max_length=20_000)]
+
+
+class Order(BaseModel):
+    """What a POST says; each action takes what it needs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    subscription: Text = "default"
+    records: Annotated[list[Id], Field(max_length=MOST)] = []
+    filters: dict[str, Text] = {}
+    reason: Text | None = None
+
+
+def order(body: bytes) -> Order:
+    """What `body`, JSON, orders."""
+    try:
+        made = Order.model_validate(orjson.loads(body))
+    except orjson.JSONDecodeError:
+        raise PartboxError("the request is not JSON") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the request"
+        raise PartboxError(f"{where}: {first['msg']}") from None
+    return made.model_copy(update={"filters": filters(made.filters)})
+
+
+def filters(given: Mapping[str, str]) -> dict[str, str]:
+    """Those of dead records that are given and not empty."""
+    return {name: given[name] for name in FILTERS if given.get(name)}
+
+
+def number(given: Mapping[str, str], name: str, default: Any = None) -> Any:
+    """The whole number that a query names, or `default`."""
+    text = given.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > 19:
+        raise PartboxError(f"{name} {text[:40]!r} must be a whole number")
+    return int(text)

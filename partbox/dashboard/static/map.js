@@ -1,0 +1,190 @@
+// The 256 partitions: a map coloured by owner and shaded by lag, and the same as a table.
+
+import { byId, el, length, number, said, show } from "./text.js";
+
+const SIDE = 16;
+const SHADES = [1, 10, 60, 300]; // seconds of lag
+const PULSE = 1600; // milliseconds
+
+const shade = (lag) => SHADES.filter((least) => (lag ?? 0) >= least).length;
+
+export class PartitionMap {
+  #data = null;
+  #focused = 0;
+  #hovered = null;
+  #table = false;
+
+  constructor() {
+    this.map = byId("map");
+    this.details = byId("details");
+    this.cells = Array.from({ length: SIDE * SIDE }, (_, partition) => this.#cell(partition));
+    const rows = Array.from({ length: SIDE }, (_, row) =>
+      el(
+        "div",
+        { role: "row" },
+        el("span", { role: "rowheader", class: "from" }, String(row * SIDE)),
+        ...this.cells.slice(row * SIDE, (row + 1) * SIDE),
+      ),
+    );
+    this.map.replaceChildren(...rows);
+    this.map.addEventListener("keydown", (event) => this.#key(event));
+    this.map.addEventListener("pointerleave", () => this.#hover(null));
+    this.map.addEventListener("focusout", () => this.#tell());
+    for (const [id, table] of [["as-map", false], ["as-table", true]]) {
+      byId(id).addEventListener("click", () => this.#choose(table));
+    }
+    this.#tell();
+  }
+
+  draw(data, now) {
+    const before = this.#data?.name === data.name ? this.#data : null;
+    this.#data = { ...data, now };
+    this.cells.forEach((cell, partition) => this.#paint(cell, partition));
+    if (before) this.#pulse(before);
+    const owned = data.owners.length - data.unowned;
+    byId("partitions-note").textContent = data.unowned ? `${owned} owned, ${data.unowned} without an owner` : `all ${owned} owned`;
+    this.#tell();
+    if (this.#table) this.#tabulate();
+  }
+
+  // Let the partitions of one process stand out; null: all alike.
+  highlight(place) {
+    this.cells.forEach((cell, partition) => {
+      cell.toggleAttribute("data-aside", place !== null && this.#data.owners[partition] !== place);
+    });
+  }
+
+  #cell(partition) {
+    const cell = el("div", { role: "gridcell", class: "cell", tabindex: partition ? "-1" : "0", "data-partition": partition });
+    cell.addEventListener("pointerenter", () => this.#hover(partition));
+    cell.addEventListener("focus", () => this.#focus(partition, false));
+    return cell;
+  }
+
+  #paint(cell, partition) {
+    const { owners, assignees, lags, instances } = this.#data;
+    const owner = instances[owners[partition]];
+    const next = assignees[partition] !== owners[partition] ? instances[assignees[partition]] : null;
+    set(cell, "data-slot", owner ? owner.slot : null);
+    set(cell, "data-level", owner ? shade(lags[partition]) : null);
+    set(cell, "data-next", next ? next.slot : null);
+    set(cell, "aria-label", this.#words(partition));
+    const letter = owner ? owner.letter : "·";
+    if (cell.textContent !== letter) cell.textContent = letter;
+  }
+
+  #pulse(before) {
+    const after = this.#data;
+    this.cells.forEach((cell, partition) => {
+      if (before.epochs[partition] === after.epochs[partition]) return;
+      cell.setAttribute("data-moved", "");
+      clearTimeout(cell.pulse);
+      cell.pulse = setTimeout(() => cell.removeAttribute("data-moved"), PULSE);
+    });
+  }
+
+  #words(partition) {
+    const { lags, pendings } = this.#data;
+    const waits = pendings[partition] ? `, ${number(pendings[partition])} pending, lag ${length(lags[partition])}` : "";
+    return `Partition ${partition}: ${this.#owner(partition)}${this.#moving(partition)}${waits}`;
+  }
+
+  #owner(partition) {
+    const owner = this.#data.instances[this.#data.owners[partition]];
+    if (owner) return `process ${owner.letter}, pid ${owner.pid} on ${owner.node}`;
+    return this.#data.owners[partition] === -2 ? "its owner is gone" : "no owner";
+  }
+
+  #moving(partition) {
+    const { owners, assignees, instances } = this.#data;
+    const next = instances[assignees[partition]];
+    return next && owners[partition] !== assignees[partition] ? `, to go to process ${next.letter}` : "";
+  }
+
+  #hover(partition) {
+    this.#hovered = partition;
+    this.#tell();
+  }
+
+  #focus(partition, move = true) {
+    this.cells[this.#focused].tabIndex = -1;
+    this.#focused = partition;
+    this.cells[partition].tabIndex = 0;
+    if (move) this.cells[partition].focus();
+    this.#tell();
+  }
+
+  #key(event) {
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -SIDE, ArrowDown: SIDE };
+    const row = this.#focused - (this.#focused % SIDE);
+    const places = { Home: event.ctrlKey ? 0 : row, End: event.ctrlKey ? SIDE * SIDE - 1 : row + SIDE - 1 };
+    const next = event.key in steps ? this.#focused + steps[event.key] : places[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    if (next >= 0 && next < SIDE * SIDE) this.#focus(next);
+  }
+
+  // What is known of the partition that is pointed at, or has the focus.
+  #tell() {
+    const focused = this.map.contains(document.activeElement) ? this.#focused : null;
+    const partition = this.#hovered ?? focused;
+    if (partition === null || !this.#data) {
+      show(this.details, el("dt", { class: "hint" }, "Point at a partition, or focus the map and use the arrow keys."));
+      return;
+    }
+    const { epochs, pendings, lags, claimed, suspects } = this.#data;
+    const facts = [
+      ["Partition", String(partition)],
+      ["Owner", said(this.#owner(partition) + this.#moving(partition))],
+      ["Epoch", String(epochs[partition])],
+      ["Claimed", claimed[partition] === null ? "never" : `${length(claimed[partition])} ago`],
+      ["Pending", number(pendings[partition])],
+      ["Lag", length(lags[partition])],
+    ];
+    if (suspects.includes(partition)) facts.push(["Suspect", "its last owner died: what may have killed it runs one by one"]);
+    show(this.details, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  }
+
+  #choose(table) {
+    this.#table = table;
+    byId("as-map").setAttribute("aria-pressed", String(!table));
+    byId("as-table").setAttribute("aria-pressed", String(table));
+    byId("map-side").hidden = table;
+    byId("table-side").hidden = !table;
+    if (table && this.#data) this.#tabulate();
+  }
+
+  #tabulate() {
+    const { owners, assignees, epochs, pendings, lags, instances } = this.#data;
+    const rows = owners.map((owner, partition) => {
+      const next = instances[assignees[partition]];
+      return el(
+        "tr",
+        {},
+        el("th", { scope: "row", class: "number" }, String(partition)),
+        el("td", {}, instances[owner] ? badge(instances[owner]) : "–", " ", said(instances[owner]?.node ?? this.#owner(partition))),
+        el("td", { class: "number" }, instances[owner] ? String(instances[owner].pid) : "–"),
+        el("td", {}, next && owner !== assignees[partition] ? badge(next) : ""),
+        el("td", { class: "number" }, String(epochs[partition])),
+        el("td", { class: "number" }, number(pendings[partition])),
+        el("td", { class: "number" }, length(lags[partition])),
+      );
+    });
+    const heads = ["Partition", "Owner", "pid", "Goes to", "Epoch", "Pending", "Lag"];
+    const numbers = ["Partition", "pid", "Epoch", "Pending", "Lag"];
+    const head = el(
+      "tr",
+      {},
+      ...heads.map((name) => el("th", { scope: "col", class: numbers.includes(name) ? "number" : null }, name)),
+    );
+    show(byId("table-side"), el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
+  }
+}
+
+// A process's letter on its colour.
+export const badge = (instance) => el("span", { class: "badge", "data-slot": instance.slot }, instance.letter);
+
+function set(element, name, value) {
+  if (value === null) element.removeAttribute(name);
+  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
+}

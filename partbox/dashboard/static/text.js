@@ -1,0 +1,55 @@
+// Elements and texts. What events, errors and nodes say becomes a text node in an isolate, never markup.
+
+export const byId = (id) => document.getElementById(id);
+
+// el("td", { class: "number", title: "…" }, "text", child): attributes, then children; `on…` are listeners.
+export function el(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+// A text of somebody else's: it keeps its direction of writing to itself.
+export const said = (text, attributes = {}) => el("bdi", attributes, String(text ?? "–"));
+
+export const number = (value) => Math.round(value).toLocaleString("en-US");
+
+export function rate(value) {
+  if (value === null) return "–";
+  return value < 10 ? value.toFixed(1) : number(value);
+}
+
+// Seconds as people say them: "0.4 s", "12 s", "3 min", "5 h", "2 d".
+export function length(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+    if (seconds >= 2 * size) return `${Math.round(seconds / size)} ${unit}`;
+  }
+  return seconds < 10 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds)} s`;
+}
+
+export const counted = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s"}`;
+
+// How long ago a moment of the database's was, at `now`, another one; both ISO texts.
+export function ago(moment, now) {
+  if (!moment) return el("span", {}, "–");
+  const seconds = Math.max(0, (new Date(now) - new Date(moment)) / 1000);
+  return el("time", { datetime: moment, title: moment }, `${length(seconds)} ago`);
+}
+
+export const clock = (moment) => new Date(moment).toLocaleTimeString("en-GB");
+
+// Replace the children, unless they would be the same; what has the focus and a `data-key` has it again afterwards.
+export function show(place, ...children) {
+  const next = el("div", {}, ...children);
+  const now = el("div", {}, ...[...place.childNodes].map((node) => node.cloneNode(true)));
+  if (now.isEqualNode(next)) return;
+  const key = place.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  place.replaceChildren(...next.childNodes);
+  if (key) place.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+}

@@ -1,0 +1,34 @@
+"""Makes what events, errors and nodes say fit to be looked at: short, and without what is not seen or turns a line."""
+
+import unicodedata
+
+SHORT = 80
+LONG = 200
+
+# Format characters that change the direction of a line, or hide; others (joiners of scripts and emoji) stay.
+_TRICKS = frozenset("\u061c\u200b\u200e\u200f\u2028\u2029\u2060\ufeff") | {
+    chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xE0000, 0xE0080))
+}
+
+
+def visible(text: str, keep: str = "") -> str:
+    """The text with control characters (but those of `keep`) and tricks of writing spelt out, as `\\u202e`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(each if each in keep or not _acts(each) else _spelt(each) for each in text)
+
+
+def cut(text: str | None, most: int = SHORT) -> str | None:
+    """The text, visible, in one line of at most `most` characters; an ellipsis at its end says that it was longer."""
+    if text is None:
+        return None
+    line = visible(" ".join(text[: 8 * most].split()))
+    return line if len(line) <= most and len(text) <= 8 * most else f"{line[: most - 1]}…"
+
+
+def _acts(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs", "Co") or character in _TRICKS
+
+
+def _spelt(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode()

@@ -1,0 +1,166 @@
+"""What a diagnosis needs to know beside the numbers of `stats`: the server, other people's sessions, what is parked.
+
+Each part is read by one statement, in a transaction of its own that waits for no lock for long. A part that may not be
+read, or cannot be now, is left out and named: a diagnosis of a sick database must not fail of its sickness.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg import Connection, errors
+from psycopg.rows import tuple_row
+
+from partbox.db import blocked
+from partbox.db.blocked import BlockedKey
+from partbox.db.facts import (
+    Accused,
+    Braked,
+    Dead,
+    Deferred,
+    Expired,
+    Held,
+    Prepared,
+    Segments,
+    Sequence,
+    Server,
+    Session,
+    Slot,
+    Table,
+    Wait,
+)
+from partbox.db.sql import query
+from partbox.db.stats import Overview, overview
+
+T = TypeVar("T")
+Row = TypeVar("Row", bound=NamedTuple)
+
+PATIENCE, ONCE_LOCKED = "1s", "50ms"  # how long a lock is waited for, before and after one was found
+KEYS = 100  # blocked keys of a subscription that are looked at, the longest blocked
+
+# What a part may fail of, when everything else may still be read.
+UNREADABLE = (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.QueryCanceled, errors.UndefinedTable)
+
+
+class Unread(NamedTuple):
+    """A part that is missing, and why; `forbidden` by want of a privilege."""
+
+    part: str
+    reason: str
+    forbidden: bool
+
+
+class Ask(NamedTuple):
+    """What is asked for: dead rows of the last `lately` seconds, records older than `retain`, brakes from `open` on."""
+
+    lately: float
+    retain: float
+    open: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that was read; what could not be is None or empty, and in `unread`.
+
+    `original`: these are the cursors of this server's cluster. `reach`: the highest cursor of each subscription.
+    """
+
+    server: Server | None = None
+    original: bool = True
+    sequence: Sequence | None = None
+    sessions: tuple[Session, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    prepared: tuple[Prepared, ...] = ()
+    slots: tuple[Slot, ...] = ()
+    tables: tuple[Table, ...] = ()
+    segments: Segments | None = None
+    reach: dict[str, int] = field(default_factory=dict)
+    overview: Overview | None = None
+    keys: tuple[tuple[str, BlockedKey], ...] = ()
+    braked: tuple[Braked, ...] = ()
+    deferred: tuple[Deferred, ...] = ()
+    dead: tuple[Dead, ...] = ()
+    accused: tuple[Accused, ...] = ()
+    held: tuple[Held, ...] = ()
+    expired: Expired | None = None
+    unread: tuple[Unread, ...] = ()
+
+
+def gather(conn: Connection[Any], schema: str, ask: Ask) -> Evidence:
+    """All the evidence there is, through an autocommit connection."""
+    look = _Look(conn, schema)
+    retain = {"retain": ask.retain}
+    seen = look.part("the subscriptions", lambda: overview(conn, schema))
+    return Evidence(
+        server=look.one(Server, "doctor_server"),
+        sessions=look.all(Session, "doctor_sessions"),
+        waits=look.all(Wait, "doctor_waits"),
+        prepared=look.all(Prepared, "doctor_prepared"),
+        slots=look.all(Slot, "doctor_slots"),
+        tables=look.all(Table, "doctor_tables"),
+        reach=dict(look.rows("doctor_reach")),  # before the sequence, which is never behind a cursor
+        sequence=look.one(Sequence, "doctor_sequence"),
+        original=look.part("the marker", lambda: _original(conn, schema)) is not False,
+        overview=seen,
+        keys=look.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
+        braked=look.all(Braked, "doctor_braked", most=ask.open),
+        deferred=look.all(Deferred, "doctor_deferred"),
+        dead=look.all(Dead, "doctor_dead", lately=ask.lately),
+        accused=look.all(Accused, "doctor_accused"),
+        segments=look.one(Segments, "doctor_segments"),
+        held=look.all(Held, "doctor_held", **retain),
+        expired=look.one(Expired, "doctor_expired", **retain),
+        unread=tuple(look.unread),
+    )
+
+
+class _Look:
+    """Reads part by part, and remembers what it could not read."""
+
+    def __init__(self, conn: Connection[Any], schema: str) -> None:
+        self._conn = conn
+        self._schema = schema
+        self._patience = PATIENCE
+        self.unread: list[Unread] = []
+
+    def one(self, kind: type[Row], name: str, **values: Any) -> Row | None:
+        return next(iter(self.all(kind, name, **values)), None)
+
+    def all(self, kind: type[Row], name: str, **values: Any) -> tuple[Row, ...]:
+        return tuple(kind(*row) for row in self.rows(name, **values))
+
+    def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a named query; none if they cannot be read."""
+
+        def read() -> list[tuple[Any, ...]]:
+            with self._conn.cursor(row_factory=tuple_row) as cursor:
+                return cursor.execute(query(name, self._schema), values).fetchall()
+
+        return self.part(name.removeprefix("doctor_"), read) or []
+
+    def part(self, name: str, read: Callable[[], T]) -> T | None:
+        """What `read` returns in a transaction of its own; None if it cannot be read."""
+        try:
+            with self._conn.transaction():
+                self._conn.execute(query("doctor_patience", self._schema), {"limit": self._patience})
+                return read()
+        except UNREADABLE as error:
+            if isinstance(error, errors.LockNotAvailable):
+                self._patience = ONCE_LOCKED
+            self.unread.append(Unread(name, _reason(error), isinstance(error, errors.InsufficientPrivilege)))
+            return None
+
+
+def _original(conn: Connection[Any], schema: str) -> bool:
+    row = conn.execute(query("marker", schema), {}).fetchone()
+    return bool(row and row[1])
+
+
+def _keys(conn: Connection[Any], schema: str, seen: Overview | None) -> tuple[tuple[str, BlockedKey], ...]:
+    names: Iterable[str] = (each.subscription for each in seen.clusters if each.blocked_keys) if seen else ()
+    return tuple((name, key) for name in names for key in blocked.listed(conn, schema, name, KEYS))
+
+
+def _reason(error: psycopg.Error) -> str:
+    return (error.diag.message_primary or str(error)).strip()

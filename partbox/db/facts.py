@@ -1,0 +1,160 @@
+"""Single facts that a diagnosis rests on. Ages are seconds, sizes bytes; None: not there, or not to be seen."""
+
+from typing import NamedTuple
+
+
+class Server(NamedTuple):
+    """The server: its clock (unix time), what this session sees of it, and its slots for connections."""
+
+    clock: float
+    database: str
+    user: str
+    sees_all: bool
+    settings: dict[str, str]
+    connections: int
+    most: int
+
+
+class Sequence(NamedTuple):
+    """The id sequence. `owned_by` names a table, `defaults` the expressions of record.id and record.xid."""
+
+    last: int | None
+    increment: int
+    cache: int
+    cycle: bool
+    owned_by: str | None
+    defaults: dict[str, str]
+
+
+class Session(NamedTuple):
+    """A session with a transaction; ages in seconds, None where they may not be seen.
+
+    `writes`: it has a transaction id; `pins`: vacuum must keep what it could see, as of `xids` transactions ago;
+    `publishes`: it has written records that nobody sees yet; `shuts`: it holds a lock on a table of ours that others
+    wait for.
+    """
+
+    pid: int
+    database: str | None
+    user: str | None
+    application: str | None
+    address: str | None
+    state: str | None
+    age: float | None
+    since: float | None
+    writes: bool
+    pins: bool
+    xids: int | None
+    query: str | None
+    publishes: bool
+    shuts: bool
+
+
+class Wait(NamedTuple):
+    """A session that has waited `age` seconds for a lock that the sessions `blockers` (pids) hold; `table` is ours."""
+
+    pid: int
+    user: str | None
+    application: str | None
+    query: str | None
+    age: float | None
+    blockers: list[int]
+    table: str
+
+
+class Prepared(NamedTuple):
+    """A prepared transaction, `age` seconds and `xids` transactions old."""
+
+    gid: str
+    owner: str
+    database: str
+    age: float
+    xids: int
+
+
+class Slot(NamedTuple):
+    """A replication slot: `xmin` and `catalog_xmin` transactions ago vacuum stops, `retained` bytes of WAL are kept."""
+
+    name: str
+    kind: str
+    active: bool
+    xmin: int | None
+    catalog_xmin: int | None
+    retained: int | None
+
+
+class Table(NamedTuple):
+    """A table that is written all the time; `size` in bytes, `vacuumed` seconds ago."""
+
+    name: str
+    live: int
+    dead: int
+    size: int
+    autovacuum_off: bool
+    vacuumed: float | None
+
+
+class Segments(NamedTuple):
+    """The log's segments: ids from `end` on, and those that no segment takes, go into the default one."""
+
+    end: int | None
+    in_default: bool
+
+
+class Braked(NamedTuple):
+    """So many partitions read nothing new, the fullest with `rows` open parked rows."""
+
+    subscription: str
+    partitions: int
+    rows: int
+
+
+class Deferred(NamedTuple):
+    """Deferred rows of an event type, the oldest since `age` seconds; `reason` of the newest."""
+
+    subscription: str
+    event_type: str
+    rows: int
+    age: float
+    reason: str | None
+
+
+class Dead(NamedTuple):
+    """Dead rows of an event type and a kind of error; `lately` of them of late, the `newest` died `age` seconds ago."""
+
+    subscription: str
+    event_type: str
+    rows: int
+    lately: int
+    age: float
+    newest: int
+    error: str | None
+
+
+class Accused(NamedTuple):
+    """A record that was running when its process died, or runs now for that reason; started `age` seconds ago."""
+
+    subscription: str
+    record_id: int
+    event_type: str
+    attempts: int
+    age: float
+
+
+class Held(NamedTuple):
+    """A subscription that needs records older than the retention, `age` seconds the oldest, in so many partitions.
+
+    In `floors` of them it has read everything, but an open transaction may still write below its cursor.
+    """
+
+    subscription: str
+    partitions: int
+    floors: int
+    age: float
+
+
+class Expired(NamedTuple):
+    """Partitions with records that a purge should have deleted, `age` seconds the oldest."""
+
+    partitions: int
+    age: float | None

@@ -1,0 +1,78 @@
+"""One reader of the overview for all who want to see it: scrapes, pages, terminals."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import Connection
+
+from partbox.db import stats
+from partbox.db.kept import Kept
+from partbox.db.stats import Overview
+from partbox.errors import PartboxError
+from partbox.settings import Settings
+
+T = TypeVar("T")
+
+FRESH: Final = 1.0  # seconds for which an answer, or a failure, is given again
+PATIENCE: Final = 5.0  # seconds that a look, or connecting, may take
+SHARE: Final = 4  # an answer lasts so many times as long as it took: looking costs the server a fifth of a core at most
+
+
+class Glance:
+    """Looks at all subscriptions; any thread may ask, those who ask at once get one answer.
+
+    `clock` is monotonic, in seconds. Works on a connection of its own, made at the first look.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        dsn: Callable[[], str],
+        *,
+        patience: float = PATIENCE,
+        fresh: float = FRESH,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._schema = settings.schema_name
+        self._kept = Kept(settings, dsn, name="partbox glance", patience=patience)
+        self._fresh = fresh
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._answer: Overview | psycopg.Error | PartboxError | None = None
+        self._until = 0.0
+
+    def look(self) -> Overview:
+        """How it is now, or was less than a second ago. Raises psycopg.Error and PartboxError, which last as long."""
+        with self._lock:
+            if self._answer is None or self._clock() >= self._until:
+                began = self._clock()
+                self._answer = self._look()
+                self._until = self._clock() + self._lasts(began)
+            answer = self._answer
+        if isinstance(answer, Overview):
+            return answer
+        raise answer.with_traceback(None)
+
+    def read(self, look: Callable[[Connection[Any]], T]) -> T:
+        """`look(conn)` on the same connection, for what else a viewer wants to read. Raises as `look` does."""
+        return self._kept.use(look)
+
+    def close(self) -> None:
+        """Give the connection up, for good; waits for a look that is under way."""
+        self._kept.close()
+        with self._lock:
+            self._answer = None
+
+    def _lasts(self, began: float) -> float:
+        """For how long the answer of a look that began then is good; a failure may be over soon."""
+        took = self._clock() - began
+        return max(self._fresh, SHARE * took) if isinstance(self._answer, Overview) else self._fresh
+
+    def _look(self) -> Overview | psycopg.Error | PartboxError:
+        try:
+            return self._kept.use(lambda conn: stats.overview(conn, self._schema))
+        except (psycopg.Error, PartboxError) as error:
+            return error

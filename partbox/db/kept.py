@@ -1,0 +1,73 @@
+"""A connection that is kept for many looks at the database, and remade when it was lost."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import Connection
+
+from partbox.db import migrate
+from partbox.db.connect import connect
+from partbox.errors import PartboxError
+from partbox.settings import Settings
+
+T = TypeVar("T")
+
+
+class Kept:
+    """Any thread may `use` it, one at a time. A statement is cut off after `patience` seconds."""
+
+    def __init__(self, settings: Settings, dsn: Callable[[], str], *, name: str, patience: float) -> None:
+        self._settings = settings
+        self._dsn = dsn
+        self._name = name
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._conn: Connection[Any] | None = None
+        self._closed = False
+
+    def use(self, look: Callable[[Connection[Any]], T]) -> T:
+        """`look(conn)`, which only reads: a connection that was lost since the last time is remade and asked again.
+
+        Raises psycopg.Error; SchemaError unless the schema is one we can work on; PartboxError after `close`.
+        """
+        with self._lock:
+            kept = self._conn is not None
+            try:
+                return look(self._connection())
+            except psycopg.Error:
+                if not self._lost() or not kept:
+                    raise
+            return look(self._connection())
+
+    def close(self) -> None:
+        """Give the connection up, for good; waits for who uses it."""
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def _connection(self) -> Connection[Any]:
+        if self._closed:
+            raise PartboxError(f"{self._name} is closed: make a new one")
+        if self._conn is None:
+            conn = connect(self._dsn(), lease=self._patience, pooler=self._settings.pooler, name=self._name)
+            try:
+                migrate.check(conn, self._settings.schema_name)
+            except BaseException:
+                conn.close()
+                raise
+            self._conn = conn
+        return self._conn
+
+    def _lost(self) -> bool:
+        """Whether the connection is gone; what is left of it is put away."""
+        if self._conn is None or not self._conn.closed:
+            return False
+        self._drop()
+        return True
+
+    def _drop(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None

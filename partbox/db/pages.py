@@ -1,0 +1,62 @@
+"""Records by what has become of them, a page at a time, without payloads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import query
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record and what a subscription has made of it: `status` is pending, completed, or the state it is parked in.
+
+    `attempts` that were counted and `last_error` are those of a parked one. `event_id` and `created_at` are None only
+    if somebody took a parked record out of the log.
+    """
+
+    id: int
+    event_id: UUID | None
+    event_type: str
+    aggregate_type: str
+    aggregate_id: str | None
+    partition: int
+    created_at: datetime | None
+    status: str
+    attempts: int
+    last_error: str | None
+
+
+def pending(conn: Connection[Any], schema: str, subscription: str, limit: int, after: int) -> list[Record]:
+    """At most `limit` records above id `after` that are not consumed, by id."""
+    return _page(conn, "page_pending", schema, {"subscription": subscription, "limit": limit, "after": after})
+
+
+def parked(
+    conn: Connection[Any], schema: str, subscription: str, states: Sequence[str], limit: int, after: int
+) -> list[Record]:
+    """At most `limit` records above id `after` that are parked in one of these states, by id."""
+    values = {"subscription": subscription, "limit": limit, "after": after, "states": list(states)}
+    return _page(conn, "page_parked", schema, values)
+
+
+def completed(conn: Connection[Any], schema: str, subscription: str, limit: int, after: int) -> list[Record]:
+    """At most `limit` records above id `after` that are done, by id."""
+    return _page(conn, "page_completed", schema, {"subscription": subscription, "limit": limit, "after": after})
+
+
+def _page(conn: Connection[Any], name: str, schema: str, values: dict[str, Any]) -> list[Record]:
+    """In a transaction that reads the primary key in order up to the limit, whatever the statistics promise."""
+    with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(query("stats_plan", schema), {})
+        return [_record(*row) for row in cursor.execute(query(name, schema), values)]
+
+
+def _record(*row: Any) -> Record:
+    *known, created_at, status, attempts, last_error = row
+    return Record(*known, created_at and created_at.astimezone(UTC), status, attempts, last_error)

@@ -1,0 +1,55 @@
+"""Every known cause of trouble, in the order in which it is told: what explains others comes first."""
+
+from partbox.doctor.case import Check
+from partbox.doctor.checks import keys, server, sessions, storage, workers
+from partbox.doctor.finding import Severity
+
+# Met before there is a case to judge; the message is that of the error.
+DATABASE = Check(
+    "database",
+    (Severity.PROBLEM,),
+    "The database cannot be reached, refuses the connection, or is a standby.",
+)
+SCHEMA = Check(
+    "schema",
+    (Severity.PROBLEM,),
+    "The schema is missing, behind or newer than this program, holds nothing but an inbox, or is not partbox's; or the "
+    "server or its encoding is not supported.",
+)
+
+CHECKS: tuple[Check, ...] = (
+    DATABASE,
+    SCHEMA,
+    storage.copied,
+    storage.cursor_ahead,
+    storage.sequence,
+    workers.no_workers,
+    workers.paused,
+    workers.unowned,
+    workers.expired_process,
+    workers.stalled,
+    workers.crashes,
+    keys.blocked_key,
+    keys.blocked_by_dead,
+    keys.braked,
+    keys.deferred,
+    keys.dead_flood,
+    keys.dead,
+    keys.backlog_grows,
+    sessions.open_publisher,
+    sessions.idle_transaction,
+    sessions.long_transaction,
+    sessions.prepared_transaction,
+    sessions.replication_slot,
+    sessions.locks,
+    storage.purge,
+    storage.segments,
+    server.connections,
+    server.autovacuum,
+    server.bloat,
+    server.pooled_role,
+    workers.mixed_versions,
+    workers.clock_skew,
+    server.durability,
+    server.not_seen,
+)

@@ -1,0 +1,200 @@
+"""Records that cannot be finished: blocked aggregates, brakes, open circuits, dead ones."""
+
+from collections.abc import Iterator
+
+from partbox.db.blocked import BlockedKey
+from partbox.db.facts import Dead
+from partbox.doctor.case import Case, check, living
+from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.limits import ATTEMPTS, BACKLOG, BLOCKED, DEFERRED, FLOOD
+from partbox.doctor.words import copyable, said
+from partbox.rules.wording import age, counted, in_short
+
+SHOWN = 5
+
+
+@check("blocked-key", Severity.PROBLEM)
+def blocked_key(case: Case) -> Iterator[Finding]:
+    """An aggregate waits for an event whose handler keeps failing, or puts it off: at least three attempts failed, or
+    it has been so for a minute."""
+    for name, keys in _by_subscription(case).items():
+        stuck = [each for each in keys if each.state in ("retrying", "deferred") and _lasting(case, each)]
+        if stuck:
+            yield _blocked(case, name, stuck, "wait for an event whose handler fails")
+
+
+@check("blocked-by-dead", Severity.PROBLEM)
+def blocked_by_dead(case: Case) -> Iterator[Finding]:
+    """An aggregate waits for a dead event (`on_dead = "block"`): somebody has to replay or skip it."""
+    for name, keys in _by_subscription(case).items():
+        stuck = [each for each in keys if each.state == "dead"]
+        if stuck:
+            yield _blocked(case, name, stuck, "wait for a dead event")
+
+
+@check("braked", Severity.PROBLEM)
+def braked(case: Case) -> Iterator[Finding]:
+    """A partition reads nothing new: it has `max_parked` parked records. One aggregate that is blocked for long, or an
+    outage of what handlers call, does that."""
+    for each in case.evidence.braked:
+        yield Finding(
+            Severity.PROBLEM,
+            f"{counted(each.partitions, 'partition')} braked: nothing new is read there",
+            (f"up to {each.rows:,} open parked records in one; max_parked = {case.limits.max_parked:,}",),
+            (
+                f"see what they wait for: {case.command('blocked list', each.subscription)}",
+                "when the cause is gone they go on by themselves; a higher `max_parked` only moves the brake",
+            ),
+            each.subscription,
+        )
+
+
+@check("deferred", Severity.WARNING)
+def deferred(case: Case) -> Iterator[Finding]:
+    """Many events are put off without an attempt being charged: the circuit of their handler is open because what it
+    calls is down (the database does not show circuits), or handlers return `RetryAfter`."""
+    for cluster in case.clusters:
+        rows = [each for each in case.evidence.deferred if each.subscription == cluster.subscription]
+        total = sum(each.rows for each in rows)
+        if total >= DEFERRED:
+            yield Finding(
+                Severity.WARNING,
+                f"{total:,} events deferred: the circuit of a handler is open, or handlers return RetryAfter",
+                tuple(
+                    f"{each.rows:,} times {in_short(each.event_type, 60)}, for {age(each.age)}: {said(each.reason)}"
+                    for each in rows[:SHOWN]
+                ),
+                (
+                    "bring back what the handler calls: one event probes it every 30 s at the latest, "
+                    "then all go on in order",
+                ),
+                cluster.subscription,
+            )
+
+
+@check("dead-flood", Severity.PROBLEM)
+def dead_flood(case: Case) -> Iterator[Finding]:
+    """Many events died within the last hour: a handler, or what it is given, is broken. It names the most frequent
+    errors."""
+    for name, rows in _dead(case).items():
+        lately = sum(each.lately for each in rows)
+        if lately >= FLOOD:
+            yield Finding(
+                Severity.PROBLEM,
+                f"{lately:,} events died within an hour",
+                tuple(_kind(each) for each in rows[:SHOWN] if each.lately),
+                tuple(_ways_out(case, name, rows[0])),
+                name,
+            )
+
+
+@check("dead", Severity.WARNING)
+def dead(case: Case) -> Iterator[Finding]:
+    """Dead events wait for a decision, until `retain_dead` is over."""
+    for name, rows in _dead(case).items():
+        if sum(each.lately for each in rows) < FLOOD:
+            yield Finding(
+                Severity.WARNING,
+                f"{counted(sum(each.rows for each in rows), 'dead event')}",
+                tuple(_kind(each) for each in rows[:SHOWN]),
+                tuple(_ways_out(case, name, rows[0])),
+                name,
+            )
+
+
+@check("backlog-grows", Severity.WARNING)
+def backlog_grows(case: Case) -> Iterator[Finding]:
+    """More than a thousand records wait, the oldest for over a minute, and more come than handlers finish."""
+    for cluster in case.clusters:
+        earlier, now, then = case.earlier(cluster.subscription), case.evidence.overview, case.before
+        if earlier is None or now is None or then is None or not living(cluster) or cluster.paused:
+            continue
+        span = (now.at - then.at).total_seconds()
+        if cluster.pending < BACKLOG or (cluster.oldest_age or 0) < BLOCKED or cluster.pending <= earlier.pending:
+            continue
+        yield Finding(
+            Severity.WARNING,
+            "publishers are faster than handlers: the backlog grows",
+            (
+                f"{cluster.pending:,} pending, {(cluster.pending - earlier.pending) / span:,.0f} more a second, "
+                f"the oldest published {age(cluster.oldest_age)} ago",
+                f"published: {(now.newest_id - then.newest_id) / span:,.0f} a second; "
+                f"{len(living(cluster))} worker processes",
+            ),
+            (
+                "find out what handlers spend their time on",
+                "then more of them: `partbox worker … --concurrency`, `--processes`, or another node",
+            ),
+            cluster.subscription,
+        )
+
+
+def _by_subscription(case: Case) -> dict[str, list[BlockedKey]]:
+    found: dict[str, list[BlockedKey]] = {}
+    for name, key in case.evidence.keys:
+        found.setdefault(name, []).append(key)
+    return found
+
+
+def _lasting(case: Case, key: BlockedKey) -> bool:
+    return key.attempts >= ATTEMPTS or _since(case, key) > BLOCKED
+
+
+def _since(case: Case, key: BlockedKey) -> float:
+    now = case.evidence.overview
+    return max(0.0, (now.at - key.blocked_since).total_seconds()) if now else 0.0
+
+
+def _blocked(case: Case, name: str, stuck: list[BlockedKey], why: str) -> Finding:
+    total = next((each.blocked_keys for each in case.clusters if each.subscription == name), len(stuck))
+    more = (f"{counted(total, 'aggregate')} blocked in all",) if total > min(len(stuck), SHOWN) else ()
+    return Finding(
+        Severity.PROBLEM,
+        f"{counted(len(stuck), 'aggregate')}: events {why}",
+        (*(_key(case, each) for each in stuck[:SHOWN]), *more),
+        tuple(_ways_on(case, name, stuck[0])),
+        name,
+    )
+
+
+def _key(case: Case, key: BlockedKey) -> str:
+    now = case.evidence.overview
+    left = (key.due_at - now.at).total_seconds() if key.due_at and now else None
+    due = "" if left is None else f", next in {age(left)}" if left > 0 else ", due now"
+    error = said(": ".join(part for part in (key.error_type, key.error) if part))
+    return (
+        f"{in_short(f'{key.aggregate_type} {key.aggregate_id}')}: record {key.record_id} "
+        f"({in_short(key.event_type, 60)}) {key.state}, {counted(key.attempts, 'attempt')}{due}, "
+        f"{counted(key.followers, 'event')} behind it, blocked for {age(_since(case, key))}: {error}"
+    )
+
+
+def _ways_on(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
+    if not copyable(key.aggregate_type, key.aggregate_id):
+        yield f"see their names: {case.command('blocked list --json', name)}; then `partbox blocked retry` or `skip`"
+        return
+    names = (key.aggregate_type, key.aggregate_id)
+    yield f"when the cause is gone, at once: {case.command('blocked retry', name, *names)}"
+    yield f"or go on without that event: {case.command('blocked skip', name, *names)}"
+    yield f"all of them: {case.command('blocked list', name)}"
+
+
+def _dead(case: Case) -> dict[str, list[Dead]]:
+    found: dict[str, list[Dead]] = {}
+    for each in case.evidence.dead:
+        found.setdefault(each.subscription, []).append(each)
+    return found
+
+
+def _kind(each: Dead) -> str:
+    return (
+        f"{each.lately or each.rows:,} times {in_short(each.event_type, 60)}: {said(each.error)} "
+        f"(the newest is record {each.newest}, {age(each.age)} ago)"
+    )
+
+
+def _ways_out(case: Case, name: str, worst: Dead) -> Iterator[str]:
+    yield f"see one: {case.command('dead show', name, str(worst.newest))}"
+    filters = (f"--type={worst.event_type}",) if copyable(worst.event_type) else ()
+    yield f"when the cause is gone: {case.command('dead replay --all', name, options=filters)}"
+    yield f"or give one up: {case.command('dead discard', name, str(worst.newest))}"

@@ -1,0 +1,139 @@
+"""The server and its settings, and what of them this role may not see."""
+
+from collections.abc import Iterator
+
+from partbox.doctor.case import Case, check
+from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.limits import ROW_BYTES, SLOTS_USED, SMALL
+from partbox.doctor.words import listed, quoted
+from partbox.rules.wording import age, counted
+
+
+@check("connections", Severity.WARNING)
+def connections(case: Case) -> Iterator[Finding]:
+    """Nearly all connection slots of the server are in use: workers that lose a connection may not get a new one."""
+    server = case.evidence.server
+    if server and server.connections >= SLOTS_USED * server.most:
+        yield Finding(
+            Severity.WARNING,
+            f"{server.connections:,} of {server.most:,} connections are in use",
+            (),
+            (
+                "see who has them: `select usename, application_name, count(*) from pg_stat_activity group by 1, 2`",
+                "put a pooler in front of the applications (PARTBOX_POOLER=1 for workers behind one), or raise "
+                "`max_connections`",
+            ),
+        )
+
+
+@check("durability", Severity.NOTE)
+def durability(case: Case) -> Iterator[Finding]:
+    """Settings by which a crash of the server loses committed transactions: events with them (`synchronous_commit`), or
+    the whole database (`fsync`, `full_page_writes`)."""
+    given = case.evidence.server.settings if case.evidence.server else {}
+    off = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if given.get(name) == "off"]
+    if off:
+        yield Finding(
+            Severity.NOTE,
+            f"off, as this session has it: {listed(off)}",
+            ("a crash of the server may lose events that were committed, or more",),
+            tuple(f"`alter system set {name} = on`" for name in off),
+        )
+
+
+@check("pooled-role", Severity.WARNING)
+def pooled_role(case: Case) -> Iterator[Finding]:
+    """Behind a pooler (`pooler = true`) workers send no session options, so that their role has to carry them; the role
+    that doctor connects as does not: `jit`, `statement_timeout`, `idle_in_transaction_session_timeout`."""
+    server = case.evidence.server
+    if not server or not case.limits.pooler:
+        return
+    given, lease = server.settings, int(case.limits.lease * 1000)
+    wrong = {
+        "jit": ("off", given.get("jit") == "off"),
+        "statement_timeout": (f"'{lease}ms'", given.get("statement_timeout") != "0"),
+        "idle_in_transaction_session_timeout": (
+            f"'{lease // 2}ms'",
+            given.get("idle_in_transaction_session_timeout") != "0",
+        ),
+        "default_transaction_isolation": (
+            "'read committed'",
+            given.get("default_transaction_isolation") == "read committed",
+        ),
+    }
+    missing = [name for name, (_, fine) in wrong.items() if not fine]
+    if missing:
+        where = f"alter role {quoted(server.user)} in database {quoted(server.database)}"
+        yield Finding(
+            Severity.WARNING,
+            f"role {server.user} lacks settings that workers behind a pooler need",
+            tuple(f"{name} = {given.get(name)}" for name in missing),
+            tuple(f"`{where} set {name} = {wrong[name][0]}`" for name in missing),
+        )
+
+
+@check("autovacuum", Severity.WARNING)
+def autovacuum(case: Case) -> Iterator[Finding]:
+    """Autovacuum is off, for the server or for a table that is updated all the time: it grows, and saving gets
+    slower."""
+    given = case.evidence.server.settings if case.evidence.server else {}
+    off = [name for name in ("autovacuum", "track_counts") if given.get(name) == "off"]
+    tables = [each.name for each in case.evidence.tables if each.autovacuum_off]
+    if off or tables:
+        yield Finding(
+            Severity.WARNING,
+            "autovacuum is off" + (f" for {listed(tables)}" if tables and not off else ""),
+            tuple(f"{name} = off" for name in off),
+            (
+                *(f"`alter system set {name} = on`" for name in off),
+                *(f"`alter table {quoted(case.schema)}.{name} reset (autovacuum_enabled)`" for name in tables),
+            ),
+        )
+
+
+@check("bloat", Severity.WARNING)
+def bloat(case: Case) -> Iterator[Finding]:
+    """A table that is updated all the time is full of dead rows: each save reads through them. Something holds vacuum
+    back, or it does not run."""
+    for each in case.evidence.tables:
+        rows = 256 * len(case.clusters) if each.name == "partition" else each.live + 1
+        if each.size > max(SMALL, rows * ROW_BYTES):
+            table = f"{quoted(case.schema)}.{each.name}"
+            yield Finding(
+                Severity.WARNING,
+                f"table {each.name} is bloated: {each.size / (1 << 20):,.0f} MiB for {counted(rows, 'row')}",
+                (
+                    f"{each.dead:,} dead rows by the statistics",
+                    "never vacuumed" if each.vacuumed is None else f"last vacuumed {age(each.vacuumed)} ago",
+                ),
+                (
+                    "end first what holds vacuum back: other findings name it",
+                    f"then, with the workers stopped for a moment: `vacuum (full, analyze) {table}`",
+                ),
+            )
+
+
+@check("not-seen", Severity.NOTE, Severity.PROBLEM)
+def not_seen(case: Case) -> Iterator[Finding]:
+    """This role may not see everything, or a table is locked: some checks had nothing to judge. A problem when that is
+    true of the outbox's own tables, for then nothing is said about delivery."""
+    evidence = case.evidence
+    if evidence.server and not evidence.server.sees_all:
+        role = evidence.server.user
+        yield Finding(
+            Severity.NOTE,
+            f"role {role} does not see what sessions of other roles do, or since when",
+            ("not judged: idle and long transactions, lock waits",),
+            (f"run as a role with pg_read_all_stats, or `grant pg_read_all_stats to {quoted(role)}`",),
+        )
+    if evidence.unread:
+        forbidden = any(each.forbidden for each in evidence.unread)
+        grant = (
+            f"grant usage on schema {quoted(case.schema)}, select on all tables in it and on its sequence to this role"
+        )
+        yield Finding(
+            Severity.NOTE if evidence.overview else Severity.PROBLEM,
+            f"{counted(len(evidence.unread), 'part')} of the evidence could not be read",
+            tuple(f"{each.part}: {each.reason}" for each in evidence.unread),
+            (grant if forbidden else "end what holds the locks, see `locks`; then run doctor again",),
+        )

@@ -1,0 +1,148 @@
+"""Other people's transactions and locks: what they hold back, who they are, how to end them."""
+
+from collections.abc import Iterator
+
+from partbox.db.facts import Session, Wait
+from partbox.doctor.case import Case, check
+from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.words import listed, literal, quoted, session, statement
+from partbox.rules.wording import age, counted, in_short
+
+UNSEEN = "has written events that nobody can see, or deliver, before it commits"
+LATE = "records are looked for, and kept from purge, from where the log was when it began"
+DEAD_ROWS = "vacuum keeps every dead row of the cursors since, and saving gets slower"
+
+
+@check("open-publisher", Severity.PROBLEM)
+def open_publisher(case: Case) -> Iterator[Finding]:
+    """A transaction that has published events stays open: nobody sees them before it commits."""
+    for each in _open(case):
+        if each.publishes:
+            yield _transaction(case, each, "a transaction with unseen events stays open")
+
+
+@check("idle-transaction", Severity.PROBLEM)
+def idle_transaction(case: Case) -> Iterator[Finding]:
+    """A session does nothing within an open transaction, and holds back vacuum (xmin), purge, or both: a forgotten
+    `commit`, or a client that hangs."""
+    for each in _open(case):
+        if not each.publishes and _idle(each):
+            yield _transaction(case, each, "a session is idle in a transaction")
+
+
+@check("long-transaction", Severity.WARNING)
+def long_transaction(case: Case) -> Iterator[Finding]:
+    """A statement or a busy transaction runs for long, and holds back vacuum (xmin), purge, or both: a report, a dump,
+    a migration."""
+    for each in _open(case):
+        if not each.publishes and not _idle(each):
+            found = _transaction(case, each, "a transaction runs for long")
+            yield Finding(Severity.WARNING, found.summary, found.evidence, found.remedy)
+
+
+@check("prepared-transaction", Severity.PROBLEM)
+def prepared_transaction(case: Case) -> Iterator[Finding]:
+    """A prepared transaction (two-phase commit) was neither committed nor rolled back. It outlives sessions and
+    restarts, and holds back vacuum and purge."""
+    for each in case.evidence.prepared:
+        if each.age >= case.limits.transaction:
+            yield Finding(
+                Severity.PROBLEM,
+                f"a transaction was prepared {age(each.age)} ago and is not ended",
+                (
+                    f"gid {in_short(each.gid)}, owner {each.owner}, database {each.database}, "
+                    f"{each.xids:,} transactions ago",
+                    LATE,
+                    DEAD_ROWS,
+                ),
+                (
+                    f"ask its transaction manager, then in database {each.database}: "
+                    f"`commit prepared {literal(each.gid)}` or `rollback prepared {literal(each.gid)}`",
+                ),
+            )
+
+
+@check("replication-slot", Severity.WARNING)
+def replication_slot(case: Case) -> Iterator[Finding]:
+    """A replication slot that nobody uses keeps WAL until the disk is full, or holds back vacuum (xmin); one in use
+    does the latter when its standby has a long query."""
+    for each in case.evidence.slots:
+        pins = each.xmin is not None and each.xmin > 1_000_000
+        if pins or (not each.active and (each.retained is not None or each.xmin is not None)):
+            held = f"; vacuum stops {each.xmin:,} transactions ago" if each.xmin is not None else ""
+            yield Finding(
+                Severity.WARNING,
+                f"replication slot {each.name} is {'behind' if each.active else 'not in use'}",
+                (f"{each.kind}, keeps {(each.retained or 0) / (1 << 20):,.0f} MiB of WAL{held}",),
+                (
+                    f"start what reads from it, or drop it: `select pg_drop_replication_slot({literal(each.name)})`",
+                    "a limit for the future: `alter system set max_slot_wal_keep_size = '10GB'`",
+                ),
+            )
+
+
+@check("locks", Severity.PROBLEM)
+def locks(case: Case) -> Iterator[Finding]:
+    """Sessions wait for locks on the outbox's tables, or one has locked a whole table and does nothing: publishers and
+    workers stand still."""
+    waits = [each for each in case.evidence.waits if each.age is not None and each.age >= case.limits.lock_wait]
+    shut = [each for each in case.evidence.sessions if each.shuts and (each.age or 0) >= case.limits.lock_wait]
+    if not waits and not shut:
+        return
+    blockers = {pid for each in waits for pid in each.blockers if pid} | {each.pid for each in shut}
+    waiting = {each.pid for each in waits}
+    first = sorted(blockers - waiting) or sorted(blockers)
+    yield Finding(
+        Severity.PROBLEM,
+        f"{counted(len(waits), 'session')} waiting for locks on tables of the outbox"
+        if waits
+        else "a table of the outbox is locked",
+        (
+            *(_wait(each) for each in waits[:5]),
+            *(f"it holds a lock on a whole table for {age(each.age)}: {session(each)}" for each in shut[:5]),
+        ),
+        (*(f"let it end its transaction, or end it: `{_terminate(pid)}`" for pid in first[:3]),),
+    )
+
+
+def _open(case: Case) -> Iterator[Session]:
+    """Transactions that are open for too long and hold something back: a transaction id does in any database."""
+    here = case.evidence.server.database if case.evidence.server else None
+    for each in case.evidence.sessions:
+        holds = each.writes or (each.pins and each.database == here)
+        if holds and each.age is not None and each.age >= case.limits.transaction:
+            yield each
+
+
+def _idle(each: Session) -> bool:
+    return (each.state or "").startswith("idle in transaction")
+
+
+def _transaction(case: Case, each: Session, what: str) -> Finding:
+    here = case.evidence.server.database if case.evidence.server else None
+    pins = each.pins or each.writes
+    evidence = [
+        f"{session(each)}",
+        f"{each.state} for {age(each.since)}, its transaction open for {age(each.age)}"
+        + (f", {each.xids:,} transactions ago" if each.xids is not None else "")
+        + (f", in database {each.database}" if each.database != here else ""),
+    ]
+    evidence += [UNSEEN] if each.publishes else []
+    evidence += [LATE] if each.writes else []
+    evidence += [DEAD_ROWS] if pins and each.database == here else []
+    remedy = [f"let its application commit; or end it: `{_terminate(each.pid)}`"]
+    if _idle(each) and each.user:
+        limit = f"alter role {quoted(each.user)} set idle_in_transaction_session_timeout = '1min'"
+        remedy.append(f"for the future: `{limit}`")
+    return Finding(Severity.PROBLEM, f"{what}: pid {each.pid}, {age(each.age)}", tuple(evidence), tuple(remedy))
+
+
+def _terminate(pid: int) -> str:
+    return f"select pg_terminate_backend({pid})"
+
+
+def _wait(each: Wait) -> str:
+    who = f"pid {each.pid}" + (f" ({each.application})" if each.application else "")
+    blockers = listed([f"pid {pid}" if pid else "a prepared transaction" for pid in each.blockers]) or "nobody now"
+    said = statement(each.query)
+    return f"{who} waits for {age(each.age)} on {each.table}, for {blockers}" + (f": {said}" if said else "")

@@ -1,0 +1,173 @@
+"""The log itself: its ids, its cursors, its segments, and what should have been purged from it."""
+
+from collections.abc import Iterator
+
+from partbox.db.facts import Sequence
+from partbox.db.stats import Cluster
+from partbox.doctor.case import Case, check, living
+from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.limits import SEGMENT_LEFT
+from partbox.doctor.words import literal, quoted
+from partbox.rules.wording import age, counted
+
+SEGMENT = 10_000_000  # ids
+DEFAULT_ID = "CASE WHEN (pg_current_xact_id() IS NOT NULL) THEN nextval("
+DEFAULT_XID = "pg_current_xact_id()"
+
+
+@check("copied", Severity.PROBLEM)
+def copied(case: Case) -> Iterator[Finding]:
+    """The schema came from a dump or by logical replication: its cursors speak of another server's transactions, and
+    workers, which would lose events, refuse to start."""
+    if not case.evidence.original:
+        yield Finding(
+            Severity.PROBLEM,
+            "this schema is a logical copy: its cursors are those of another database cluster",
+            ("the marker in table meta was not written here, or a saved snapshot lies in this server's future",),
+            (
+                f"a new outbox: `partbox init --schema NAME`, and publish there (adopting a copy, `partbox rebase`, "
+                f"is to come); {quoted(case.schema)} stays as it is",
+            ),
+        )
+
+
+@check("cursor-ahead", Severity.PROBLEM)
+def cursor_ahead(case: Case) -> Iterator[Finding]:
+    """A cursor is ahead of the id sequence, which somebody has set back: new events get ids that count as consumed, and
+    are never delivered."""
+    sequence = case.evidence.sequence
+    if sequence is None or sequence.last is None:
+        return
+    for name, reach in case.evidence.reach.items():
+        if reach > sequence.last:
+            raised = f"select setval({_sequence(case)}, {max(case.evidence.reach.values())})"
+            yield Finding(
+                Severity.PROBLEM,
+                f"its cursors are at id {reach:,}, the sequence is at {sequence.last:,}",
+                ("events that are published now get ids that this subscription has passed",),
+                (
+                    f"before anything else is published: `{raised}`",
+                    "then deliver what was hidden, and what had been delivered since, by "
+                    f"{case.command('subscription replay', None, name, options=('--from=ID',))} with the first id "
+                    "after it was set back",
+                ),
+                name,
+            )
+
+
+@check("sequence", Severity.PROBLEM)
+def sequence(case: Case) -> Iterator[Finding]:
+    """Ids are not drawn as the cursors need it: one by one, rising, after the transaction id. With a cache, a cycle,
+    another step or other defaults, events are lost or reordered."""
+    found = case.evidence.sequence
+    wrong = list(_wrong(case, found)) if found else []
+    if wrong:
+        yield Finding(
+            Severity.PROBLEM,
+            "record ids are not drawn as the cursors need it",
+            tuple(what for what, _ in wrong),
+            tuple(f"`{remedy}`" for _, remedy in wrong),
+        )
+
+
+@check("segments", Severity.WARNING)
+def segments(case: Case) -> Iterator[Finding]:
+    """The last segment of the log is nearly full, or records are in the default one already: it takes any, but slows
+    down polls and purges."""
+    found, ids = case.evidence.segments, case.evidence.sequence
+    if found is None or ids is None or ids.last is None:
+        return
+    full = found.end is not None and ids.last > found.end - SEGMENT_LEFT
+    if not (found.in_default or full):
+        return
+    start = found.end if found.end is not None and not found.in_default else None
+    start = start if start is not None and start > ids.last else (ids.last // SEGMENT_LEFT + 2) * SEGMENT_LEFT
+    yield Finding(
+        Severity.WARNING,
+        "the log's last segment is full" if found.in_default else "the log's last segment is nearly full",
+        (
+            f"it ends before id {found.end:,}; the newest id is {ids.last:,}" if found.end else "there is none",
+            *(("the default segment holds records",) if found.in_default else ()),
+        ),
+        tuple(f"`{each}`" for each in _attach(quoted(case.schema), start)),
+    )
+
+
+@check("purge", Severity.WARNING)
+def purge(case: Case) -> Iterator[Finding]:
+    """Records are long past their retention: a subscription still needs them (it names which, and why), or nobody
+    purges. The log grows."""
+    for held in case.evidence.held:
+        cluster = next((each for each in case.clusters if each.subscription == held.subscription), None)
+        yield Finding(
+            Severity.WARNING,
+            f"it keeps records from being purged that are up to {age(held.age)} old",
+            (
+                f"{counted(held.partitions, 'partition')}; retention {age(case.limits.retain_done)}",
+                _why(cluster, held.floors, held.partitions),
+            ),
+            (
+                "find out why it does not go on: other findings say so",
+                f"or, if nobody needs it: {case.command('subscription drop', None, held.subscription)}",
+            ),
+            held.subscription,
+        )
+    expired = case.evidence.expired
+    if expired and expired.partitions and expired.age is not None:
+        yield Finding(
+            Severity.WARNING,
+            f"records of {age(expired.age)} ago, which nobody needs, have not been purged",
+            (f"{counted(expired.partitions, 'partition')}; retention {age(case.limits.retain_done)}",),
+            (
+                f"now: {case.command('purge')}",
+                "workers purge every `purge_interval`: look for `purge failed` in their logs; without workers: "
+                f"{case.command('purge --every 30m')}",
+            ),
+        )
+
+
+def _why(cluster: Cluster | None, floors: int, partitions: int) -> str:
+    if cluster is not None and cluster.paused:
+        return "it is paused"
+    if cluster is not None and not living(cluster):
+        return "no process works on it"
+    if floors == partitions:
+        return "it is through with them, but a transaction that was open at its last save may still write below them"
+    return "it has not got there yet"
+
+
+def _sequence(case: Case) -> str:
+    return literal(f"{quoted(case.schema)}.record_id_seq")
+
+
+def _wrong(case: Case, found: Sequence) -> Iterator[tuple[str, str]]:
+    """What is wrong, and the statement that corrects it."""
+    name = f"{quoted(case.schema)}.record_id_seq"
+    column = f"alter table {quoted(case.schema)}.record alter column"
+    if found.increment != 1:
+        yield f"the sequence goes by {found.increment}, not 1", f"alter sequence {name} increment by 1"
+    if found.cache != 1:
+        yield f"the sequence is cached by {found.cache}, so ids do not rise in time", f"alter sequence {name} cache 1"
+    if found.cycle:
+        yield "the sequence would begin again at its end", f"alter sequence {name} no cycle"
+    if found.owned_by is not None:
+        what = f"the sequence is owned by a column of {found.owned_by}: truncating that may set it back"
+        yield what, f"alter sequence {name} owned by none"
+    if not found.defaults.get("id", "").startswith(DEFAULT_ID):
+        default = f"case when pg_current_xact_id() is not null then nextval({_sequence(case)}) end"
+        yield (
+            "record.id has another default: an id could be drawn before its transaction's",
+            (f"{column} id set default {default}"),
+        )
+    if found.defaults.get("xid") != DEFAULT_XID:
+        yield "record.xid has another default", f"{column} xid set default pg_current_xact_id()"
+
+
+def _attach(schema: str, start: int) -> list[str]:
+    """Statements that make a segment of the log without stopping publishers for long."""
+    name = f"{schema}.record_{start // SEGMENT_LEFT}m"
+    return [
+        f"create table {name} (like {schema}.record including all)",
+        "set lock_timeout = '100ms'",
+        f"alter table {schema}.record attach partition {name} for values from ({start}) to ({start + SEGMENT})",
+    ]

@@ -1,0 +1,70 @@
+"""How findings name things: commands to copy, sessions, aggregates, errors, never a payload or a password."""
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from partbox.db.facts import Session
+from partbox.rules.secrets import masked
+from partbox.rules.wording import in_short
+
+_LITERAL = re.compile(r"'|\$[A-Za-z_]*\$")
+_LONGEST = 100  # characters of a name that somebody would copy
+
+
+def command(
+    words: str, schema: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()
+) -> str:
+    """A command of ours in backticks, to be copied into a shell."""
+    parts = ["partbox", *words.split(), *options]
+    if subscription not in (None, "default"):
+        parts += ["--subscription", str(subscription)]
+    if schema != "partbox":
+        parts += ["--schema", schema]
+    if any(each.startswith("-") for each in arguments):
+        parts.append("--")
+    return f"`{shlex.join([*parts, *arguments])}`"
+
+
+def copyable(*names: str) -> bool:
+    """Whether names can stand in a command that people copy; hostile ones may be long or act on a terminal."""
+    return all(each.isprintable() and len(each) <= _LONGEST for each in names)
+
+
+def said(text: str | None, most: int = 160) -> str:
+    """What an error says, in short."""
+    return in_short(masked(text), most) if text else "no reason is given"
+
+
+def statement(query: str | None) -> str:
+    """A statement up to its first literal, which may be somebody's payload."""
+    if not query:
+        return ""
+    literal = _LITERAL.search(query)
+    cut = f"{query[: literal.start()]}…" if literal else query
+    return in_short(masked(cut))
+
+
+def session(each: Session) -> str:
+    """Who that is and what it did last."""
+    parts = [f"user {each.user}"] if each.user else []
+    parts += [f"application {in_short(each.application, 60)}"] if each.application else []
+    parts += [f"from {each.address}"] if each.address else []
+    query = statement(each.query)
+    return f"pid {each.pid} ({', '.join(parts)})" + (f": {query}" if query else "")
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it."""
+    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text as SQL takes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,98 @@
+"""What an application's own registry shows: the events it has published, and the workers in its process."""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from prometheus_client import CollectorRegistry
+from prometheus_client import Metric as Family
+from prometheus_client.registry import Collector
+
+from partbox.errors import SettingsError
+from partbox.events import Event
+from partbox.observe.families import Read, family, of_processes, text
+from partbox.observe.meter import Layout, Meters
+from partbox.observe.metrics import BY_NAME
+from partbox.observe.observer import Observer
+
+
+class Application(Collector):
+    """The collector of one registry, shared by all outboxes of that registry: what is the same of them is summed."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._published = 0
+        self._meters: list[tuple[str, Meters]] = []
+
+    def count(self, events: int) -> None:
+        """So many more were published."""
+        with self._lock:
+            self._published += events
+
+    def add(self, subscription: str, meters: Meters) -> None:
+        """Show these too, from now on."""
+        with self._lock:
+            self._meters.append((subscription, meters))
+
+    def meters(self, subscription: str, handlers: Iterable[str]) -> Meters:
+        """For workers with these handlers: those of the ones before, so that a worker a minute leaves no traces."""
+        wanted = Layout(handlers)
+        with self._lock:
+            for name, meters in self._meters:
+                if name == subscription and meters.layout.handlers == wanted.handlers:
+                    return meters
+            self._meters.append((subscription, Meters(wanted.handlers)))
+            return self._meters[-1][1]
+
+    def describe(self) -> list[Family]:
+        """The names, so that the registry can tell who has them already."""
+        return list(self._families(0, []))
+
+    def collect(self) -> Iterator[Family]:
+        with self._lock:
+            published, meters = self._published, list(self._meters)
+        return self._families(published, [Read((text(name),), each.read()) for name, each in meters])
+
+    def _families(self, published: int, reads: Sequence[Read]) -> Iterator[Family]:
+        made = family(self._prefix, BY_NAME["published_total"])
+        made.add_metric([], published)  # type: ignore[attr-defined]
+        yield made
+        yield from of_processes(self._prefix, reads)
+
+
+class Publications(Observer):
+    """Counts what is published. It does not travel: in a worker process there is nobody to show it to."""
+
+    def __init__(self, application: Application | None = None) -> None:
+        self._application = application
+
+    def published(self, events: Sequence[Event]) -> None:
+        if self._application is not None:
+            self._application.count(len(events))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Publications, ()
+
+
+_applications: WeakKeyDictionary[CollectorRegistry, dict[str, Application]] = WeakKeyDictionary()
+_registering = threading.Lock()
+
+
+def application_of(registry: CollectorRegistry, prefix: str) -> Application:
+    """The collector of this registry, registered at the first call. SettingsError if others have its names."""
+    if not isinstance(registry, CollectorRegistry):
+        raise SettingsError(f"registry = {registry!r} must be a prometheus_client.CollectorRegistry, such as REGISTRY")
+    with _registering:
+        known = _applications.setdefault(registry, {})
+        if prefix not in known:
+            made = Application(prefix)
+            try:
+                registry.register(made)
+            except ValueError:
+                raise SettingsError(
+                    f"the registry has metrics of others whose names begin with {prefix}_: set metrics_prefix"
+                ) from None
+            known[prefix] = made
+        return known[prefix]

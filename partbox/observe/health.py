@@ -1,0 +1,191 @@
+"""Whether a node lives, and whether it can work: decided from what its supervisors and its databases say.
+
+It lives unless its own loops are dead: a restart would help then. A backlog, a database that is away, an error of a
+handler are no reasons to restart anything. It is ready while it holds its lease and everything has an owner.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from partbox.db.stats import Cluster, Overview
+from partbox.observe.looker import Sight
+from partbox.observe.node import Process, Vitals, Watched
+
+LOOP = (30.0, 5)  # seconds, or so many leases: a supervisor's loop that has not turned for the longer of them is stuck
+SILENT = 4  # leases: a supervisor replaces a silent process after three
+UNOWNED = 2  # leases
+PATIENCE = 2.0  # seconds that a probe of readiness waits for the databases
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To a probe: `problems` is empty if all is well; `body` tells the rest."""
+
+    problems: list[str]
+    body: dict[str, Any]
+
+    @property
+    def status(self) -> int:
+        return 503 if self.problems else 200
+
+
+def deadly(vitals: Vitals) -> Iterator[str]:
+    """What only a restart of this node can help."""
+    limit = max(LOOP[0], LOOP[1] * vitals.lease)
+    if not vitals.started:
+        return
+    if not vitals.running and not vitals.stopping:
+        yield f"the supervisor has ended: {vitals.failure or 'its log says why'}"
+    elif vitals.running and vitals.stepped > limit:
+        yield f"the supervisor's loop has not turned for {vitals.stepped:.0f} s, and no heartbeat is sent meanwhile"
+    elif vitals.processes and all(_is_silent(process, vitals.lease) for process in vitals.processes):
+        least = min(process.silent for process in vitals.processes)
+        yield f"all {len(vitals.processes)} processes have shown no life for {least:.0f} s"
+
+
+def hindering(vitals: Vitals) -> Iterator[str]:
+    """Why this node cannot do its work now, though waiting may help."""
+    if vitals.stopping:
+        yield "the node is stopping"
+    elif not vitals.started or not any(process.ready for process in vitals.processes):
+        yield "no process is ready yet"
+    elif not any(process.trusted for process in vitals.processes):
+        ago = "there was none" if vitals.beaten is None else f"the last was {vitals.beaten:.1f} s ago"
+        yield f"no process holds a lease, which a heartbeat renews for {vitals.lease:g} s: {ago}"
+    if vitals.crash_loop:
+        yield f"{vitals.deaths} processes have died within a minute: look at the first of their errors"
+
+
+class Orphans:
+    """Since when partitions of one subscription have no owner, as far as it was looked at."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, tuple[int, float]] = {}
+
+    def look(self, cluster: Cluster, now: float) -> tuple[int, float]:
+        """How many have none, and for how many seconds the longest of them has been seen so. A paused subscription's
+        have none on purpose. A partition that had an owner between two looks has another epoch."""
+        living = {each.instance_id for each in cluster.instances}
+        free = {} if cluster.paused else {p.partition: p.epoch for p in cluster.partitions if p.owner not in living}
+        self._since = {
+            number: seen if (seen := self._since.get(number)) and seen[0] == epoch else (epoch, now)
+            for number, epoch in free.items()
+        }
+        return len(free), max((now - since for _, since in self._since.values()), default=0.0)
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of one database: what was made of its latest sight."""
+
+    orphans: Orphans = field(default_factory=Orphans)
+    at: float = 0.0
+    free: tuple[int, float] = (0, 0.0)
+
+
+class Health:
+    """Of one node, in all of its databases. Any thread."""
+
+    def __init__(self, watched: Sequence[Watched]) -> None:
+        self._watched = watched
+        self._known = [_Known() for _ in watched]
+        self._lock = threading.Lock()
+
+    def alive(self) -> Answer:
+        """Waits for nothing: what it says of the backlog is what was seen last."""
+        for each in self._watched:
+            each.looker.begin()
+        vitals = [each.vitals() for each in self._watched]
+        problems = [said for each in vitals for said in deadly(each)]
+        return self._answer(problems, vitals, [each.looker.latest for each in self._watched])
+
+    def ready(self) -> Answer:
+        """Waits for the databases for a moment."""
+        asked, until = [each.looker.begin() for each in self._watched], time.monotonic() + PATIENCE
+        sights = [
+            each.looker.wait(since, until - time.monotonic()) or each.looker.latest
+            for each, since in zip(self._watched, asked, strict=True)
+        ]
+        vitals = [each.vitals() for each in self._watched]
+        problems = [said for each in vitals for said in (*deadly(each), *hindering(each))]
+        with self._lock:
+            for each, known, its, sight in zip(self._watched, self._known, vitals, sights, strict=True):
+                problems.extend(_of_database(each, known, its, sight))
+        return self._answer(problems, vitals, sights)
+
+    def _answer(self, problems: list[str], vitals: Sequence[Vitals], sights: Sequence[Sight | None]) -> Answer:
+        several = len(self._watched) > 1
+        body = {
+            "status": "failing" if problems else "ok",
+            "problems": problems,
+            "node": self._watched[0].node if self._watched else None,
+            "supervisors": [
+                ({"database": each.database} if several else {}) | _told(each, its, sight)
+                for each, its, sight in zip(self._watched, vitals, sights, strict=True)
+            ],
+        }
+        return Answer(problems, body)
+
+
+def _of_database(watched: Watched, known: _Known, vitals: Vitals, sight: Sight | None) -> Iterator[str]:
+    if sight is None:
+        return
+    if sight.broken:
+        yield f"the database is not as it must be: {sight.error}"
+    cluster = _cluster(sight.overview, watched.subscription)
+    if cluster is None:
+        return
+    if sight.at != known.at:
+        known.at, known.free = sight.at, known.orphans.look(cluster, sight.at)
+    count, seconds = known.free
+    if seconds > UNOWNED * vitals.lease:
+        yield f"{count} partitions have no owner, some of them for {seconds:.0f} s: a process should have claimed them"
+
+
+def _is_silent(process: Process, lease: float) -> bool:
+    return process.silent > SILENT * lease and not process.vouched
+
+
+def _cluster(overview: Overview | None, subscription: str) -> Cluster | None:
+    clusters = overview.clusters if overview is not None else ()
+    return next((cluster for cluster in clusters if cluster.subscription == subscription), None)
+
+
+def _told(watched: Watched, vitals: Vitals, sight: Sight | None) -> dict[str, Any]:
+    return {
+        "subscription": watched.subscription,
+        "lease_seconds": vitals.lease,
+        "heartbeat_age_seconds": _rounded(vitals.beaten),
+        "processes": {
+            "wanted": vitals.wanted,
+            "living": len(vitals.processes),
+            "ready": sum(process.ready for process in vitals.processes),
+            "holding_a_lease": sum(process.trusted for process in vitals.processes),
+            "died_within_a_minute": vitals.deaths,
+        },
+        "database_error": sight.error if sight is not None else None,
+        "backlog": _backlog(watched, sight),
+    }
+
+
+def _backlog(watched: Watched, sight: Sight | None) -> dict[str, Any] | None:
+    """What was seen last; it never fails a probe."""
+    cluster = _cluster(sight.overview if sight else None, watched.subscription)
+    if sight is None or cluster is None:
+        return None
+    return {
+        "pending": cluster.pending,
+        "exact": cluster.exact,
+        "oldest_age_seconds": _rounded(cluster.oldest_age),
+        "parked": cluster.parked,
+        "partitions_unowned": cluster.unowned,
+        "paused": cluster.paused,
+        "seen_seconds_ago": _rounded(time.monotonic() - sight.at),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(value), 3)

@@ -1,0 +1,95 @@
+"""How log lines look where partbox itself sets up logging: in `partbox worker` and in worker processes.
+
+Text for people, or one JSON object a line for programs. An application that sets up logging itself is left alone, and
+may use `JsonLines` in a handler of its own.
+"""
+
+import logging
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import orjson
+
+from partbox.rules.printing import printable, printable_json
+from partbox.rules.secrets import masked
+
+Format = Literal["text", "json"]
+
+LONGEST = 4_096  # bytes of a JSON line: what a pipe takes from several processes without mixing them
+LEAST = 200  # characters kept of what is cut
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class TextLines(logging.Formatter):
+    """`2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`; the trace of an error follows."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s")
+
+    def formatException(self, ei: Any) -> str:
+        return _safe(super().formatException(ei))
+
+
+class JsonLines(logging.Formatter):
+    """An object with `time`, `level`, `logger`, `pid`, `event`, `message`, the record's own fields, and `trace`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": record.process,
+            "event": own.pop("event", None),
+            "message": masked(record.getMessage()),
+            **own,
+        }
+        if record.exc_info:
+            line["trace"] = _safe(self.formatException(record.exc_info))
+        return _within(line)
+
+
+def configure(format: Format, level: int = logging.INFO) -> None:
+    """Log to the standard error output in this format. A second call changes the format; the application's own setup,
+    if it has one, stays as it is."""
+    root = logging.getLogger()
+    ours = next((each for each in root.handlers if isinstance(each.formatter, TextLines | JsonLines)), None)
+    if ours is None:
+        if root.handlers:
+            return
+        ours = logging.StreamHandler()
+        root.addHandler(ours)
+        root.setLevel(level)
+    ours.setFormatter(JsonLines() if format == "json" else TextLines())
+
+
+def _safe(trace: str) -> str:
+    return printable(masked(trace))
+
+
+def _within(line: dict[str, Any]) -> str:
+    """The line as JSON; what is too long loses the middle of its longest texts."""
+    text = _json(line)
+    while len(text.encode()) > LONGEST:
+        name = max((name for name in line if isinstance(line[name], str)), key=lambda name: len(line[name]))
+        if len(line[name]) <= LEAST:
+            return text
+        line[name] = _shorter(line[name])
+        text = _json(line)
+    return text
+
+
+def _shorter(text: str) -> str:
+    """A fifth of its middle less: a trace begins with what was done and ends with what went wrong."""
+    keep = max(LEAST // 2, len(text) * 2 // 5)
+    return f"{text[:keep]}…{text[-keep + 1 :]}"
+
+
+def _json(line: dict[str, Any]) -> str:
+    try:
+        text = orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # a lone surrogate, a number beyond 64 bits, a thing without a text: in an application's field
+        text = orjson.dumps({name: ascii(value) for name, value in line.items()})
+    return printable_json(text.decode())

@@ -1,0 +1,119 @@
+"""The numbers of one worker process, where others can read them: its supervisor's shared memory, or plain memory.
+
+Each process writes its own cells alone, so no lock is shared with anybody, and a process that is killed leaves behind
+whatever it had counted. (The multiprocess mode of prometheus-client writes files, named by an environment variable that
+must be set before its import, and keeps the gauges of the dead until somebody deletes them.)
+"""
+
+import threading
+from collections.abc import Iterable, MutableSequence, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from partbox.observe.metrics import METRICS, PARKED, Metric, Source
+
+OTHER: Final = "other"
+"""What handlers are called that nobody knew when the memory was laid out."""
+
+MEASURED = tuple(
+    metric
+    for metric in METRICS
+    if metric.source is Source.PROCESSES or (metric.source is Source.NODE and metric.kind == "counter")
+)
+GAUGES = frozenset(metric.name for metric in MEASURED if metric.kind == "gauge")
+
+
+def width(metric: Metric) -> int:
+    """How many cells one of it takes: a histogram one for each bucket, one for what is above them, and the sum."""
+    return len(metric.buckets) + 2 if metric.buckets else 1
+
+
+class Layout:
+    """Which cell holds which number: the same wherever it is made of the same handlers' names."""
+
+    def __init__(self, handlers: Iterable[str]) -> None:
+        self.handlers = tuple(dict.fromkeys([*handlers, OTHER]))
+        self._at: dict[tuple[str, str], int] = {}
+        self.size = 0
+        for metric in MEASURED:
+            for value in self.values(metric):
+                self._at[metric.name, value] = self.size
+                self.size += width(metric)
+
+    def values(self, metric: Metric) -> tuple[str, ...]:
+        """The values of the metric's label beside the subscription; one empty text if it has none."""
+        if "handler" in metric.labels:
+            return self.handlers
+        return PARKED if "state" in metric.labels else ("",)
+
+    def at(self, name: str, value: str = "") -> int:
+        """The first cell of this number."""
+        return self._at[name, value]
+
+    def gauges(self) -> list[int]:
+        """The cells that say how it is now, and are not counted up."""
+        return [at for (name, _), at in self._at.items() if name in GAUGES]
+
+
+class Meter:
+    """The cells of one process. `lock` is the process's own: its threads count one after the other."""
+
+    __slots__ = ("cells", "layout", "lock")
+
+    def __init__(self, layout: Layout, cells: MutableSequence[float] | None = None) -> None:
+        self.layout = layout
+        self.cells = [0.0] * layout.size if cells is None else cells
+        self.lock = threading.Lock()
+
+    @classmethod
+    def shared(cls, layout: Layout, context: Any) -> "Meter":
+        """In memory that children of `context` (multiprocess) inherit."""
+        return cls(layout, context.RawArray("d", layout.size))
+
+    def add(self, name: str, amount: float = 1.0) -> None:
+        """Count up a number that has no label beside the subscription."""
+        with self.lock:
+            self.cells[self.layout.at(name)] += amount
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The numbers of a node at one moment: `counted` with those of its dead processes, each of the `living` alone."""
+
+    layout: Layout
+    counted: Sequence[float]
+    living: Sequence[Sequence[float]]
+
+
+class Meters:
+    """The meters of a node: its own, those of its living processes, and what the dead ones had counted."""
+
+    def __init__(self, handlers: Iterable[str]) -> None:
+        self.layout = Layout(handlers)
+        self.own = Meter(self.layout)
+        self._living: list[Meter] = []
+        self._past = [0.0] * self.layout.size
+        self._lock = threading.Lock()
+
+    def join(self, meter: Meter) -> None:
+        """Its process lives from now on."""
+        with self._lock:
+            self._living.append(meter)
+
+    def retire(self, meter: Meter) -> None:
+        """Its process has ended: what it counted stays counted, its gauges are gone. A second time does nothing."""
+        with self._lock:
+            if not any(each is meter for each in self._living):
+                return
+            self._living = [each for each in self._living if each is not meter]
+            for at, value in enumerate(meter.cells[:]):
+                self._past[at] += value
+            for at in self.layout.gauges():
+                self._past[at] = 0.0
+
+    def read(self) -> Reading:
+        """All of it, now."""
+        with self._lock:
+            living = [meter.cells[:] for meter in self._living]
+            sources = [self._past, self.own.cells[:], *living]
+        return Reading(self.layout, [sum(column) for column in zip(*sources, strict=True)], living)

@@ -1,0 +1,37 @@
+"""How a trace travels with an event: W3C trace context in its headers."""
+
+from collections.abc import Iterable
+
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanContext, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from partbox.events import DeliveredEvent, Event
+
+PARENT, STATE = "traceparent", "tracestate"
+
+_propagator = TraceContextTextMapPropagator()
+
+
+def headers_for(events: Iterable[Event]) -> dict[str, str]:
+    """The current context as headers; none where there is no trace.
+
+    Without its state where one of the events brings a parent of its own: that state would not be its parent's.
+    """
+    headers: dict[str, str] = {}
+    _propagator.inject(headers)
+    if STATE in headers and any(PARENT in event.headers for event in events):
+        del headers[STATE]
+    return headers
+
+
+def published_in(event: DeliveredEvent) -> SpanContext | None:
+    """The context that the event was published in; None if its headers hold none that can be read."""
+    try:
+        headers = event.headers
+    except (ValueError, TypeError, AttributeError):  # not partbox wrote them
+        return None
+    if not isinstance(headers.get(PARENT), str):
+        return None
+    context = get_current_span(_propagator.extract(headers, Context())).get_span_context()
+    return context if context.is_valid else None

@@ -1,0 +1,216 @@
+"""OpenTelemetry: a span for each publish, each poll that brings something, each call of a handler.
+
+    from partbox.observe.tracing import Tracing
+
+    outbox.observe(Tracing())
+
+A publish's context goes along in the event's headers (W3C trace context), and the spans of its handlers link to it. A
+span holds no payload, no aggregate id and no tenant; what a handler raises it holds as the handler says it.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+try:
+    from opentelemetry import trace
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError("tracing needs OpenTelemetry: pip install 'partbox[otel]'", name=missing.name) from None
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider
+
+from partbox.errors import PartboxError
+from partbox.events import DeliveredEvent, Event
+from partbox.observe.observer import Load, Observer, Started
+from partbox.observe.polls import Polls
+from partbox.observe.propagation import headers_for, published_in
+from partbox.observe.span_attributes import of_handle, of_publish
+from partbox.rules.parking import Verdict
+
+FAILED = ("retrying", "dead")
+UNSETTLED = 60.0  # seconds after a handler's end in which its outcome is told, if ever
+LINKS = 128  # at most; the default limit of the SDK
+
+
+@dataclass(slots=True)
+class _Handled:
+    """A handler's span, when the handler ended (ns), how many of its events are not settled."""
+
+    span: Span
+    left: int
+    ended: int | None = None
+    raised: bool = False
+    outcome: str | None = None  # done, or the state of the first event that is not
+
+    def settle(self, verdict: Verdict | None) -> None:
+        """What became of one of its events; the last ends the span."""
+        if verdict is not None and verdict.state in FAILED and not self.raised:
+            self.span.set_status(StatusCode.ERROR, verdict.error or verdict.state)
+        if verdict is not None and self.outcome in (None, "done"):
+            self.outcome = verdict.state
+        self.outcome = self.outcome or "done"
+        self.left -= 1
+        if not self.left:
+            self.end()
+
+    def end(self) -> None:
+        if self.outcome is not None:
+            self.span.set_attribute("partbox.outcome", self.outcome)
+        self.span.end(self.ended)
+
+
+class Tracing(Observer):
+    """The observer that makes spans, by the global tracer provider unless one is given.
+
+    A provider does not travel to worker processes that get their handlers from here: give a function that makes one
+    there, or set the global one in the module that they import.
+    """
+
+    def __init__(self, tracer_provider: TracerProvider | Callable[[], TracerProvider] | None = None) -> None:
+        self._given = tracer_provider
+        self._lock = threading.RLock()
+        self._made: Tracer | None = None
+        self._of: str | None = None
+        self._polls: Polls | None = None
+        self._handled: dict[tuple[str, int], _Handled] = {}  # by subscription and record id
+
+    # Publishing.
+
+    @contextmanager
+    def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
+        with self._tracer.start_as_current_span(
+            "partbox.publish",
+            kind=SpanKind.PRODUCER,
+            attributes=of_publish(events),
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield headers_for(events)
+            except Exception as error:
+                # Not the whole text: PostgreSQL's may quote the row.
+                said = (str(error).splitlines() or [""])[0]
+                span.add_event("exception", {"exception.type": _name(error), "exception.message": said})
+                span.set_status(StatusCode.ERROR, f"{_name(error)}: {said}")
+                raise
+
+    # Polling.
+
+    def started(self, worker: Started) -> None:
+        self._of = worker.subscription
+
+    def read(self, records: Sequence[tuple[int, int]], seconds: float, late_ids: int) -> None:
+        self._open_polls.begin(records, seconds)
+
+    def parked(
+        self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
+    ) -> None:
+        self._open_polls.settled(_record(event), _success(verdict))
+
+    def released(self, partition: int) -> None:
+        self._open_polls.drop(partition)
+
+    def forgotten(self, partition: int) -> None:
+        self._open_polls.drop(partition)
+
+    def lost(self, partition: int) -> None:
+        self._open_polls.drop(partition)
+
+    def loaded(self, load: Load) -> None:
+        self._open_polls.sweep(everything=load.records == 0)
+        self._end_unsettled()
+
+    # Handling.
+
+    @contextmanager
+    def handling(self, events: Sequence[DeliveredEvent], handler: str) -> Iterator[None]:
+        span = self._tracer.start_span(
+            "partbox.handle",
+            context=Context(),  # a trace of its own, linked to that of the publish
+            kind=SpanKind.CONSUMER,
+            links=self._links(events),
+            attributes=of_handle(events, handler),
+        )
+        handled = _Handled(span, len(events))
+        with self._lock:
+            self._handled.update({(event.subscription, event.id): handled for event in events})
+        try:
+            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+                yield
+        except BaseException as error:  # a cancellation too, and SystemExit
+            handled.raised = True
+            span.set_status(StatusCode.ERROR, _name(error))
+            span.record_exception(error)
+            raise
+        finally:
+            handled.ended = time.time_ns()
+
+    def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
+        self._open_polls.settled(_record(event), _success(verdict))
+        with self._lock:
+            handled = self._handled.pop((event.subscription, event.id), None)
+        if handled is not None:
+            handled.settle(verdict)  # the events of a list are settled one after the other
+
+    def _end_unsettled(self) -> None:
+        """What never came to an outcome: its partition was lost meanwhile, or its transaction was rolled back."""
+        over = time.time_ns() - int(UNSETTLED * 1e9)
+        with self._lock:
+            keys = [key for key, each in self._handled.items() if each.ended is not None and each.ended < over]
+            unsettled = {id(each): each for each in map(self._handled.pop, keys)}
+        for handled in unsettled.values():
+            handled.end()
+
+    def _links(self, events: Sequence[DeliveredEvent]) -> list[Link]:
+        """To the polls and the publishes that the events came from, each once."""
+        contexts: dict[tuple[int, int], Link] = {}
+        for event in events:
+            for context, what in ((self._open_polls.context(_record(event)), "poll"), (published_in(event), "publish")):
+                if context is not None and len(contexts) < LINKS:
+                    contexts.setdefault((context.trace_id, context.span_id), Link(context, {"partbox.link": what}))
+        return [*contexts.values()]
+
+    # What it works with.
+
+    @property
+    def _tracer(self) -> Tracer:
+        with self._lock:
+            if self._made is None:
+                given = self._given() if callable(self._given) else self._given
+                self._made = trace.get_tracer("partbox", version("partbox"), given)
+            return self._made
+
+    @property
+    def _open_polls(self) -> Polls:
+        if self._polls is None:
+            with self._lock:
+                self._polls = self._polls or Polls(self._tracer, self._of)
+        return self._polls
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._given is not None and not callable(self._given):
+            raise PartboxError(
+                "a tracer provider does not travel to worker processes: give Tracing a function that makes one, or set "
+                "the global one in the module that they import"
+            )
+        return Tracing, (self._given,)
+
+
+def _record(event: DeliveredEvent) -> tuple[int, int]:
+    return event.partition, event.id
+
+
+def _success(verdict: Verdict | None) -> bool | None:
+    """None: neither, it was put off."""
+    if verdict is None:
+        return True
+    return False if verdict.state in FAILED else None
+
+
+def _name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

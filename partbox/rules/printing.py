@@ -1,0 +1,30 @@
+"""Text that cannot act on who reads it.
+
+What events and errors say must not move a terminal's cursor, colour it, turn the direction of writing, or pass for a
+line of its own.
+"""
+
+from collections.abc import Callable
+from json import dumps
+
+
+def printable(text: str) -> str:
+    """The text with all that is no visible character but a line's end escaped, as Python escapes it."""
+    return _escaped(text, lambda character: character.encode("unicode_escape", "surrogatepass").decode())
+
+
+def printable_json(text: str) -> str:
+    """The same for a text that is JSON, as JSON escapes it."""
+    return _escaped(text, lambda character: dumps(character)[1:-1])
+
+
+def printable_line(text: str, most: int) -> str:
+    """The printable text in one line of at most so many characters."""
+    line = text if len(text) <= most else f"{text[: most - 1]}…"
+    return printable(line).replace("\n", "\\n")
+
+
+def _escaped(text: str, escape: Callable[[str], str]) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else escape(each) for each in text)

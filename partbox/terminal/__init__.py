@@ -1,0 +1,1 @@
+"""Drawing the partitions and their owners on a terminal."""

@@ -1,0 +1,45 @@
+"""Keys as they are pressed, without waiting for Enter."""
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Keys:
+    """What is typed at a terminal; of anything else no key ever comes."""
+
+    def __init__(self, terminal: int | None) -> None:
+        self._terminal = terminal
+
+    def wait(self, seconds: float) -> str:
+        """The keys that were pressed first within so many seconds; "" if none was."""
+        if self._terminal is None:
+            time.sleep(seconds)
+            return ""
+        ready, _, _ = select.select([self._terminal], [], [], seconds)
+        if not ready:
+            return ""
+        typed = os.read(self._terminal, 64)
+        if not typed:  # the terminal was hung up
+            self._terminal = None
+        return typed.decode(errors="replace")
+
+
+@contextmanager
+def keys() -> Iterator[Keys]:
+    """The keys of the standard input, not shown while they are typed; afterwards the terminal is as it was."""
+    if not sys.stdin.isatty():
+        yield Keys(None)
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        yield Keys(terminal)
+    finally:
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)

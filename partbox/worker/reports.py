@@ -1,0 +1,53 @@
+"""What is told of the events of one process: to observers, and to the log."""
+
+import logging
+from collections.abc import Callable
+
+from partbox.events import DeliveredEvent
+from partbox.observe import Observers
+from partbox.rules.parking import AT_ONCE, Verdict
+from partbox.worker.endpoint import Endpoint
+from partbox.worker.walk import Walk
+
+log = logging.getLogger("partbox.worker")
+
+
+class Reports:
+    """Any thread; without the lock of the holdings where it can be."""
+
+    def __init__(self, observers: Observers, find: Callable[[str, str], Endpoint]) -> None:
+        self._observers = observers
+        self._find = find
+        self._settles = observers.hears("settled")
+        self.counted = observers.hears("delivered")
+
+    def walked(self, walk: Walk) -> None:
+        """A runner has ended its walk."""
+        for turn in walk.turns():
+            self._observers.delivered(turn)
+
+    def settled(
+        self, event: DeliveredEvent, verdict: Verdict | None, result: object = None, seconds: float | None = None
+    ) -> None:
+        """A handler had the event, or an open circuit refused it."""
+        if self._settles:
+            self._observers.settled(event, self._name(event), verdict)
+        if verdict is not None:
+            self.parked(event, verdict, result, seconds)
+
+    def parked(
+        self, event: DeliveredEvent, verdict: Verdict, result: object = None, seconds: float | None = None
+    ) -> None:
+        """An event is parked, for the reason that `verdict` gives; not where it only waits."""
+        if verdict.state in AT_ONCE:
+            return
+        error = result if isinstance(result, BaseException) else None
+        if verdict.state == "dead":
+            log.error("%r is dead after %d attempts: %s", event, verdict.attempts, verdict.error, exc_info=error)
+        else:
+            log.info("%r is %s, due in %.3g s: %s", event, verdict.state, verdict.delay or 0, verdict.error)
+        self._observers.parked(event, self._name(event), verdict, error, seconds)
+
+    def _name(self, event: DeliveredEvent) -> str:
+        """Its handler's."""
+        return self._find(event._row[3], event._row[4]).handler.name

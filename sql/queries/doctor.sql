@@ -1,0 +1,188 @@
+-- name: doctor_patience
+-- For this transaction: what is locked is not waited for long, for a lock may be what is being looked for.
+select set_config('lock_timeout', %(limit)s, true), set_config('jit', 'off', true)
+
+-- name: doctor_server
+-- One row: the server's clock, what we may see, its settings as this session has them, and its connection slots.
+select extract(epoch from clock_timestamp())::float8,
+       current_database(), current_user::text,
+       pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'),
+       (select json_object_agg(name, setting) from pg_settings
+         where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts', 'jit',
+                        'statement_timeout', 'idle_in_transaction_session_timeout', 'default_transaction_isolation')),
+       (select coalesce(sum(numbackends), 0)::int from pg_stat_database),
+       (select sum(case when name = 'max_connections' then setting::int else -setting::int end)::int from pg_settings
+         where name in ('max_connections', 'superuser_reserved_connections', 'reserved_connections'))
+
+-- name: doctor_sequence
+-- One row: the id sequence, and what a record gets by default; see the first migration for what they must be.
+select case when has_sequence_privilege(s.seqrelid, 'SELECT') or has_sequence_privilege(s.seqrelid, 'USAGE')
+            then coalesce(pg_sequence_last_value(s.seqrelid), 0) end,
+       s.seqincrement, s.seqcache, s.seqcycle,
+       (select d.refobjid::regclass::text from pg_depend d
+         where d.classid = 'pg_class'::regclass and d.objid = s.seqrelid and d.deptype in ('a', 'i')
+               and d.refobjsubid > 0 limit 1),
+       (select json_object_agg(a.attname, pg_get_expr(d.adbin, d.adrelid))
+          from pg_attribute a join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+         where a.attrelid = to_regclass(quote_ident({schema_name}) || '.record') and a.attname in ('id', 'xid'))
+  from pg_sequence s
+ where s.seqrelid = {sequence}
+
+-- name: doctor_sessions
+-- Sessions of all databases with a transaction: what it holds back, and what of ours it holds, the oldest first.
+with ours as (
+    select l.pid, bool_or(l.mode = 'RowExclusiveLock' and t.relid is not null) as publishes,
+           bool_or(l.mode in ('ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')) as shuts
+      from pg_locks l
+      join pg_class c on c.oid = l.relation and c.relnamespace = quote_ident({schema_name})::regnamespace
+      left join pg_partition_tree(to_regclass(quote_ident({schema_name}) || '.record')) t on t.relid = c.oid
+     where l.granted and l.database = (select oid from pg_database where datname = current_database())
+     group by l.pid
+)
+select a.pid, a.datname, a.usename, a.application_name, a.client_addr::text, a.state,
+       extract(epoch from clock_timestamp() - a.xact_start)::float8,
+       extract(epoch from clock_timestamp() - a.state_change)::float8,
+       a.backend_xid is not null, a.backend_xmin is not null,
+       greatest(age(a.backend_xid), age(a.backend_xmin)), left(a.query, 300),
+       coalesce(o.publishes, false), coalesce(o.shuts, false)
+  from pg_stat_activity a
+  left join ours o on o.pid = a.pid
+ where a.pid <> pg_backend_pid() and coalesce(a.backend_type, 'client backend') = 'client backend'
+       and (a.xact_start is not null or a.backend_xid is not null or a.backend_xmin is not null)
+ order by a.xact_start nulls last, a.pid
+ limit 100
+
+-- name: doctor_waits
+-- Who waits for a lock while holding or wanting one on our tables, and for whom.
+select w.pid, a.usename, a.application_name, left(a.query, 300),
+       extract(epoch from clock_timestamp() - min(w.waitstart))::float8,
+       pg_blocking_pids(w.pid), min(c.relname::text)
+  from pg_locks w
+  join pg_locks l on l.pid = w.pid and l.database = (select oid from pg_database where datname = current_database())
+  join pg_class c on c.oid = l.relation and c.relnamespace = quote_ident({schema_name})::regnamespace and c.relkind in ('r', 'p')
+  left join pg_stat_activity a on a.pid = w.pid
+ where not w.granted and w.pid <> pg_backend_pid()
+ group by w.pid, a.usename, a.application_name, a.query
+ order by min(w.waitstart) nulls last, w.pid
+ limit 100
+
+-- name: doctor_prepared
+-- Prepared transactions of all databases, the oldest first.
+select gid, owner::text, database::text, extract(epoch from clock_timestamp() - prepared)::float8, age(transaction)
+  from pg_prepared_xacts
+ order by prepared
+ limit 100
+
+-- name: doctor_slots
+-- Replication slots, with how many transactions and how many bytes of WAL each holds back.
+select slot_name::text, slot_type, active, age(xmin), age(catalog_xmin),
+       greatest(0, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn))::bigint
+  from pg_replication_slots
+ order by slot_name
+
+-- name: doctor_tables
+-- The tables that are written all the time: rows and dead rows as the statistics say, bytes, and their autovacuum.
+select c.relname::text, coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg_relation_size(c.oid),
+       'autovacuum_enabled=false' = any (coalesce(c.reloptions, array[]::text[]))
+       or 'autovacuum_enabled=off' = any (coalesce(c.reloptions, array[]::text[])),
+       extract(epoch from clock_timestamp() - greatest(s.last_autovacuum, s.last_vacuum))::float8
+  from pg_class c
+  left join pg_stat_all_tables s on s.relid = c.oid
+ where c.relnamespace = quote_ident({schema_name})::regnamespace and c.relname in ('partition', 'instance', 'parked')
+ order by c.relname
+
+-- name: doctor_segments
+-- One row: where the last segment of the log ends (null: nowhere), and whether the default one holds a record.
+select (select max(substring(pg_get_expr(c.relpartbound, c.oid) from 'TO \(''?(\d+)''?\)')::bigint)
+          from pg_inherits i join pg_class c on c.oid = i.inhrelid
+         where i.inhparent = to_regclass(quote_ident({schema_name}) || '.record')),
+       exists (select from {schema}.record_default)
+
+-- name: doctor_reach
+-- How far the cursors of each subscription went.
+select subscription, max(last_id) from {schema}.partition group by subscription order by subscription
+
+-- name: doctor_braked
+-- Partitions whose open parked rows leave no room to read on, by subscription.
+select k.subscription, count(*), max(k.open)
+  from (select subscription, partition, count(*) as open
+          from {schema}.parked
+         where state not in ('scheduled', 'dead')
+         group by subscription, partition
+        having count(*) >= %(most)s) k
+ group by k.subscription
+ order by k.subscription
+
+-- name: doctor_deferred
+-- Deferred rows by subscription and type, with the newest of their reasons.
+with kinds as (
+    select subscription, event_type, count(*) as count, max(record_id) as newest, min(parked_at) as since
+      from {schema}.parked
+     where state = 'deferred'
+     group by subscription, event_type
+     order by count desc, event_type
+     limit 100
+)
+select n.subscription, n.event_type, n.count, extract(epoch from clock_timestamp() - n.since)::float8,
+       left(k.last_error, 300)
+  from kinds n
+  join {schema}.parked k on k.subscription = n.subscription and k.record_id = n.newest
+ order by n.count desc, n.event_type
+
+-- name: doctor_dead
+-- Dead rows by subscription, type and kind of error: how many, how many lately, and the newest of them.
+with kinds as (
+    select subscription, event_type, substring(last_error from '^(?:[\w<>]+\.)*[A-Z]\w*') as kind, count(*) as count,
+           count(*) filter (where parked_at > clock_timestamp() - %(lately)s * interval '1 s') as lately,
+           max(record_id) as newest, max(parked_at) as last
+      from {schema}.parked
+     where state = 'dead'
+     group by subscription, event_type, kind
+     order by lately desc, count desc, event_type
+     limit 100
+)
+select n.subscription, n.event_type, n.count, n.lately, extract(epoch from clock_timestamp() - n.last)::float8,
+       n.newest, left(k.last_error, 300)
+  from kinds n
+  join {schema}.parked k on k.subscription = n.subscription and k.record_id = n.newest
+ order by n.lately desc, n.count desc, n.event_type
+
+-- name: doctor_accused
+-- Rows that were running when a process died, or run now in a partition of one that did; those with most attempts.
+select subscription, record_id, event_type, attempts, extract(epoch from clock_timestamp() - started_at)::float8
+  from {schema}.parked
+ where started_at is not null and state <> 'dead'
+ order by attempts desc, record_id
+ limit 100
+
+-- name: doctor_held
+-- Subscriptions that still need records which are older than the retention: in how many partitions, and how old. `floor`
+-- counts those of them that have read everything there, but for what an open transaction may still write below.
+select p.subscription, count(*), count(*) filter (where p.last_id >= r.id),
+       max(extract(epoch from clock_timestamp() - r.created_at))::float8
+  from {schema}.partition p
+ cross join lateral (
+       select id, created_at from {schema}.record
+        where partition = p.partition and id > least(p.floor_id, p.last_id) order by id limit 1) r
+ where r.created_at < clock_timestamp() - least(%(retain)s, 36500 * 86400.0) * interval '1 s'
+ group by p.subscription
+ order by p.subscription
+
+-- name: doctor_expired
+-- One row: partitions with a record that is older than the retention and that nobody needs, and how old the oldest is.
+with bound as materialized (
+    select n as partition, coalesce(min(least(p.floor_id, p.last_id)), 9223372036854775807) as id
+      from generate_series(0, 255) n
+      left join {schema}.partition p on p.partition = n
+     group by n
+)
+select count(*), max(extract(epoch from clock_timestamp() - r.created_at))::float8
+  from bound b
+ cross join lateral (
+       select r.id, r.created_at
+         from (select id, created_at from {schema}.record where partition = b.partition and id <= b.id
+                order by id limit 100) r
+        where not exists (select from {schema}.parked k join {schema}.subscription s on s.name = k.subscription
+                           where k.record_id = r.id)
+        order by r.id limit 1) r
+ where r.created_at < clock_timestamp() - least(%(retain)s, 36500 * 86400.0) * interval '1 s'

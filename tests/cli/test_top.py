@@ -1,0 +1,238 @@
+"""`partbox top`, on a real terminal; and what it draws."""
+
+import signal
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from uuid import UUID
+
+import psycopg
+import pytest
+from planting import Planter
+from pty_screen import ENTER, Screen
+from rich.console import Console
+
+from partbox.cli.top_view import Scene, picture
+from partbox.cli.watching import Sighting
+from partbox.db.blocked import BlockedKey
+from partbox.db.stats import Cluster, Instance, Partition
+from partbox.stats.rates import Rates
+from partbox.terminal.roster import Roster
+
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+HOSTILE = "<script>[bold red]\x1b[2J\x07\u202egnp.exe\u2066" + "x" * 10_000
+INSTANCE = """
+insert into partbox.instance (subscription, node, hostname, pid, version, lease)
+values ('default', %s, 'host', %s, '0.1.0', '6 h') returning instance_id
+"""
+
+
+def an_instance(number: int, *, node: str = "node-a", heartbeat_age: float = 0.4, owns: int = 128) -> Instance:
+    return Instance(
+        instance_id=UUID(int=number),
+        node=node,
+        hostname="host",
+        pid=4_000 + number,
+        version="0.1.0",
+        draining=False,
+        age=60.0,
+        heartbeat_age=heartbeat_age,
+        lease=6.0,
+        partitions=owns,
+    )
+
+
+def a_partition(number: int, owner: UUID | None) -> Partition:
+    return Partition(
+        partition=number,
+        assignee=owner,
+        owner=owner,
+        epoch=1,
+        pending=100,
+        exact=True,
+        oldest_age=200.0,
+        claimed_age=1.0,
+        saved_age=1.0,
+        suspect=False,
+    )
+
+
+def a_key(text: str = "7", error: str = "boom") -> BlockedKey:
+    return BlockedKey(
+        aggregate_type="Order",
+        aggregate_id=text,
+        record_id=1,
+        event_id=None,
+        event_type="Placed",
+        state="retrying",
+        attempts=3,
+        due_at=None,
+        error_type="ValueError",
+        error=error,
+        followers=12,
+        blocked_since=NOW - timedelta(minutes=5),
+        partition=1,
+        owner=None,
+        node=None,
+        pid=None,
+    )
+
+
+@pytest.fixture
+def scene() -> Scene:
+    members = (an_instance(1), an_instance(2, node="node-b"))
+    owners = [UUID(int=1)] * 100 + [UUID(int=2)] * 100 + [UUID(int=99)] * 40 + [None] * 16
+    roster = Roster()
+    roster.meet(each.instance_id for each in members)
+    cluster = Cluster(
+        schema="partbox",
+        subscription="default",
+        paused=False,
+        instances=members,
+        partitions=tuple(a_partition(number, owner) for number, owner in enumerate(owners)),
+        parked={"dead": 4, "held": 12, "retrying": 1},
+        created=NOW,
+        paused_at=None,
+        completed=9_000,
+        blocked_keys=1,
+    )
+    return Scene(Sighting(NOW, cluster, Rates(1_234.4, 999.6)), roster, frozenset({0}), [a_key()])
+
+
+def shown(scene: Scene, width: int, height: int = 30, **options) -> list[str]:
+    console = Console(record=True, width=width, height=height, file=StringIO(), **options)
+    console.print(picture(scene, width, height))
+    return [line.rstrip() for line in console.export_text(styles=options.get("force_terminal", False)).splitlines()]
+
+
+@pytest.mark.parametrize("width", [40, 62, 80, 110, 200])
+def test_the_view_fits_and_shows_every_partition_by_its_living_owner(scene, width):
+    lines = shown(scene, width, 50)
+    assert max(map(len, lines)) <= width
+    map_of = "".join("".join(line[: 48 if width >= 110 else 32].split()) for line in lines[2:18])
+    assert map_of == "A" * 100 + "B" * 100 + "·" * 56
+    text = "\n".join(lines)
+    for word in ("4001", "4002", "1,234/s", "1,000/s", "25,600", "200 s", "12 held", "blocked the longest"):
+        assert word in text
+
+
+@pytest.mark.parametrize(("width", "height"), [(62, 20), (80, 24), (120, 40)])
+def test_the_view_is_no_higher_than_the_terminal(scene, width, height):
+    many = replace(scene.sighting.cluster, instances=tuple(an_instance(number) for number in range(1, 40)))
+    sighting = replace(scene.sighting, cluster=many)
+    crowded = replace(scene, sighting=sighting, blocked=[a_key(str(number)) for number in range(50)])
+    lines = shown(crowded, width, height)
+    assert len(lines) <= height
+    assert "more" in "\n".join(lines)
+
+
+def test_hostile_names_and_errors_stay_on_their_line_and_move_nothing(scene):
+    members = (an_instance(1, node=HOSTILE), an_instance(2))
+    cluster = replace(scene.sighting.cluster, instances=members, subscription=HOSTILE)
+    hostile = replace(
+        scene, sighting=replace(scene.sighting, cluster=cluster), blocked=[a_key(HOSTILE, f"a\nb {HOSTILE}")]
+    )
+    lines = shown(hostile, 120, 40)
+    assert len(lines) == len(shown(scene, 120, 40))
+    assert max(map(len, lines)) <= 120
+    for character in "\x1b\x07\u202e\u2066":
+        assert character not in "\n".join(lines)
+    assert "<script>[bold red]" in lines[-1]
+
+
+def test_what_is_wrong_is_said(scene):
+    cluster = replace(scene.sighting.cluster, instances=(), paused=True)
+    alone = "\n".join(shown(replace(scene, sighting=replace(scene.sighting, cluster=cluster)), 100))
+    assert "start some with" in alone
+    assert "PAUSED" in alone
+    lost = "\n".join(shown(replace(scene, sighting=replace(scene.sighting, complaint="cannot use it")), 100))
+    assert "as of 12:00:00Z: cannot use it" in lost
+    late = replace(scene.sighting.cluster, instances=(an_instance(1, heartbeat_age=7.0),))
+    assert "expired" in "\n".join(shown(replace(scene, sighting=replace(scene.sighting, cluster=late)), 100))
+
+
+def test_without_colour_there_are_letters_and_no_colour_codes(scene, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = "\n".join(shown(scene, 100, force_terminal=True))
+    monkeypatch.delenv("NO_COLOR")
+    coloured = "\n".join(shown(scene, 100, force_terminal=True, color_system="truecolor"))
+    assert "48;2;" in coloured
+    assert "48;" not in plain
+    assert "38;" not in plain
+
+
+def test_top_in_a_pipe_names_the_command_for_pipes(partbox, dsn):
+    assert "`partbox status --watch`" in partbox("top", "--dsn", dsn).error
+
+
+def test_a_wrong_interval_of_top_is_refused(partbox):
+    assert "--every '1ms'" in partbox("top", "--every", "1ms").error
+
+
+def test_top_shows_a_partition_that_moves_and_q_ends_it(conn, dsn):
+    first, second = (conn.execute(INSTANCE, ["node-a", pid]).fetchone()[0] for pid in (4711, 4712))
+    conn.execute("update partbox.partition set owner = %s, assignee = %s", [first, first])
+    with Screen("top", "--every", "100ms", dsn=dsn) as screen:
+        screen.until("4711")
+        assert screen.said(ENTER)
+        screen.until("A  A  A  A")
+        conn.execute("update partbox.partition set owner = %s where partition < 16", [second])
+        screen.until("B  B  B  B  B  B  B  B  B  B  B  B  B  B  B  B")
+        screen.press("x")
+        screen.press("q")
+        assert screen.ended() == 0
+        assert screen.restored
+
+
+@pytest.mark.parametrize("end", ["\x03", signal.SIGTERM])
+def test_ctrl_c_and_a_signal_end_top_and_leave_the_terminal_as_it_was(dsn, end):
+    with Screen("top", "--every", "100ms", dsn=dsn) as screen:
+        screen.until("no worker process")
+        screen.press(end) if isinstance(end, str) else screen.signal(end)
+        assert screen.ended() == 0
+        assert screen.restored
+
+
+def test_top_shows_the_aggregate_that_is_blocked_with_its_error(conn, dsn):
+    Planter(conn).park(
+        f"a{HOSTILE[:60]}", "retrying", blocks=True, attempts=3, error=f"ValueError: card declined {HOSTILE}"
+    )
+    with Screen("top", "--every", "100ms", dsn=dsn, width=160) as screen:
+        frame = screen.until("card declined")
+        assert "Order a<script>" in frame
+        assert "1 retrying" in frame
+        assert "\u202e" not in screen.raw
+        assert "\x07" not in screen.raw
+        screen.press("q")
+        assert screen.ended() == 0
+
+
+def test_top_follows_the_size_of_the_terminal(dsn):
+    with Screen("top", "--every", "100ms", dsn=dsn, width=160) as screen:
+        screen.until("·  ·  ·")
+        screen.resize(50, 30)
+        screen.until("· · ·")
+        screen.press("q")
+        assert screen.ended() == 0
+
+
+def test_top_goes_on_when_the_database_was_away(conn, dsn):
+    name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+    with Screen("top", "--every", "100ms", dsn=dsn) as screen:
+        screen.until("no worker process")
+        conn.execute(f"alter database {name} allow_connections false")
+        conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox glance'")
+        screen.until("not currently accepting connections")
+        conn.execute(f"alter database {name} allow_connections true")
+        screen.until("q quits")
+        screen.press("q")
+        assert screen.ended() == 0
+        assert screen.restored
+
+
+def test_what_is_wrong_at_the_start_is_one_line_and_nothing_is_drawn(empty_dsn):
+    with Screen("top", dsn=empty_dsn) as screen:
+        assert screen.ended() == 1
+        assert "run `partbox init`" in screen.raw
+        assert not screen.said(ENTER)
+        assert screen.restored

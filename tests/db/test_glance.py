@@ -1,0 +1,139 @@
+"""One reader for all viewers: answers are shared while they are young, and a lost connection is remade."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from observing import publish
+from waiting import eventually
+
+from partbox.db import stats
+from partbox.db.glance import Glance
+from partbox.errors import PartboxError, SchemaError
+from partbox.settings import load
+
+
+class Clock:
+    """Monotonic seconds that pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def glance(dsn, clock) -> Iterator[Glance]:
+    made = Glance(load(), lambda: dsn, clock=clock)
+    yield made
+    made.close()
+
+
+def sessions(conn) -> list[int]:
+    found = (
+        "select pid from pg_stat_activity where datname = current_database() and application_name = 'partbox glance'"
+    )
+    return [pid for (pid,) in conn.execute(found)]
+
+
+def test_an_answer_is_given_again_for_a_second(conn, glance, clock):
+    first = glance.look()
+    publish(conn, 3)
+    clock.now += 0.9
+    assert glance.look() is first
+    clock.now += 0.2
+    assert glance.look().clusters[0].pending == 1
+
+
+def test_a_look_that_takes_long_is_not_repeated_at_once(conn, glance, clock, monkeypatch):
+    look = stats.overview
+
+    def slow(*given):
+        clock.now += 2
+        return look(*given)
+
+    monkeypatch.setattr(stats, "overview", slow)
+    first = glance.look()
+    clock.now += 7.9
+    assert glance.look() is first
+    clock.now += 0.2
+    assert glance.look() is not first
+
+
+def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, glance):
+    start = threading.Barrier(8, timeout=30)
+
+    def ask():
+        start.wait()
+        return glance.look()
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = [each.result() for each in [pool.submit(ask) for _ in range(8)]]
+    assert len(set(map(id, answers))) == 1
+    assert len(sessions(conn)) == 1
+
+
+def test_a_lost_connection_is_remade_without_anybody_noticing(conn, glance, clock):
+    glance.look()
+    (lost,) = sessions(conn)
+    conn.execute("select pg_terminate_backend(%s)", [lost])
+    eventually(lambda: not sessions(conn))
+    clock.now += 2
+    publish(conn, 3)
+    assert glance.look().clusters[0].pending == 1
+    assert sessions(conn) != [lost]
+
+
+def test_a_database_that_is_away_is_said_again_for_a_second_and_then_asked_again(dsn, clock):
+    asked = []
+
+    def away() -> str:
+        asked.append(clock.now)
+        return dsn if len(asked) > 1 else "host=127.0.0.1 port=1 connect_timeout=1"
+
+    glance = Glance(load(), away, clock=clock)
+    for _ in range(2):
+        with pytest.raises(psycopg.OperationalError):
+            glance.look()
+    assert len(asked) == 1
+    clock.now += 1.1
+    assert glance.look().clusters
+    glance.close()
+
+
+def test_a_schema_that_is_not_there_is_refused_and_leaves_no_connection(conn, empty_dsn, clock):
+    glance = Glance(load(), lambda: empty_dsn, clock=clock)
+    with pytest.raises(SchemaError, match="partbox init"):
+        glance.look()
+    with psycopg.connect(empty_dsn) as there:
+        eventually(lambda: not sessions(there))
+    glance.close()
+
+
+def test_a_closed_glance_has_no_connection_and_makes_none(conn, glance):
+    glance.look()
+    glance.close()
+    glance.close()
+    eventually(lambda: not sessions(conn))
+    with pytest.raises(PartboxError, match="is closed"):
+        glance.look()
+
+
+def test_a_glance_that_never_looked_can_be_closed(glance):
+    glance.close()
+
+
+def test_something_else_can_be_read_by_the_same_connection(conn, glance):
+    glance.look()
+    assert glance.read(lambda own: own.info.backend_pid) == sessions(conn)[0]
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        glance.read(lambda own: own.execute("select 1 / 0"))
+    assert glance.read(lambda own: own.info.backend_pid) == sessions(conn)[0]

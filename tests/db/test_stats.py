@@ -1,0 +1,256 @@
+"""The overview: every subscription in one statement, right whatever the cursors, the statistics and the clock say."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import psycopg
+import pytest
+from observing import Conn, consume, publish, subscribe
+from ownership import join, seize
+from planting import Planter
+
+from partbox.db import stats
+from partbox.db.migrate import migrate
+from partbox.db.stats import Cluster
+from partbox.errors import SchemaError
+
+
+def look(conn: Conn, subscription: str = "default") -> Cluster:
+    return stats.overview(conn, "partbox").cluster(subscription)
+
+
+def pending(cluster: Cluster) -> dict[int, int]:
+    return {each.partition: each.pending for each in cluster.partitions if each.pending}
+
+
+def test_a_fresh_schema_has_one_subscription_with_nothing_to_do(conn):
+    overview = stats.overview(conn, "partbox")
+    assert abs(overview.at - datetime.now(UTC)) < timedelta(minutes=1)
+    (cluster,) = overview.clusters
+    assert (overview.schema, overview.newest_id) == ("partbox", 0)
+    assert (cluster.subscription, cluster.paused, cluster.paused_at) == ("default", False, None)
+    assert (len(cluster.partitions), cluster.unowned, cluster.instances) == (256, 256, ())
+    assert cluster.records == dict.fromkeys(
+        ["pending", "completed", "retrying", "deferred", "scheduled", "held", "ready", "dead"], 0
+    )
+    assert (cluster.exact, cluster.oldest_age, cluster.blocked_keys) == (True, None, 0)
+
+
+def test_subscriptions_come_by_name_each_with_what_lies_above_its_own_cursors(conn):
+    subscribe(conn, "zebra")
+    subscribe(conn, "audit")
+    publish(conn, 3, 5)
+    consume(conn)
+    publish(conn, 3, 2, age=60)
+    publish(conn, 9, 4, age=60)
+    consume(conn, "zebra", 9)
+    overview = stats.overview(conn, "partbox")
+    assert [each.subscription for each in overview.clusters] == ["audit", "default", "zebra"]
+    assert [pending(each) for each in overview.clusters] == [{3: 7, 9: 4}, {3: 2, 9: 4}, {3: 7}]
+    assert [each.oldest_age for each in overview.clusters] == [pytest.approx(age, abs=45) for age in (180, 60, 180)]
+    assert [each.completed for each in overview.clusters] == [0, 5, 4]
+    assert overview.newest_id == 11
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_wherever_cursors_stand_the_overview_counts_what_the_exact_view_counts(conn, dsn, seed):
+    chance = random.Random(seed)
+    names = ["default", "a", "b", "c"]
+    for name in names[1:]:
+        subscribe(conn, name)
+    with psycopg.connect(dsn) as slow:
+        for _ in range(12):
+            publish(conn, chance.randrange(4), chance.randrange(1, 40))
+            publish(slow, chance.randrange(4), chance.randrange(1, 4))
+            for partition in range(4):
+                name = chance.choice(names)
+                newest = stats.overview(conn, "partbox").newest_id
+                at = chance.choice([newest, chance.randrange(newest + 1)])
+                consume(conn, name, partition, last_id=at, floor_id=chance.randrange(at + 1) if at else 0)
+        slow.commit()
+    counted = dict(conn.execute("select subscription, count from partbox.backlog").fetchall())
+    found = stats.overview(conn, "partbox").clusters
+    assert {each.subscription: each.pending for each in found} == counted
+    assert all(each.exact for each in found)
+
+
+def test_one_subscription_alone_is_as_among_all(conn):
+    subscribe(conn, "audit")
+    publish(conn, 3, 5)
+    consume(conn, "audit", last_id=2)
+    (alone,) = stats.overview(conn, "partbox", "audit").clusters
+    among = look(conn, "audit")
+    assert (pending(alone), alone.records) == (pending(among), among.records)
+    assert stats.cluster(conn, "partbox", "audit").pending == 3
+
+
+def test_a_subscription_that_does_not_exist_is_refused_with_those_that_do(conn):
+    subscribe(conn, "audit")
+    for read in (stats.overview(conn, "partbox").cluster, lambda name: stats.cluster(conn, "partbox", name)):
+        with pytest.raises(SchemaError, match="'nope' does not exist in schema 'partbox': there are audit, default"):
+            read("nope")
+    assert stats.overview(conn, "partbox", "nope").clusters == ()
+
+
+def test_what_a_dropped_subscription_left_behind_counts_for_nobody(conn):
+    plant = Planter(conn)
+    plant.park("a", "retrying", blocks=True, subscription="gone")
+    join(conn, 2, subscription="gone")
+    (cluster,) = stats.overview(conn, "partbox").clusters
+    assert (cluster.instances, cluster.parked, cluster.blocked_keys, cluster.completed) == ((), {}, 0, 1)
+
+
+def test_a_writer_only_schema_has_no_subscription_and_still_a_newest_record(empty_dsn):
+    migrate(empty_dsn, writer_only=True)
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        publish(conn, 1, 3)
+        overview = stats.overview(conn, "partbox")
+        assert (overview.clusters, overview.newest_id) == ((), 3)
+        with pytest.raises(SchemaError, match="there is none"):
+            overview.cluster("default")
+
+
+def test_schemas_of_one_database_are_not_mixed(dsn, conn):
+    other = "o'x\"; %s {x}"
+    migrate(dsn, other)
+    publish(conn, 3, 5)
+    join(conn, 2)
+    assert stats.overview(conn, other).clusters[0].records["pending"] == 0
+    assert stats.overview(conn, other).clusters[0].instances == ()
+    assert look(conn).pending == 5
+
+
+def test_blocked_keys_are_aggregates_with_blocking_rows_each_once(conn):
+    plant = Planter(conn)
+    plant.park("a", "retrying", blocks=True)
+    plant.park("a", "held", blocks=True)
+    plant.park("a", "held", blocks=True, aggregate_type="Cart")
+    plant.park("b", "dead")
+    plant.park("c", "dead", blocks=True)
+    plant.park(None, "retrying")
+    cluster = look(conn)
+    assert cluster.blocked_keys == 3
+    assert cluster.parked == {"dead": 2, "held": 2, "retrying": 2}
+
+
+def test_partitions_tell_when_they_were_claimed_and_saved_and_whether_they_are_suspect(conn):
+    (me,) = join(conn)
+    seize(conn, me, [7, 8])
+    conn.execute(
+        "update partbox.partition set claimed_at = now() - interval '1 h', saved_at = now() - interval '2 h',"
+        " suspect_until_id = 5 where partition = 7"
+    )
+    seven, eight, nine = look(conn).partitions[7:10]
+    assert (seven.owner, seven.claimed_age, seven.saved_age, seven.suspect) == (
+        me,
+        pytest.approx(3600, abs=60),
+        pytest.approx(7200, abs=60),
+        True,
+    )
+    assert (eight.saved_age, eight.suspect, eight.claimed_age) == (None, False, pytest.approx(0, abs=60))
+    assert (nine.owner, nine.claimed_age) == (None, None)
+
+
+def test_a_paused_subscription_says_since_when(conn):
+    conn.execute("update partbox.subscription set paused_at = now() - interval '1 day'")
+    cluster = look(conn)
+    assert cluster.paused
+    assert datetime.now(UTC) - cluster.paused_at == pytest.approx(timedelta(days=1), abs=timedelta(minutes=1))
+    assert cluster.created > cluster.paused_at
+
+
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "4713-01-01 BC", "294276-01-01", "2500-01-01"])
+def test_no_time_that_a_publisher_gives_breaks_the_overview(conn, moment):
+    publish(conn, 1)
+    conn.execute("update partbox.record set created_at = %s", [moment])
+    assert look(conn).oldest_age >= 0
+
+
+def test_a_gap_between_two_cursors_that_is_too_deep_makes_only_the_lower_one_an_estimate(conn, monkeypatch):
+    monkeypatch.setattr(stats, "EXACT_UP_TO", 2_000)
+    subscribe(conn, "audit")
+    publish(conn, 7, 20_000)
+    publish(conn, 8, 100)
+    consume(conn, last_id=19_000)
+    assert (look(conn).pending, look(conn).exact) == (1_100, True)
+    audit = look(conn, "audit")
+    assert [each.exact for each in audit.partitions[7:9]] == [False, True]
+    assert audit.pending == pytest.approx(20_100, rel=0.05)
+    assert audit.partitions[7].fill == pytest.approx(1.0)
+
+
+def test_completed_is_what_is_neither_pending_nor_parked(conn):
+    plant = Planter(conn)
+    for aggregate in "abc":
+        plant.park(aggregate, "dead")
+    publish(conn, 3, 10)
+    consume(conn)
+    publish(conn, 3, 4)
+    assert look(conn).completed == 10
+
+
+def test_completed_leaves_out_what_was_purged_and_what_was_rolled_back(conn):
+    publish(conn, 3, 1_000)
+    with conn.transaction(force_rollback=True):
+        publish(conn, 3, 5_000)
+    publish(conn, 3, 1_000)
+    consume(conn)
+    assert look(conn).completed == 7_000  # by the ids, as long as nobody has looked at the table
+    conn.execute("vacuum analyze partbox.record")
+    assert look(conn).completed == pytest.approx(2_000, rel=0.05)
+    conn.execute("delete from partbox.record where id <= 1000")
+    conn.execute("insert into partbox.meta (key, value) values ('purged_id', '1000')")
+    conn.execute("vacuum analyze partbox.record")
+    assert look(conn).completed == pytest.approx(1_000, rel=0.05)
+
+
+def test_the_log_above_cursors_that_stand_together_is_read_once(conn):
+    for name in ("a", "b", "c"):
+        subscribe(conn, name)
+    for partition in range(4):
+        publish(conn, partition, 3_000)
+    conn.execute("vacuum analyze partbox.record")
+    assert read(conn) < 12_000 * 1.1
+
+
+@pytest.mark.parametrize("statistics", ["fresh", "of an empty log", "none"])
+def test_a_deep_log_that_is_consumed_is_not_read(conn, statistics):
+    conn.execute("alter table partbox.record_1 set (autovacuum_enabled = off)")
+    if statistics == "of an empty log":
+        conn.execute("vacuum analyze partbox.record")
+    for partition in range(8):
+        publish(conn, partition, 5_000)
+    consume(conn)
+    publish(conn, 0, 3)
+    if statistics == "fresh":
+        conn.execute("vacuum analyze partbox.record")
+    assert read(conn) < 50
+    assert pending(look(conn)) == {0: 3}
+
+
+def read(conn: Conn) -> float:
+    """How many rows of the log an overview reads."""
+    plan = b"explain (analyze, format json, costs off, timing off) "
+    with conn.transaction():
+        conn.execute(stats.query("stats_plan", "partbox"))
+        values = {"subscription": None, "limit": stats.EXACT_UP_TO}
+        ((explained,),) = conn.execute(plan + stats.query("stats_overview", "partbox"), values).fetchall()
+    return sum(rows_of_records(explained[0]["Plan"]))
+
+
+def rows_of_records(node: dict) -> list[float]:
+    """How many rows each scan of the log brought, its filter included."""
+    own = []
+    if node.get("Relation Name", "").startswith("record"):
+        own = [(node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]]
+    return own + [rows for child in node.get("Plans", []) for rows in rows_of_records(child)]
+
+
+def test_owners_that_are_no_instances_any_more_own_nothing(conn):
+    (me,) = join(conn)
+    seize(conn, me, range(100))
+    conn.execute("update partbox.partition set owner = %s where partition >= 200", [uuid4()])
+    cluster = look(conn)
+    assert cluster.unowned == 156
+    assert [each.partitions for each in cluster.instances] == [100]

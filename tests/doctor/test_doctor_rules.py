@@ -1,0 +1,237 @@
+"""The rules of doctor, without a database: what it says of anything, and never says."""
+
+import shlex
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.db.blocked import BlockedKey
+from partbox.db.evidence import Evidence, Unread
+from partbox.db.facts import Dead, Deferred, Prepared, Sequence, Server, Session, Slot, Table, Wait
+from partbox.db.stats import Cluster, Instance, Overview, Partition
+from partbox.doctor import words
+from partbox.doctor.case import Case
+from partbox.doctor.checks import CHECKS
+from partbox.doctor.doctor import judge
+from partbox.doctor.finding import Severity, healthy
+from partbox.doctor.limits import Limits
+
+NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
+IDS = [UUID(int=number) for number in range(1, 4)]
+
+texts = st.text(max_size=40)
+ages = st.floats(0, 1e7)
+counts = st.integers(0, 10**6)
+ids = st.sampled_from([None, *IDS])
+
+
+def maybe(strategy):
+    return st.none() | strategy
+
+
+instances = st.builds(
+    Instance,
+    instance_id=st.sampled_from(IDS),
+    node=texts,
+    hostname=texts,
+    pid=counts,
+    version=texts,
+    draining=st.booleans(),
+    age=ages,
+    heartbeat_age=ages,
+    lease=st.floats(1, 60),
+    partitions=st.integers(0, 256),
+)
+partitions = st.builds(
+    Partition,
+    partition=st.integers(0, 255),
+    assignee=ids,
+    owner=ids,
+    epoch=counts,
+    pending=counts,
+    exact=st.booleans(),
+    oldest_age=maybe(ages),
+    claimed_age=maybe(ages),
+    saved_age=maybe(ages),
+    suspect=st.booleans(),
+)
+clusters = st.builds(
+    Cluster,
+    schema=st.just("partbox"),
+    subscription=st.sampled_from(["default", "audit", "o'x; --"]),
+    paused=st.booleans(),
+    instances=st.lists(instances, max_size=3, unique_by=lambda one: one.instance_id).map(tuple),
+    partitions=st.lists(partitions, max_size=6, unique_by=lambda one: one.partition).map(tuple),
+    parked=st.dictionaries(st.sampled_from(["retrying", "held", "ready", "dead", "scheduled"]), counts),
+    created=st.just(NOW),
+    paused_at=st.sampled_from([None, NOW, NOW.replace(year=2025)]),
+    completed=counts,
+    blocked_keys=counts,
+)
+overviews = st.builds(
+    Overview,
+    schema=st.just("partbox"),
+    at=st.just(NOW),
+    clusters=st.lists(clusters, max_size=2, unique_by=lambda one: one.subscription).map(tuple),
+    newest_id=counts,
+)
+sessions = st.builds(
+    Session,
+    pid=counts,
+    database=maybe(st.just("shop")),
+    user=maybe(texts),
+    application=maybe(texts),
+    address=maybe(texts),
+    state=maybe(st.sampled_from(["active", "idle in transaction", "idle in transaction (aborted)"])),
+    age=maybe(ages),
+    since=maybe(ages),
+    writes=st.booleans(),
+    pins=st.booleans(),
+    xids=maybe(counts),
+    query=maybe(texts),
+    publishes=st.booleans(),
+    shuts=st.booleans(),
+)
+keys = st.builds(
+    BlockedKey,
+    aggregate_type=texts,
+    aggregate_id=texts,
+    record_id=counts,
+    event_id=st.none(),
+    event_type=texts,
+    state=st.sampled_from(["retrying", "deferred", "held", "ready", "dead"]),
+    attempts=st.integers(0, 20),
+    due_at=st.sampled_from([None, NOW]),
+    error_type=maybe(texts),
+    error=maybe(texts),
+    followers=counts,
+    blocked_since=st.sampled_from([NOW, NOW.replace(year=2025)]),
+    partition=st.just(1),
+    owner=st.none(),
+    node=st.none(),
+    pid=st.none(),
+)
+named = st.sampled_from(["default", "audit"])
+evidences = st.builds(
+    Evidence,
+    server=maybe(
+        st.builds(
+            Server,
+            clock=st.just(0.0),
+            database=st.just("shop"),
+            user=texts,
+            sees_all=st.booleans(),
+            settings=st.just({"fsync": "off", "jit": "on", "statement_timeout": "0"}),
+            connections=st.integers(0, 100),
+            most=st.just(97),
+        )
+    ),
+    original=st.booleans(),
+    sequence=maybe(
+        st.builds(
+            Sequence,
+            last=maybe(counts),
+            increment=st.integers(-1, 2),
+            cache=st.integers(1, 2),
+            cycle=st.booleans(),
+            owned_by=maybe(texts),
+            defaults=st.just({}),
+        )
+    ),
+    sessions=st.lists(sessions, max_size=3).map(tuple),
+    waits=st.lists(st.builds(Wait, blockers=st.lists(counts, max_size=2), age=maybe(ages)), max_size=2).map(tuple),
+    prepared=st.lists(st.builds(Prepared), max_size=2).map(tuple),
+    slots=st.lists(st.builds(Slot), max_size=2).map(tuple),
+    tables=st.lists(st.builds(Table, name=st.just("parked")), max_size=2).map(tuple),
+    reach=st.dictionaries(named, counts),
+    overview=maybe(overviews),
+    keys=st.lists(st.tuples(named, keys), max_size=3).map(tuple),
+    deferred=st.lists(st.builds(Deferred, subscription=named, age=ages), max_size=2).map(tuple),
+    dead=st.lists(st.builds(Dead, subscription=named, age=ages), max_size=2).map(tuple),
+    unread=st.lists(st.builds(Unread), max_size=2).map(tuple),
+)
+
+
+@given(evidence=evidences, before=maybe(overviews), pooler=st.booleans(), skew=st.floats(-1e6, 1e6))
+def test_every_finding_of_any_case_is_of_a_known_cause_with_a_severity_that_is_documented(
+    evidence, before, pooler, skew
+):
+    known = {check.name: check.severities for check in CHECKS}
+    found = judge(Case("partbox", evidence, Limits(pooler=pooler), before=before, skew=skew))
+    for each in found:
+        assert each.severity in known[each.cause]
+        assert each.summary
+        assert each.remedy
+        assert all(text.strip() for text in (*each.evidence, *each.remedy))
+    assert [each.severity for each in found] == sorted((each.severity for each in found), key=list(Severity).index)
+    assert healthy(found) == (Severity.PROBLEM not in [each.severity for each in found])
+
+
+@given(st.text(max_size=200), st.text(min_size=5).map(lambda text: text.replace("'", "''")), st.text(max_size=50))
+def test_a_statement_is_shown_without_what_stands_in_quotes(before, payload, after):
+    before = before.replace("'", "")
+    for query in (f"{before}'{payload}'{after}", f"{before}$x${payload}$x${after}", f"{before}E'{payload}"):
+        shown = words.statement(query)
+        assert shown == words.statement(f"{query.split(payload)[0]}changed") or payload in before
+        assert len(shown) <= 120
+
+
+@given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=3), st.sampled_from(["default", "o'x -y"]))
+def test_a_command_means_the_same_to_a_shell(names, subscription):
+    command = words.command("blocked retry", "my schema", subscription, *names)
+    parts = shlex.split(command[1:-1])
+    assert parts[:3] == ["partbox", "blocked", "retry"]
+    assert parts[-len(names) :] == names
+    assert ("--subscription" in parts[: -len(names)]) == (subscription != "default")
+    assert ("--" in parts[: -len(names)]) == any(name.startswith("-") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("finding", "limits", "reported"),
+    [
+        ({"age": 59.0}, Limits(), False),
+        ({"age": 60.0}, Limits(), True),
+        ({"age": None}, Limits(), False),
+        ({"age": 6.0}, Limits(transaction=5.0), True),
+        ({"age": 99.0, "pins": False}, Limits(), False),
+        ({"age": 99.0, "database": "other"}, Limits(), False),
+        ({"age": 99.0, "database": "other", "writes": True}, Limits(), True),
+    ],
+)
+def test_a_transaction_is_reported_when_it_is_long_and_holds_something_back(finding, limits, reported):
+    server = Server(0.0, "shop", "me", True, {}, 1, 97)
+    given = {"state": "idle in transaction", "database": "shop", "pins": True, "writes": False} | finding
+    session = replace_in(
+        Session(1, None, None, None, None, None, None, None, False, False, 5, None, False, False), given
+    )
+    case = Case("partbox", Evidence(server=server, sessions=(session,)), limits)
+    assert [each.cause for each in judge(case)] == (["idle-transaction"] if reported else [])
+
+
+@pytest.mark.parametrize(
+    ("slot", "reported"),
+    [
+        (Slot("s", "logical", True, None, 5, 10), False),
+        (Slot("s", "logical", False, None, 5, 10), True),
+        (Slot("s", "physical", False, None, None, None), False),
+        (Slot("s", "physical", True, 500, None, 10), False),
+        (Slot("s", "physical", True, 2_000_000, None, 10), True),
+    ],
+)
+def test_a_slot_is_reported_when_it_holds_something_back(slot, reported):
+    found = judge(Case("partbox", Evidence(slots=(slot,)), Limits()))
+    assert [each.cause for each in found] == (["replication-slot"] if reported else [])
+
+
+def replace_in(session: Session, values: dict) -> Session:
+    return session._replace(**values)
+
+
+def test_a_check_says_what_it_knows():
+    assert all(check.meaning.endswith(".") for check in CHECKS)
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    assert replace(CHECKS[0], name="other").name == "other"

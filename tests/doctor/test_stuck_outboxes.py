@@ -1,0 +1,169 @@
+"""Six ways in which an outbox gets stuck, each explained by `partbox doctor` alone, and ended by the remedy it names."""
+
+import json
+import threading
+
+import psycopg
+import pytest
+from waiting import eventually
+
+
+def remedy(finding, words: str) -> str:
+    """The one remedy that holds these words."""
+    (found,) = [each for each in finding["remedy"] if words in each]
+    return found
+
+
+def test_a_handler_that_blocks_its_key(clinic):
+    clinic.node(max_attempts="none")
+    clinic.owned()
+    clinic.plant.publish("7", event_type="Broken", payload={"secret": "s3cret"})
+    for _ in range(2):
+        clinic.plant.publish("7")
+    eventually(lambda: clinic.number("select max(attempts) from partbox.parked where state = 'retrying'") >= 3)
+    eventually(lambda: clinic.number("select count(*) from partbox.parked where state = 'held'") == 2)
+    code, said = clinic.doctor()
+    found = clinic.one("blocked-key")
+    assert (code, said["healthy"], found["severity"]) == (1, False, "problem")
+    assert found["subscription"] == "default"
+    (key, *_) = found["evidence"]
+    assert key.startswith("Order 7: record 1 (Broken) retrying, ")
+    assert "2 events behind it" in key
+    assert "ValueError: no such customer" in key
+    assert "s3cret" not in json.dumps(said)
+    assert "`partbox blocked retry Order 7`" in remedy(found, "retry")
+
+    clinic.follow(remedy(found, "skip"))
+    eventually(lambda: clinic.number("select count(*) from partbox.parked where state <> 'dead'") == 0)
+    assert clinic.causes() == ["dead"]
+
+
+def test_all_workers_are_down(clinic):
+    node = clinic.node("node-a")
+    clinic.owned()
+    clinic.kill(node)
+    clinic.plant.publish("7")
+    eventually(lambda: clinic.number("select count(*) from partbox.instance where heartbeat_at + lease < now()") == 1)
+    found = clinic.one("no-workers")
+    assert clinic.doctor()[0] == 1
+    assert found["evidence"][0].startswith("1 record pending, the oldest published ")
+    assert "its lease is over: process " in found["evidence"][1]
+    assert " on node-a, heartbeat " in found["evidence"][1]
+    assert "`partbox worker MODULE:OUTBOX`" in remedy(found, "start workers")
+
+    clinic.node("node-b")
+    eventually(lambda: clinic.findings() == [], 40)
+
+
+def test_an_idle_transaction_that_holds_xmin(clinic, run):
+    with clinic.session("billing") as other:
+        other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        other.execute("select 's3cret' from partbox.meta")
+        found = clinic.one("idle-transaction", "--transactions-over", "0s")
+        assert clinic.causes() == []  # a minute is not over
+        pid = other.info.backend_pid
+        assert clinic.doctor("--transactions-over", "0s")[0] == 1
+        assert f"pid {pid}" in found["summary"]
+        who, state, *effects = found["evidence"]
+        assert who.startswith(f"pid {pid} (user ")
+        assert "application billing): select …" in who
+        assert state.startswith("idle in transaction for ")
+        assert any("vacuum keeps every dead row" in each for each in effects)
+        assert "s3cret" not in "".join(run("doctor", "--transactions-over", "0s"))
+        clinic.follow(remedy(found, "pg_terminate_backend"))
+        eventually(lambda: clinic.causes("--transactions-over", "0s") == [])
+
+
+def test_a_partition_unowned_though_workers_live(clinic):
+    clinic.node("node-a")
+    clinic.owned()
+    clinic.ghost("node-ghost")
+    clinic.owned(128)
+    clinic.conn.execute(
+        "insert into partbox.record (partition, event_id, event_type) select p.partition, gen_random_uuid(), 'Placed'"
+        " from partbox.partition p where owner is null limit 5"
+    )
+    found = clinic.one("unowned")
+    assert clinic.doctor()[0] == 1
+    assert found["summary"] == "128 partitions without an owner, though workers live: 2 processes"
+    assert "not claimed by their assignee, process 4711 on node-ghost" in found["evidence"][0]
+    assert found["evidence"][1] == "5 records pending in them"
+    assert "`kill 4711` on node-ghost" in found["remedy"][0]
+
+    clinic.conn.execute("delete from partbox.instance where pid = 4711")
+    clinic.owned()
+    eventually(lambda: clinic.findings() == [])
+
+
+def test_a_dead_letter_flood(clinic):
+    clinic.node(max_attempts=1)
+    clinic.owned()
+    for number in range(12):
+        clinic.plant.publish(str(number), event_type="Broken")
+    eventually(lambda: clinic.number("select count(*) from partbox.parked where state = 'dead'") == 12)
+    found = clinic.one("dead-flood")
+    assert clinic.doctor()[0] == 1
+    assert found["summary"] == "12 events died within an hour"
+    assert found["evidence"][0].startswith("12 times Broken: ValueError: no such customer (the newest is record ")
+    assert clinic.follow(remedy(found, "dead show")).startswith("record ")
+    assert "`partbox dead replay --all --type=Broken`" in remedy(found, "replay")
+
+
+def test_a_subscription_that_was_paused_and_forgotten(clinic):
+    clinic.node()
+    clinic.owned()
+    clinic.run("subscription", "pause", "default")
+    clinic.plant.publish("7")
+    eventually(lambda: clinic.owners() == 0)
+    assert clinic.findings() == []  # a short pause is a note
+    clinic.conn.execute("update partbox.subscription set paused_at = now() - interval '2 hours'")
+    found = clinic.one("paused")
+    assert clinic.doctor()[0] == 1
+    assert found["summary"] == "paused 2 h ago: nothing is delivered, and the log keeps all of it"
+    assert found["evidence"][0].startswith("1 record pending, ")
+
+    clinic.follow(remedy(found, "resume"))
+    clinic.owned()
+    eventually(lambda: clinic.number("select count(*) from partbox.record_status where status <> 'done'") == 0)
+    assert clinic.findings() == []
+
+
+def test_a_healthy_and_busy_cluster_has_none_of_it(clinic):
+    """Publishers at work, a node that joins, one that leaves."""
+    stop = threading.Event()
+
+    def publish() -> None:
+        with psycopg.connect(clinic.dsn, autocommit=True) as conn:
+            number = 0
+            while not stop.wait(0.002):
+                number += 1
+                with conn.transaction():
+                    clinic.plant.outbox.publish(
+                        conn, "Placed", {}, aggregate_type="Order", aggregate_id=str(number % 50)
+                    )
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    try:
+        first = clinic.node("node-a", lease="6s", heartbeat="1s")
+        clinic.owned()
+        assert clinic.findings() == []
+        clinic.node("node-b", lease="6s", heartbeat="1s")
+        eventually(lambda: clinic.number("select count(*) from partbox.instance") == 2, 40)
+        assert clinic.findings() == []
+        first.terminate()
+        eventually(lambda: clinic.number("select count(*) from partbox.instance where draining") or first.poll() == 0)
+        assert clinic.findings() == []
+        first.wait(30)
+        assert clinic.findings() == []
+    finally:
+        stop.set()
+        publisher.join()
+    assert clinic.number("select count(*) from partbox.record") > 100
+
+
+@pytest.mark.parametrize("arguments", [(), ("--strict",)])
+def test_an_outbox_without_records_or_workers_is_healthy(clinic, arguments):
+    code, said = clinic.doctor(*arguments)
+    assert (code, said["healthy"]) == (0, True)
+    assert clinic.findings() == []

@@ -1,0 +1,166 @@
+"""What makes a node unhealthy, and what makes it only wait."""
+
+import json
+
+import psycopg
+import pytest
+from overviews import ADA, cluster, instance, overview, partition, process, vitals, watched
+from waiting import eventually
+
+from partbox.errors import SchemaError
+from partbox.observe.health import Health, Orphans
+
+FREE = overview(cluster([partition(0, None, epoch=9), partition(1)], [instance(ADA)]))
+
+
+def away():
+    raise psycopg.OperationalError("connection to postgresql://ada:s3cret@db/shop failed")
+
+
+def asked(its=vitals, look=overview):
+    """Both answers: to "does it live", after a look, and to "is it ready"."""
+    health = Health([watched(look, its)])
+    ready = health.ready()
+    return health.alive(), ready
+
+
+def test_a_node_that_works_lives_and_is_ready():
+    alive, ready = asked()
+    assert (alive.status, ready.status) == (200, 200)
+    assert alive.body["status"] == "ok"
+    assert alive.body["supervisors"][0]["processes"] == {
+        "wanted": 1,
+        "living": 1,
+        "ready": 1,
+        "holding_a_lease": 1,
+        "died_within_a_minute": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("its", "says"),
+    [
+        (vitals(running=False, failure="it broke"), "the supervisor has ended: it broke"),
+        (vitals(stepped=31.0), "the supervisor's loop has not turned for 31 s"),
+        (vitals(process(silent=25.0, vouched=False)), "all 1 processes have shown no life for 25 s"),
+    ],
+    ids=["the supervisor ended", "its loop is stuck", "all are silent"],
+)
+def test_a_node_whose_own_loops_are_dead_is_dead(its, says):
+    alive, ready = asked(lambda: its)
+    assert (alive.status, ready.status) == (503, 503)
+    assert says in alive.body["problems"][0]
+    assert alive.body["status"] == "failing"
+
+
+@pytest.mark.parametrize(
+    "its",
+    [
+        vitals(stepped=29.0),
+        vitals(stepped=59.0, lease=12.0),
+        vitals(process(silent=1_000.0, vouched=True)),
+        vitals(process(silent=25.0, vouched=False), process(silent=0.2)),
+        vitals(beaten=1_000.0),
+        vitals(process(trusted=False), beaten=None),
+        vitals(crash_loop=True, deaths=50),
+        vitals(started=False, running=False),
+        vitals(stopping=True),
+        vitals(stopping=True, running=False),
+    ],
+    ids=[
+        "a slow step",
+        "a long lease",
+        "a handler that blocks the interpreter",
+        "one of two is silent",
+        "no heartbeat gets through",
+        "no lease",
+        "a crash loop",
+        "not started yet",
+        "stopping",
+        "stopped",
+    ],
+)
+def test_what_a_restart_would_not_help_kills_no_node(its):
+    assert asked(lambda: its)[0].status == 200
+    assert asked(lambda: its, away)[0].status == 200
+
+
+@pytest.mark.parametrize(
+    ("its", "says"),
+    [
+        (vitals(stopping=True), "stopping"),
+        (vitals(started=False, running=False), "no process is ready yet"),
+        (vitals(process(ready=False, trusted=False)), "no process is ready yet"),
+        (vitals(process(trusted=False), beaten=7.25), "renews for 6 s: the last was 7.2 s ago"),
+        (vitals(process(trusted=False), beaten=None), "there was none"),
+        (vitals(crash_loop=True, deaths=5), "5 processes have died within a minute"),
+    ],
+    ids=["stopping", "starting", "no process works yet", "lease over", "never had one", "crash loop"],
+)
+def test_a_node_that_cannot_work_now_is_not_ready_and_says_why(its, says):
+    ready = asked(lambda: its)[1]
+    assert ready.status == 503
+    assert says in " ".join(ready.problems)
+
+
+def test_a_backlog_shows_in_the_body_and_fails_nothing():
+    deep = overview(cluster([partition(0, pending=1_000_000, exact=False, oldest_age=7_200.0)], [instance(ADA)]))
+    alive, ready = asked(look=lambda: deep)
+    assert (alive.status, ready.status) == (200, 200)
+    for answer in (alive, ready):
+        backlog = answer.body["supervisors"][0]["backlog"]
+        assert (backlog["pending"], backlog["exact"], backlog["oldest_age_seconds"]) == (1_000_000, False, 7_200.0)
+        json.dumps(answer.body)
+
+
+def test_a_database_that_is_away_shows_in_the_body_and_fails_nothing_by_itself():
+    alive, ready = asked(look=away)
+    assert (alive.status, ready.status) == (200, 200)
+    told = json.dumps(ready.body)
+    assert "connection to postgresql://ada:***@db/shop failed" in told
+    assert "s3cret" not in told
+
+
+def test_a_schema_that_is_not_as_it_must_be_fails_readiness_alone():
+    def broken():
+        raise SchemaError("no schema: run `partbox init`")
+
+    alive, ready = asked(look=broken)
+    assert (alive.status, ready.status) == (200, 503)
+    assert "run `partbox init`" in ready.problems[0]
+
+
+def test_partitions_without_owner_fail_readiness_only_after_two_leases():
+    orphans = Orphans()
+    assert orphans.look(FREE.clusters[0], 100.0) == (1, 0.0)
+    assert orphans.look(FREE.clusters[0], 112.5) == (1, 12.5)
+
+
+def test_a_partition_that_had_an_owner_meanwhile_counts_anew():
+    orphans = Orphans()
+    orphans.look(cluster([partition(0, None, epoch=9)], [instance(ADA)]), 100.0)
+    assert orphans.look(cluster([partition(0, None, epoch=10)], [instance(ADA)]), 113.0) == (1, 0.0)
+    orphans.look(cluster([partition(0, ADA, epoch=10)], [instance(ADA)]), 114.0)
+    assert orphans.look(cluster([partition(0, None, epoch=10)], [instance(ADA)]), 115.0) == (1, 0.0)
+
+
+def test_a_paused_subscription_has_no_owners_on_purpose():
+    paused = cluster([partition(0, None)], [instance(ADA)], paused=True)
+    orphans = Orphans()
+    orphans.look(paused, 100.0)
+    assert orphans.look(paused, 500.0) == (0, 0.0)
+
+
+def test_a_probe_sees_partitions_that_stay_without_owner():
+    health = Health([watched(lambda: FREE, lambda: vitals(lease=0.01))])
+    assert health.ready().status == 200
+    answer = eventually(lambda: (found := health.ready()).status == 503 and found)
+    assert "1 partitions have no owner" in answer.problems[0]
+
+
+def test_of_several_databases_each_is_told():
+    health = Health([watched(database="orders"), watched(away, database="billing")])
+    health.ready()
+    told = health.alive().body["supervisors"]
+    assert [each["database"] for each in told] == ["orders", "billing"]
+    assert [each["database_error"] is None for each in told] == [True, False]

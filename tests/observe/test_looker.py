@@ -1,0 +1,128 @@
+"""Looking at a database that may not answer."""
+
+import threading
+import time
+
+import psycopg
+import pytest
+from overviews import cluster, overview, watched
+from prometheus_client import generate_latest
+from waiting import eventually
+
+from partbox.errors import SchemaError
+from partbox.observe import collector
+from partbox.observe.collector import registry_of
+from partbox.observe.looker import Looker
+from partbox.observe.node import database_names
+
+
+@pytest.fixture
+def gate():
+    """Open at the end of the test: what waits for it does not outlive it."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def test_those_who_ask_at_once_share_one_look(gate):
+    looks = []
+
+    def look():
+        looks.append(1)
+        gate.wait(30)
+        return overview()
+
+    looker = Looker(look)
+    asked = [looker.begin() for _ in range(5)]
+    gate.set()
+    assert all(looker.wait(since, 30).overview == overview() for since in asked)
+    assert looks == [1]
+
+
+def test_an_answer_from_before_the_question_is_not_given():
+    answers = iter([overview(cluster(completed=1)), overview(cluster(completed=2))])
+    looker = Looker(lambda: next(answers))
+    first = looker.wait(looker.begin(), 30)
+    second = looker.wait(looker.begin(), 30)
+    assert [sight.overview.clusters[0].completed for sight in (first, second)] == [1, 2]
+    assert looker.latest == second
+
+
+def test_what_is_wrong_is_told_in_a_line_without_secrets():
+    def unreachable():
+        raise psycopg.OperationalError("connection to postgresql://ada:s3cret@db/shop\nfailed")
+
+    def broken():
+        raise SchemaError("no schema: run `partbox init`")
+
+    def rotating():
+        raise KeyError("vault")
+
+    sights = [looker.wait(looker.begin(), 30) for looker in map(Looker, (unreachable, broken, rotating))]
+    assert [sight.error for sight in sights] == [
+        "connection to postgresql://ada:***@db/shop failed",
+        "no schema: run `partbox init`",
+        "KeyError: 'vault'",
+    ]
+    assert [sight.broken for sight in sights] == [False, True, False]
+
+
+def test_a_look_is_begun_again_after_one_that_failed():
+    answers = iter([psycopg.OperationalError("away"), overview()])
+
+    def look():
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    looker = Looker(look)
+    assert looker.wait(looker.begin(), 30).overview is None
+    assert looker.wait(looker.begin(), 30).overview == overview()
+
+
+def test_a_scrape_does_not_wait_for_a_database_that_does_not_answer(gate, monkeypatch):
+    monkeypatch.setattr(collector, "PATIENCE", 0.05)
+    node = watched(lambda: gate.wait(60) and overview())
+    lines = generate_latest(registry_of("p", [node])).decode().splitlines()
+    assert "p_database_up 0.0" in lines
+    assert 'p_processes{subscription="default"} 0.0' in lines
+    assert 'p_delivered_total{handler="confirm",subscription="default"} 0.0' in lines
+    assert not [line for line in lines if line.startswith("p_records{")]
+    gate.set()
+    eventually(lambda: "p_database_up 1.0" in generate_latest(registry_of("p", [node])).decode())
+
+
+def test_one_of_two_databases_that_is_away_takes_only_its_own_numbers():
+    def away():
+        raise psycopg.OperationalError("away")
+
+    nodes = [watched(database="orders"), watched(away, database="billing")]
+    text = generate_latest(registry_of("p", nodes)).decode()
+    assert 'p_database_up{database="orders"} 1.0' in text
+    assert 'p_database_up{database="billing"} 0.0' in text
+    assert 'p_partitions{database="orders",subscription="default"} 256.0' in text
+    assert 'p_processes{database="billing",subscription="default"} 0.0' in text
+
+
+def test_a_wait_ends_when_its_time_is_over(gate):
+    looker = Looker(lambda: gate.wait(60) and overview())
+    since = looker.begin()
+    assert looker.wait(since, 0.01) is None
+    assert looker.wait(since, -1.0) is None
+    assert looker.latest is None
+    assert since <= time.monotonic()
+
+
+@pytest.mark.parametrize(
+    ("dsns", "names"),
+    [
+        (["postgresql://u:s3cret@a/orders", "host=b dbname=billing password=s3cret"], ["orders", "billing"]),
+        (["postgresql://u:s3cret@a/shop", "postgresql://b:5433/shop"], ["a:5432/shop", "b:5433/shop"]),
+        (["postgresql://a/shop", "postgresql://a/shop"], ["a:5432/shop", "a:5432/shop #2"]),
+        (["user=ada", "nonsense"], ["ada", "default"]),
+    ],
+    ids=["by name", "by place", "the same twice", "unnamed"],
+)
+def test_databases_are_named_as_shortly_as_they_can_be_told_apart(dsns, names):
+    assert database_names(dsns) == names

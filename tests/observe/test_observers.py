@@ -1,0 +1,124 @@
+"""The observer protocol: who is called, and what an observer can and cannot do to the others."""
+
+import logging
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from partbox import Event, Outbox
+from partbox.errors import RegistrationError
+from partbox.observe import Observer, Observers
+
+
+class Ears(Observer):
+    def __init__(self):
+        self.heard = []
+
+    def lost(self, partition):
+        self.heard.append(("lost", partition))
+
+    @contextmanager
+    def handling(self, events, handler):
+        self.heard.append(("begin", handler))
+        try:
+            yield
+        except ValueError as error:
+            self.heard.append(("failed", str(error)))
+            raise
+        self.heard.append(("end", handler))
+
+
+class Broken(Observer):
+    def lost(self, partition):
+        raise RuntimeError("ears full of wax")
+
+    def handling(self, events, handler):
+        raise RuntimeError("ears full of wax")
+
+
+class Swallows(Observer):
+    @contextmanager
+    def handling(self, events, handler):
+        with suppress(BaseException):
+            yield
+
+
+def test_only_what_somebody_overrides_is_heard():
+    observers = Observers([Ears(), Observer()])
+    assert observers.hears("lost")
+    assert observers.hears("handling")
+    assert not observers.hears("delivered", "read")
+    observers.delivered(object())  # and nobody minds
+
+
+def test_every_hook_of_the_protocol_can_be_told_of():
+    names = [name for name in vars(Observer) if not name.startswith("_")]
+    assert len(names) > 15
+    assert all(callable(getattr(Observers(), name)) for name in names)
+
+
+def test_a_hook_that_raises_is_logged_and_the_others_are_called(caplog):
+    ears = Ears()
+    Observers([Broken(), ears]).lost(7)
+    assert ears.heard == [("lost", 7)]
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert "ears full of wax" in caplog.text
+
+
+def test_around_a_handler_all_are_entered_and_left(caplog):
+    ears = Ears()
+    with Observers([Broken(), ears]).handling((), "h"):
+        ears.heard.append("the handler")
+    assert ears.heard == [("begin", "h"), "the handler", ("end", "h")]
+    assert "ears full of wax" in caplog.text
+
+
+def test_an_exception_of_the_handler_passes_through_even_an_observer_that_swallows_it():
+    ears = Ears()
+    with pytest.raises(ValueError, match="broken"), Observers([ears, Swallows()]).handling((), "h"):
+        raise ValueError("broken")
+    assert ears.heard == [("begin", "h"), ("failed", "broken")]
+
+
+def test_what_is_no_observer_is_refused(dsn):
+    with pytest.raises(RegistrationError, match=r"a subclass of partbox\.observe\.Observer"):
+        Outbox(dsn).observe(lambda: None)
+
+
+class Shop(Observer):
+    """Adds a header to what is published, and hears of it."""
+
+    def __init__(self):
+        self.heard = []
+
+    @contextmanager
+    def publishing(self, events):
+        self.heard.append(("writing", len(events)))
+        yield {"trace": "abc", "mine": "theirs"}
+        self.heard.append("written")
+
+    def published(self, events):
+        self.heard.append(("published", [event.event_type for event in events]))
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_a_publisher_is_observed_and_its_events_get_headers_but_keep_their_own(dsn, conn, many):
+    outbox, shop = Outbox(dsn), Shop()
+    outbox.observe(shop)
+    events = [Event("A", 1, headers={"mine": "mine"}), Event("B", 2)] if many else [Event("A", 1)]
+    with conn.transaction():
+        if many:
+            outbox.publish_many(conn, events)
+        else:
+            outbox.publish(conn, events[0])
+    rows = conn.execute("select event_type, headers->>'trace', headers->>'mine' from partbox.record order by id")
+    assert rows.fetchall() == ([("A", "abc", "mine"), ("B", "abc", "theirs")] if many else [("A", "abc", "theirs")])
+    assert shop.heard == [("writing", len(events)), "written", ("published", [each.event_type for each in events])]
+
+
+def test_a_publish_that_writes_nothing_is_not_observed(dsn, conn):
+    outbox, shop = Outbox(dsn), Shop()
+    outbox.observe(shop)
+    with conn.transaction():
+        assert outbox.publish_many(conn, []) == []
+    assert shop.heard == []
