@@ -291,7 +291,7 @@ class Outbox:
         if not self.settings.enabled:
             tell(log, "disabled", "enabled is false: nothing is delivered; publishing works")
             return 0
-        where = self.settings.http if http is None else http
+        where = self.settings.http if http is None else None if http == "off" else http
         nodes = [
             self.supervisor(
                 processes=processes,

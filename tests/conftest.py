@@ -13,6 +13,8 @@ from servers import OwnServer, binaries, migrated, new_database, new_folder, new
 from waiting import eventually
 
 from partbox.db.embedded import Server
+from partbox.interceptors import hooks
+from partbox.observe import telling
 
 TEMPLATE = "partbox_template"
 PATIENCE = 5.0
@@ -70,6 +72,13 @@ def folder() -> Iterator[Path]:
     """A path for an embedded server's data, which does not exist yet."""
     with new_folder() as folder:
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_yet() -> None:
+    """What one test made partbox say often is not held back in the next."""
+    hooks.flood.clear()
+    telling.flood.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,7 @@ def oldest(limits: Limits) -> dict[str, Any]:
         own["for"],
         "critical",
         "A record of {{ $labels.subscription }} has waited for {{ $value | humanizeDuration }}",
-        f"Its aggregate is stuck, or all are. {DOCTOR} `partbox blocked list` shows what waits behind a failure.",
+        f"A partition is read no further, or none is; what waits behind a failure is not counted here. {DOCTOR}",
     )
 
 
@@ -70,6 +70,20 @@ def failures(limits: Limits) -> dict[str, Any]:
         "{{ $labels.handler }} of {{ $labels.subscription }} keeps failing, {{ $value | humanize }} times a second",
         "The events are tried again; those of the same aggregates wait behind them. The errors: `partbox blocked list "
         "--subscription {{ $labels.subscription }}` and the log. When it is cured: `partbox blocked retry`.",
+    )
+
+
+def blocked(limits: Limits) -> dict[str, Any]:
+    own = limits["blocked"]
+    return _alert(
+        "PartboxBlocked",
+        f"max by ({OF}) (partbox_blocked_keys) > {own['keys']} {NOT_PAUSED}",
+        own["for"],
+        "warning",
+        "{{ $value | humanize }} aggregates of {{ $labels.subscription }} wait for a failed event of theirs",
+        "They go on by themselves when it succeeds or is dead. `partbox blocked list --subscription "
+        "{{ $labels.subscription }}` shows its error and when it is tried again; `partbox blocked retry` tries it now, "
+        "`partbox blocked skip` gives it up.",
     )
 
 
@@ -184,7 +198,7 @@ def database(limits: Limits) -> dict[str, Any]:
     )
 
 
-OF_SUBSCRIPTIONS = (backlog, oldest, lag, failures, dead, unowned, fence, no_instance, paused, restarts)
+OF_SUBSCRIPTIONS = (backlog, oldest, lag, failures, blocked, dead, unowned, fence, no_instance, paused, restarts)
 OF_NODES = (target, nobody, database)
 
 

@@ -25,7 +25,8 @@ def _work() -> tuple[object, ...]:
         lines(
             "Delivered a second",
             (rate("delivered_total", OF_HANDLER, **ONE), NAME),
-            description="Events that each handler has done.",
+            description="Events that each handler has done. Where it stops while events wait: see the handler's "
+            "failures and circuit.",
             unit="cps",
         ),
         lines(
@@ -84,7 +85,8 @@ def _in_vain() -> tuple[object, ...]:
         lines(
             "Open circuits",
             (nodes("circuit_open", OF_HANDLER, **ONE), NAME),
-            description="In how many processes the handler's downstream counts as out of order.",
+            description="In how many processes the handler's downstream counts as out of order; it closes by itself "
+            "with the first success.",
         ),
     )
 

@@ -1,6 +1,7 @@
 """How the panels look: one function per kind. Each takes what it shows, `(expression, legend)` pairs, and a description
 that says what the numbers mean and what to do about them."""
 
+from colorsys import hls_to_rgb
 from typing import Any
 
 from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, statetimeline, timeseries
@@ -24,6 +25,7 @@ def number(title: str, expression: str, description: str, *, unit: str = "short"
         panel.with_target(_query(expression, WHOSE).instant())
         .unit(unit)
         .thresholds(_thresholds(steps))
+        .color_scheme(_coloured_by(models.FieldColorModeId.THRESHOLDS))
         .color_mode(kinds.BigValueColorMode.VALUE)
         .graph_mode(kinds.BigValueGraphMode.NONE)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -35,7 +37,7 @@ def lines(
 ) -> Any:
     """Lines over time; `limit` is a dashed line."""
     panel = _framed(timeseries.Panel(), title, description, width, 8).unit(unit).min(0).line_width(1).fill_opacity(8)
-    panel.show_points(kinds.VisibilityMode.NEVER)
+    panel.show_points(kinds.VisibilityMode.NEVER).color_scheme(_coloured_by(models.FieldColorModeId.PALETTE_CLASSIC))
     _explained(panel, *shown)
     if limit is not None:
         panel.thresholds(_thresholds([(None, GOOD), (limit, BAD)]))
@@ -70,7 +72,10 @@ def spread(title: str, expression: str, *, description: str, unit: str = "s", wi
 
 
 def timeline(title: str, expression: str, legend: str, *, description: str, names: dict[int, str]) -> Any:
-    """A row per series, in the colours of its states; `names` are the values' names, 0 is nobody."""
+    """A row per series, in the colours of its states; `names` are the values' names, 0 is nobody.
+
+    Not coloured by thresholds: Grafana would merge all values between two of them into one state, mapped or not.
+    """
     colours = {0: BAD} | {value: _colour(value) for value in names if value}
     mapped = {
         str(value): models.ValueMappingResult(text=name, color=colours[value], index=value)
@@ -80,8 +85,7 @@ def timeline(title: str, expression: str, legend: str, *, description: str, name
     return (
         panel.with_target(_query(expression, legend))
         .mappings([models.ValueMap(options=mapped)])
-        .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.THRESHOLDS))
-        .thresholds(_thresholds([(None, QUIET)]))
+        .color_scheme(_coloured_by(models.FieldColorModeId.FIXED).fixed_color(QUIET))
         .merge_values(True)
         .show_value(kinds.VisibilityMode.NEVER)
         .row_height(0.95)
@@ -94,8 +98,13 @@ def timeline(title: str, expression: str, legend: str, *, description: str, name
 
 
 def _colour(value: int) -> str:
-    """A colour of its own for each value: hues a golden angle apart."""
-    return f"hsl({value * 137 % 360}, {(70, 50)[value % 2]}%, {(48, 62, 40)[value % 3]}%)"
+    """A colour of its own for each value: hues a golden angle apart, and none as red as `BAD`."""
+    hue, lightness, saturation = value * 137 % 330 + 20, (0.48, 0.62, 0.4)[value % 3], (0.7, 0.5)[value % 2]
+    return "#" + "".join(f"{round(255 * part):02x}" for part in hls_to_rgb(hue / 360, lightness, saturation))
+
+
+def _coloured_by(mode: models.FieldColorModeId) -> Any:
+    return dashboard.FieldColor().mode(mode)
 
 
 def _framed(panel: Any, title: str, description: str, width: int, height: int) -> Any:

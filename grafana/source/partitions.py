@@ -3,7 +3,7 @@
 import board
 from grafana_foundation_sdk.builders import dashboard
 from look import bars, buckets, lines, number, spread, stacked, timeline
-from queries import BY, OF_INSTANCE, OF_PARTITION, WHOSE, database, in_order, increase, quantiles, rate, series
+from queries import BY, OF_INSTANCE, OF_PARTITION, WHOSE, database, in_order, increase, nodes, quantiles, rate, series
 
 RANKS = {0: "nobody"} | {rank: f"process {rank}" for rank in range(1, 33)}
 
@@ -19,7 +19,9 @@ def partitions() -> dashboard.Dashboard:
 
 def _now() -> tuple[object, ...]:
     return (
-        number("Partitions", database("partitions"), "Always 256."),
+        number(
+            "Partitions", database("partitions"), "256, whatever the number of processes: the unit that they share."
+        ),
         number(
             "Unowned",
             database("partitions_unowned"),
@@ -98,7 +100,7 @@ def _rebalance() -> tuple[object, ...]:
         ),
         bars(
             "Epochs raised",
-            (f"sum by ({', '.join(BY)}) (max by ({', '.join(OF_PARTITION)}) ({changed}))", WHOSE),
+            (_of_each("sum", f"max by ({', '.join(OF_PARTITION)}) ({changed})"), WHOSE),
             description="How often partitions got an owner anew. Each raise shuts the former owner out.",
         ),
         lines(
@@ -115,7 +117,7 @@ def _rebalance() -> tuple[object, ...]:
         buckets(
             "Handover pauses",
             f"sum by (le) (increase({series('handover_seconds_bucket')}[$__rate_interval]))",
-            description="How many handovers took how long.",
+            description="How many handovers took how long. Slow ones waited for a handler that was running.",
         ),
         bars(
             "Fence rejections",
@@ -125,19 +127,14 @@ def _rebalance() -> tuple[object, ...]:
         ),
         lines(
             "Time since partitions were claimed",
-            *(
-                (f"{kind} by ({', '.join(BY)}) ({_owned_for()})", f"{kind} {{{{subscription}}}}")
-                for kind in ("max", "min")
-            ),
+            (_of_each("max", _owned_for()), f"longest ago {WHOSE}"),
+            (_of_each("min", _owned_for()), f"last {WHOSE}"),
             description="From the epochs, which are the time of the claim. Straight upwards when nothing moves.",
             unit="s",
         ),
         lines(
             "Partitions of each node",
-            (
-                f"sum by (subscription, instance) ({series('partitions_assigned_here')})",
-                f"{{{{instance}}}} {WHOSE}",
-            ),
+            (nodes("partitions_assigned_here", (*BY, "instance")), f"{{{{instance}}}} {WHOSE}"),
             description="What each scraped node owns; together 256.",
         ),
     )
@@ -148,8 +145,8 @@ def _work() -> tuple[object, ...]:
         spread(
             "Lag of the partitions",
             database("partition_lag_seconds", OF_PARTITION),
-            description="How many partitions are how far behind. One bright line far above the others is one blocked "
-            "or hot aggregate; all of them rising is too little capacity.",
+            description="How many partitions are how far behind. A faint line far above the others is one blocked or "
+            "hot aggregate; all of them rising is too little capacity.",
         ),
         lines(
             "The ten furthest behind",
@@ -168,16 +165,21 @@ def _work() -> tuple[object, ...]:
         lines(
             "Read by the nodes, a second",
             (rate("records_read_total", (*BY, "instance")), f"{{{{instance}}}} {WHOSE}"),
-            description="Each scraped node's part of the work.",
+            description="Each scraped node's part of the work; it follows the partitions that the node owns.",
             unit="cps",
         ),
     )
 
 
 def _shares(which: str) -> str:
-    return f"{which} by ({', '.join(BY)}) ({database('instance_partitions', OF_INSTANCE)})"
+    return _of_each(which, database("instance_partitions", OF_INSTANCE))
+
+
+def _of_each(which: str, expression: str) -> str:
+    """The `max`, `min` or `sum` of each subscription."""
+    return f"{which} by ({', '.join(BY)}) ({expression})"
 
 
 def _owned_for() -> str:
-    """Seconds since each partition was claimed: its epoch is milliseconds since 1970, unless clocks were set back."""
-    return f"time() - {database('partition_epoch', OF_PARTITION)} / 1000"
+    """Seconds since each partition was claimed: its epoch is milliseconds since 1970, and 0 before the first claim."""
+    return f"time() - ({database('partition_epoch', OF_PARTITION)} > 0) / 1000"

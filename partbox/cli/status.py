@@ -71,6 +71,10 @@ def _once(settings: Settings, subscription: str, json: bool) -> None:
 
 
 def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> None:
+    def rest() -> bool:
+        time.sleep(pause)
+        return False
+
     glance = Glance(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
     with until_stopped():
         try:
@@ -78,7 +82,7 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
                 _print_writer_only(settings.schema_name, json)
                 return
             with _shown(json) as show:
-                for sighting in sightings(glance, subscription, lambda: bool(time.sleep(pause))):
+                for sighting in sightings(glance, subscription, rest):
                     show(sighting)
         finally:
             glance.close()

@@ -37,7 +37,7 @@ def stoppable() -> Iterator[Flag]:
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """SIGINT or SIGTERM ends the block wherever it is, as if it had come to its end; its clearing up is not interrupted.
+    """SIGINT or SIGTERM ends the block wherever it is, as if it had come to its end; clearing up is not interrupted.
 
     For those that only look: nothing is left half done.
     """

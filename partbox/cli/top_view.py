@@ -11,12 +11,13 @@ from partbox.cli.watching import Sighting
 from partbox.db.blocked import BlockedKey
 from partbox.db.stats import Cluster, Instance
 from partbox.rules.printing import printable
-from partbox.rules.wording import age, in_short
+from partbox.rules.wording import age, counted, in_short
 from partbox.terminal.grid import SIDE, badge, grid
 from partbox.terminal.roster import Roster
 
 BESIDE = 62  # columns from which the numbers have room beside the map
 WIDE = 110  # columns from which the map's cells are three wide
+FULL = 56  # columns that the whole table of processes needs
 GAP = 3
 TOTALS = 8  # lines
 SHORT = 200  # characters of an id or an error that are looked at; the terminal cuts the rest
@@ -38,19 +39,18 @@ def picture(scene: Scene, width: int, height: int) -> RenderableType:
     if width >= BESIDE:
         body, taken = _beside(scene, width), SIDE
     else:
-        body, taken = Group(_grid(scene, 2), Text(), _numbers(scene, room=4)), SIDE + TOTALS + 7
+        body, taken = Group(_grid(scene, 2), Text(), _numbers(scene, width, 4)), SIDE + TOTALS + 7
     return Group(_title(scene), Text(), body, Text(), *_blocked(scene, max(0, height - taken - 4)))
 
 
 def _title(scene: Scene) -> RenderableType:
     sighting = scene.sighting
     cluster = sighting.cluster
+    if sighting.complaint is not None:
+        return Text(f"as of {sighting.at:%H:%M:%SZ}: {_short(sighting.complaint)}", "bold red")
     title = Table.grid(expand=True, padding=(0, 1, 0, 0))
     title.add_column(no_wrap=True, overflow="ellipsis")
     title.add_column(justify="right", no_wrap=True)
-    if sighting.complaint is not None:
-        title.add_row(Text(f"as of {sighting.at:%H:%M:%SZ}: {_short(sighting.complaint)}", "bold red"), "")
-        return title
     name = _short(f"subscription {cluster.subscription} in schema {cluster.schema}")
     paused = ("  PAUSED", "bold yellow") if cluster.paused else ""
     title.add_row(
@@ -72,37 +72,40 @@ def _beside(scene: Scene, width: int) -> RenderableType:
     body = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
     body.add_column(width=SIDE * cell)
     body.add_column()
-    body.add_row(_grid(scene, cell), _numbers(scene, room=SIDE - TOTALS - 2))
+    body.add_row(_grid(scene, cell), _numbers(scene, width - SIDE * cell - GAP, SIDE - TOTALS - 2))
     return body
 
 
-def _numbers(scene: Scene, room: int) -> RenderableType:
+def _numbers(scene: Scene, width: int, room: int) -> RenderableType:
     if not scene.sighting.cluster.instances:
         said = Text("no worker process: start some with\n`partbox worker MODULE:OUTBOX`", "bold red")
         return Group(said, Text(), _totals(scene.sighting))
-    return Group(_processes(scene, room), Text(), _totals(scene.sighting))
+    return Group(_processes(scene, width >= FULL, room), Text(), _totals(scene.sighting))
 
 
-def _processes(scene: Scene, room: int) -> Table:
+def _processes(scene: Scene, full: bool, room: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM)
     table.add_column("", no_wrap=True)
-    table.add_column("node", no_wrap=True, overflow="ellipsis", max_width=20)
-    for column in ("pid", "owns", "heartbeat"):
+    if full:
+        table.add_column("node", no_wrap=True, overflow="ellipsis", max_width=20)
+    for column in ("pid", "owns", "heartbeat") if full else ("pid", "owns"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     found = scene.sighting.cluster.instances
     shown = found if len(found) <= room else found[: room - 1]
     for each in shown:
-        table.add_row(*_process(scene.roster, each))
+        table.add_row(*_process(scene.roster, each, full))
     if left := len(found) - len(shown):
         table.add_row("…", Text(f"{left} more", DIM))
     return table
 
 
-def _process(roster: Roster, each: Instance) -> list[RenderableType]:
+def _process(roster: Roster, each: Instance, full: bool) -> list[RenderableType]:
     state = Text(each.state, "bold red" if each.expired else "yellow") if each.state != "working" else Text()
     beat = f"{each.heartbeat_age:.1f} s ago" if each.heartbeat_age < 10 else f"{age(each.heartbeat_age)} ago"
     face = badge(roster.face(each.instance_id))
+    if not full:
+        return [face, str(each.pid), str(each.partitions), state]
     return [face, Text(_short(each.node)), str(each.pid), str(each.partitions), beat, state]
 
 
@@ -127,7 +130,7 @@ def _lines(sighting: Sighting) -> list[tuple[str, str, str]]:
         ("oldest", f"published {age(cluster.oldest_age)} ago" if cluster.oldest_age is not None else "-", ""),
         ("parked", ", ".join(f"{count:,} {state}" for state, count in waiting.items()) or "0", ""),
         ("dead", f"{dead:,}", "bold red" if dead else ""),
-        ("blocked", f"{cluster.blocked_keys:,} aggregates", "bold yellow" if cluster.blocked_keys else ""),
+        ("blocked", counted(cluster.blocked_keys, "aggregate"), "bold yellow" if cluster.blocked_keys else ""),
         ("unowned", f"{cluster.unowned} of {len(cluster.partitions)}", "bold red" if cluster.unowned else ""),
     ]
 

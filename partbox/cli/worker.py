@@ -1,7 +1,8 @@
 """`partbox worker`: runs the processes that deliver."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,6 +10,7 @@ from partbox import settings
 from partbox.cli.options import Dsns, Schema, Subscription, Target
 from partbox.cli.target import load_target
 from partbox.errors import SettingsError
+from partbox.observe.address import Address
 from partbox.observe.logs import Format, configure
 
 Processes = Annotated[
@@ -30,7 +32,7 @@ Http = Annotated[
     typer.Option(
         metavar="HOST:PORT",
         show_default=False,
-        help="Serve metrics and health checks there; :9464 is this machine alone (else PARTBOX_HTTP, off).",
+        help="Serve metrics, health checks and the live page there; :9464 is this machine alone (else PARTBOX_HTTP).",
     ),
 ]
 LogFormat = Annotated[
@@ -77,8 +79,16 @@ def worker(
         source=partial(load_target, target),
         dead_to=dead_to,
         http=http,
+        pages=_pages,
     )
     raise typer.Exit(code)
+
+
+def _pages(chosen: settings.Settings, dsn: Callable[[], str], address: Address) -> list[Any]:
+    """The live page; loaded only where it is served."""
+    from partbox.dashboard import pages
+
+    return [*pages(chosen, dsn, address)]
 
 
 def _log_format(flag: str | None) -> Format:

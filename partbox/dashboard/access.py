@@ -72,7 +72,7 @@ def access(address: Address, chosen: str | None, *, new: bool = False) -> Access
         raise SettingsError(
             f"http_token ({len(chosen)} characters) must have {LEAST} or more, of letters, digits, - and _"
         )
-    return Access(chosen or (secrets.token_urlsafe(24) if new else None), address.is_loopback)
+    return Access(chosen or (secrets.token_urlsafe(18) if new else None), address.is_loopback)
 
 
 def _is_here(host: str) -> bool:

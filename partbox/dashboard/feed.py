@@ -4,6 +4,7 @@ It lives in one event loop; only the looks themselves wait in threads.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,13 +18,16 @@ from partbox.dashboard import frame
 from partbox.dashboard.alarms import alarms
 from partbox.dashboard.aside import aside
 from partbox.dashboard.faces import Faces, own
-from partbox.dashboard.history import History, Point
+from partbox.dashboard.history import History
 from partbox.dashboard.news import News
 from partbox.dashboard.texts import LONG, cut
 from partbox.db.stats import Cluster, Overview
 from partbox.errors import PartboxError
+from partbox.observe.telling import tell
 from partbox.rules.secrets import masked
 from partbox.stats.rates import Pace, Rates
+
+log = logging.getLogger("partbox.http")
 
 EVERY = 1.02  # seconds from one look to the next; an answer that is younger than one would be given again
 
@@ -115,7 +119,7 @@ class Feed:
         told |= {"at": self._overview.at.isoformat(), "subscriptions": frame.summaries(self._overview)}
         if story is None:
             return told | {"subscription": None}
-        past: list[Point] = list(story.history.points) if history else []
+        past = [tuple(point) for point in story.history.points] if history else []
         return told | {"subscription": story.picture} | ({"history": past} if history else {})
 
     async def _read(self) -> None:
@@ -129,12 +133,14 @@ class Feed:
     async def _look(self) -> None:
         try:
             overview = await aside(self._glance.look)
-        except (psycopg.Error, PartboxError) as error:
-            self._error = _said(error)
-        else:
-            self._error = None
             if overview is not self._overview:
                 self._note(overview)
+            self._error = None
+        except (psycopg.Error, PartboxError) as error:
+            self._error = _said(error)
+        except Exception as error:  # a fault of ours must not leave everybody waiting
+            tell(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
+            self._error = _said(error)
         self._looked_at = self._clock()
 
     def _note(self, overview: Overview) -> None:

@@ -51,7 +51,7 @@ def subscription(
         "completed": cluster.completed,
         "blocked_keys": cluster.blocked_keys,
         "unowned": cluster.unowned,
-        "point": point,
+        "point": tuple(point),
         "happenings": [_happening(each) for each in happenings],
     }
 

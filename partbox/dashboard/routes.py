@@ -24,6 +24,7 @@ from partbox.dashboard.orders import Order
 from partbox.dashboard.shared import Shared
 from partbox.dashboard.texts import LONG, cut
 from partbox.errors import PartboxError
+from partbox.observe.telling import tell
 from partbox.rules.secrets import masked
 
 log = logging.getLogger("partbox.http")
@@ -124,7 +125,8 @@ class Page:
                 result = await aside(lambda: act(order))
             finally:
                 self._shared.forget()
-            log.info("page: %s of %s in subscription %r: %s", name, order.records, order.subscription, result)
+            text, within = "page: %s of %s in subscription %r: %s", order.subscription
+            tell(log, "command", text, name, order.records, within, result, command=f"page {name}", subscription=within)
             return _plain(result)
 
         return endpoint

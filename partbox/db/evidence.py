@@ -12,7 +12,7 @@ import psycopg
 from psycopg import Connection, errors
 from psycopg.rows import tuple_row
 
-from partbox.db import blocked
+from partbox.db import blocked, migrate
 from partbox.db.blocked import BlockedKey
 from partbox.db.facts import (
     Accused,
@@ -88,8 +88,9 @@ class Evidence:
 
 
 def gather(conn: Connection[Any], schema: str, ask: Ask) -> Evidence:
-    """All the evidence there is, through an autocommit connection."""
+    """All the evidence there is, through an autocommit connection; SchemaError if that is no schema of this version."""
     look = _Look(conn, schema)
+    look.part("the version of the schema", lambda: migrate.check(conn, schema))
     retain = {"retain": ask.retain}
     seen = look.part("the subscriptions", lambda: overview(conn, schema))
     return Evidence(

@@ -23,7 +23,7 @@ class Sequence(NamedTuple):
     cache: int
     cycle: bool
     owned_by: str | None
-    defaults: dict[str, str]
+    defaults: dict[str, str] | None
 
 
 class Session(NamedTuple):

@@ -1,7 +1,7 @@
 """Records by what has become of them, a page at a time, without payloads."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -32,6 +32,9 @@ class Record:
     last_error: str | None
 
 
+_COLUMNS = tuple(each.name for each in fields(Record))
+
+
 def pending(conn: Connection[Any], schema: str, subscription: str, limit: int, after: int) -> list[Record]:
     """At most `limit` records above id `after` that are not consumed, by id."""
     return _page(conn, "page_pending", schema, {"subscription": subscription, "limit": limit, "after": after})
@@ -59,4 +62,5 @@ def _page(conn: Connection[Any], name: str, schema: str, values: dict[str, Any])
 
 def _record(*row: Any) -> Record:
     *known, created_at, status, attempts, last_error = row
-    return Record(*known, created_at and created_at.astimezone(UTC), status, attempts, last_error)
+    values = (*known, created_at and created_at.astimezone(UTC), status, attempts, last_error)
+    return Record(**dict(zip(_COLUMNS, values, strict=True)))

@@ -15,6 +15,7 @@ from partbox.demo.cluster import Sight, look
 from partbox.demo.ending import Ending, deaf
 from partbox.demo.ledger import Ledger
 from partbox.demo.meter import Meter
+from partbox.demo.page import LivePage
 from partbox.demo.recorder import STEPS, Recorder
 from partbox.demo.screen import Screen, screen
 from partbox.demo.shop import Shop
@@ -73,6 +74,7 @@ class _Performance:
         self._ledger = Ledger(place.deliveries)
         self._roster = Roster()
         self._chronicle = Chronicle(self._roster, shown.hear)
+        self._page = LivePage(place.dsn, self._outbox.settings, self._roster)
         self._conn = connect(place.dsn, lease=self._outbox.settings.lease, name="partbox demo")
         self._began = time.monotonic()
         self._meter = Meter(self._began)
@@ -96,6 +98,8 @@ class _Performance:
         self._chronicle.say(f"starting {self._processes}")
         with deaf():
             self._supervisor.start()
+            self._page.start()
+        self._chronicle.say(f"live page: {self._page.address}" if self._page.address else self._page.complaint or "")
 
     def _gather(self) -> bool:
         """Wait for the worker processes; False if the end comes first."""
@@ -161,6 +165,7 @@ class _Performance:
                 out_of_order=self._ledger.out_of_order,
                 lags=self._meter.recent_lags(),
                 happenings=self._chronicle.happenings,
+                page=self._page.address,
             )
         )
         return sight
@@ -183,8 +188,9 @@ class _Performance:
         return self._place.last_words(1) or "they did not say why"
 
     def _stop(self) -> None:
-        """End the clerks and the worker processes, whatever happened."""
+        """End the clerks, the page and the worker processes, whatever happened."""
         self._shop.close()
+        self._page.stop()
         self._supervisor.stop()
         while self._supervisor.running:
             if self._ending.at_once.is_set():

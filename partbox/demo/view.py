@@ -25,7 +25,7 @@ class Frame:
     """Everything that is shown of one moment; rates per second, lags (median, 99th percentile) in seconds.
 
     `elapsed` is None until the shop opens, `seconds` 0 means no end; `moved` are partitions that have just changed
-    owner, `rates` those of processes by pid.
+    owner, `rates` those of processes by pid; `page` is the address of the live page, if there is one.
     """
 
     elapsed: float | None
@@ -42,6 +42,7 @@ class Frame:
     out_of_order: int
     lags: tuple[float, float] | None
     happenings: Sequence[Happening]
+    page: str | None = None
 
     @property
     def pending(self) -> int:
@@ -57,7 +58,7 @@ def picture(frame: Frame, width: int, height: int) -> RenderableType:
     else:
         body, taken = Group(_grid(frame, 2), Text(), _numbers(frame, width, height - SIDE)), 2 * SIDE
     last = _last(frame, max(3, height - taken - 3), clock=roomy)
-    return Group(_title(frame, roomy), Text(), body, Text(), *last)
+    return Group(_title(frame, roomy), _page(frame), body, Text(), *last)
 
 
 def line(frame: Frame) -> str:
@@ -87,6 +88,11 @@ def _title(frame: Frame, roomy: bool) -> RenderableType:
         Text.assemble((clock, "bold"), ("  Ctrl-C ends it", DIM)),
     )
     return title
+
+
+def _page(frame: Frame) -> Text:
+    """Where the live page is, whole even where that takes two lines: it is there to be copied."""
+    return Text.assemble(("page ", DIM), frame.page, overflow="fold") if frame.page else Text()
 
 
 def _grid(frame: Frame, cell: int) -> Text:

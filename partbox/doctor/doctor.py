@@ -8,7 +8,6 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.db import migrate
 from partbox.db.connect import connect
 from partbox.db.evidence import Ask, Evidence, gather
 from partbox.db.stats import Overview, overview
@@ -45,7 +44,6 @@ def examine(
 ) -> Report:
     """A report on the outbox, nothing changed; SchemaError or psycopg.Error if there is none that can be looked at."""
     with connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox doctor") as conn:
-        migrate.check(conn, settings.schema_name)
         return report(settings.schema_name, judge(_case(conn, settings.schema_name, limits, wait, clock)))
 
 

@@ -59,6 +59,12 @@ def hindering(vitals: Vitals) -> Iterator[str]:
         yield f"{vitals.deaths} processes have died within a minute: look at the first of their errors"
 
 
+def orphaned(count: int, seconds: float, lease: float) -> Iterator[str]:
+    """What is wrong if so many partitions have no owner, the longest for so long."""
+    if seconds > UNOWNED * lease:
+        yield f"{count} partitions have no owner, some of them for {seconds:.0f} s: a process should have claimed them"
+
+
 class Orphans:
     """Since when partitions of one subscription have no owner, as far as it was looked at."""
 
@@ -140,9 +146,7 @@ def _of_database(watched: Watched, known: _Known, vitals: Vitals, sight: Sight |
         return
     if sight.at != known.at:
         known.at, known.free = sight.at, known.orphans.look(cluster, sight.at)
-    count, seconds = known.free
-    if seconds > UNOWNED * vitals.lease:
-        yield f"{count} partitions have no owner, some of them for {seconds:.0f} s: a process should have claimed them"
+    yield from orphaned(*known.free, vitals.lease)
 
 
 def _is_silent(process: Process, lease: float) -> bool:

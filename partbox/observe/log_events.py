@@ -78,6 +78,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
         "would wait for it",
         ("handler", "seconds"),
         about=True,
+        every=False,
     ),
     "overdue": LogEvent(
         ERROR,
@@ -96,9 +97,9 @@ LOG_EVENTS: dict[str, LogEvent] = {
         WARNING,
         "a handler's downstream counts as out of order in this process: its events are deferred, uncharged, and one "
         "is tried after 1 s, later every 30 s, until one succeeds",
-        ("handler",),
+        ("subscription", "handler"),
     ),
-    "circuit_closed": LogEvent(INFO, "one has succeeded, and all are delivered again", ("handler",)),
+    "circuit_closed": LogEvent(INFO, "one has succeeded, and all are delivered again", ("subscription", "handler")),
     "brake": LogEvent(
         WARNING,
         "partitions have `max_parked` open parked records: nothing new of them is delivered until some are done. The "
@@ -120,6 +121,9 @@ LOG_EVENTS: dict[str, LogEvent] = {
         "delivered again by the next owner",
         ("subscription", "partitions"),
     ),
+    "lost_draining": LogEvent(
+        INFO, "the same while this process was releasing them: it was too late", ("subscription", "partitions")
+    ),
     "fence_rejection": LogEvent(
         ERROR,
         "the fence has refused a write about partitions that others own by now: nothing of it was written. Once after "
@@ -138,7 +142,9 @@ LOG_EVENTS: dict[str, LogEvent] = {
         INFO, "it has ended; `released`: with nothing left running", ("subscription", "released")
     ),
     "worker_failed": LogEvent(
-        CRITICAL, "a worker or supervisor cannot go on and ends; the text says the remedy where there is one"
+        CRITICAL,
+        "a worker or supervisor cannot go on and ends; the text says the remedy where there is one",
+        ("subscription",),
     ),
     "crash": LogEvent(
         ERROR,
@@ -210,6 +216,8 @@ LOG_EVENTS: dict[str, LogEvent] = {
         ("subscription", "events"),
         every=False,
     ),
+    "http_started": LogEvent(INFO, "metrics, health checks and the page are served here", ("address",)),
+    "http_ended": LogEvent(ERROR, "nobody can look there any more; deliveries go on", ("address",)),
     # Of purging, publishing, commands.
     "purged": LogEvent(INFO, "what has expired was deleted"),
     "purge_failed": LogEvent(ERROR, "a purge failed: what has expired stays until the next one"),

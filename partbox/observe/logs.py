@@ -26,6 +26,14 @@ class TextLines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s")
 
+    def format(self, record: logging.LogRecord) -> str:
+        # A trace that another handler's formatter has left in the record is not masked.
+        kept, record.exc_text = record.exc_text, None
+        try:
+            return super().format(record)
+        finally:
+            record.exc_text = kept
+
     def formatException(self, ei: Any) -> str:
         return _safe(super().formatException(ei))
 

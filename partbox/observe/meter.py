@@ -20,7 +20,6 @@ MEASURED = tuple(
     for metric in METRICS
     if metric.source is Source.PROCESSES or (metric.source is Source.NODE and metric.kind == "counter")
 )
-GAUGES = frozenset(metric.name for metric in MEASURED if metric.kind == "gauge")
 
 
 def width(metric: Metric) -> int:
@@ -50,10 +49,6 @@ class Layout:
         """The first cell of this number."""
         return self._at[name, value]
 
-    def gauges(self) -> list[int]:
-        """The cells that say how it is now, and are not counted up."""
-        return [at for (name, _), at in self._at.items() if name in GAUGES]
-
 
 class Meter:
     """The cells of one process. `lock` is the process's own: its threads count one after the other."""
@@ -78,7 +73,8 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The numbers of a node at one moment: `counted` with those of its dead processes, each of the `living` alone."""
+    """The numbers of a node at one moment: `counted` with those of its dead processes, which is nonsense of gauges;
+    each of the `living` alone."""
 
     layout: Layout
     counted: Sequence[float]
@@ -108,8 +104,6 @@ class Meters:
             self._living = [each for each in self._living if each is not meter]
             for at, value in enumerate(meter.cells[:]):
                 self._past[at] += value
-            for at in self.layout.gauges():
-                self._past[at] = 0.0
 
     def read(self) -> Reading:
         """All of it, now."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from partbox.events import DeliveredEvent, Event
 from partbox.observe.observer import Observer
+from partbox.observe.telling import tell
 
 log = logging.getLogger("partbox.observe")
 
@@ -102,4 +103,5 @@ def _entered(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any
 
 def _log(name: str, error: BaseException) -> None:
     with suppress(Exception):
-        log.error("an observer's %s failed, which changes nothing else: %s", name, error, exc_info=error)
+        text = "an observer's %s failed, which changes nothing else: %s"
+        tell(log, "observer_failed", text, name, error, trace=error, hook=name)

@@ -1,5 +1,6 @@
 """The open spans of polls: each ends when its last record is settled, so that what it counts is true."""
 
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -47,6 +48,7 @@ class Polls:
         self._lock = threading.Lock()
         self._open: dict[int, dict[int, Poll]] = {}  # by partition and id
         self._polls: dict[Poll, None] = {}  # in their order
+        self._empty_at: float | None = None  # the first of the looks since which there were no records
 
     def begin(self, records: Iterable[Record], seconds: float) -> None:
         """A poll brought these; it took so many seconds, and ended now."""
@@ -90,11 +92,17 @@ class Polls:
             for poll in self._open.pop(partition, {}).values():
                 self._less(poll)
 
-    def sweep(self, *, everything: bool) -> None:
-        """End what has waited for too long, or everything."""
-        oldest = time.monotonic() - LONGEST
+    def look(self, records: int) -> None:
+        """End what has waited for too long; and all, once for two looks there were no records in memory. Not at the
+        first: what the last of them came to may still be on its way here."""
+        now = time.monotonic()
+        before, self._empty_at = self._empty_at, None if records else (self._empty_at or now)
+        self.sweep(max(now - LONGEST, before if before and not records else 0.0))
+
+    def sweep(self, before: float = math.inf) -> None:
+        """End what began before then (monotonic seconds)."""
         with self._lock:
-            over = {poll for poll in self._polls if everything or poll.began < oldest}
+            over = {poll for poll in self._polls if poll.began < before}
             if not over:
                 return
             for partition, polls in list(self._open.items()):

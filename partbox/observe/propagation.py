@@ -1,6 +1,7 @@
 """How a trace travels with an event: W3C trace context in its headers."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext, get_current_span
@@ -31,7 +32,12 @@ def published_in(event: DeliveredEvent) -> SpanContext | None:
         headers = event.headers
     except (ValueError, TypeError, AttributeError):  # not partbox wrote them
         return None
-    if not isinstance(headers.get(PARENT), str):
-        return None
-    context = get_current_span(_propagator.extract(headers, Context())).get_span_context()
+    parent, state = headers.get(PARENT), headers.get(STATE)
+    return _context(parent, state if isinstance(state, str) else None) if isinstance(parent, str) else None
+
+
+@lru_cache(maxsize=256)  # the events of a batch have the same
+def _context(parent: str, state: str | None) -> SpanContext | None:
+    carrier = {PARENT: parent} if state is None else {PARENT: parent, STATE: state}
+    context = get_current_span(_propagator.extract(carrier, Context())).get_span_context()
     return context if context.is_valid else None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from partbox.errors import PartboxError
 from partbox.observe.address import LOOPBACK, Address
+from partbox.observe.telling import tell
 
 if TYPE_CHECKING:
     import uvicorn
@@ -106,9 +107,8 @@ class HttpServer:
         try:
             self._server.run(sockets=[self._socket])
         except BaseException as error:  # it exits the thread in its own ways
-            log.error(
-                "HTTP at %s ended: nobody can look there any more; deliveries go on", self.address, exc_info=error
-            )
+            text = "HTTP at %s ended: nobody can look there any more; deliveries go on"
+            tell(log, "http_ended", text, self.address, trace=error, address=self.address)
         finally:
             self._socket.close()
             self._answers.set()

@@ -121,7 +121,7 @@ class Tracing(Observer):
         self._open_polls.drop(partition)
 
     def loaded(self, load: Load) -> None:
-        self._open_polls.sweep(everything=load.records == 0)
+        self._open_polls.look(load.records)
         self._end_unsettled()
 
     # Handling.

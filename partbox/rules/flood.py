@@ -4,25 +4,25 @@ import threading
 from collections.abc import Hashable
 
 BURST = 10
-SPAN = 10.0  # seconds
+SPAN = 10.0  # seconds between two lines, once the burst is used up
 MOST = 1_000  # kinds remembered
 
 
 class Flood:
-    """Lets `BURST` lines of a kind through in each `SPAN`. Any thread; times are monotonic seconds."""
+    """Lets `BURST` lines of a kind through, then one each `SPAN`; what was quiet for long may burst again. Any thread;
+    times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kinds: dict[Hashable, tuple[float, int, int]] = {}  # when its span began, how many in it, how many held
+        self._kinds: dict[Hashable, tuple[float, float, int]] = {}  # seen last, lines left then, held back since one
 
     def admit(self, kind: Hashable, now: float) -> int | None:
         """How many of this kind were held back since the last that was let through; None: this one is held back too."""
         with self._lock:
-            began, said, held = self._kinds.pop(kind, (now, 0, 0))
-            if now - began >= SPAN:
-                began, said = now, 0
-            admitted = said < BURST
-            self._kinds[kind] = (began, said + 1, 0) if admitted else (began, said, held + 1)
+            seen, left, held = self._kinds.pop(kind, (now, float(BURST), 0))
+            left = min(BURST, left + (now - seen) / SPAN)
+            admitted = left >= 1
+            self._kinds[kind] = (now, left - 1, 0) if admitted else (now, left, held + 1)
             if len(self._kinds) > MOST:
                 del self._kinds[next(iter(self._kinds))]
             return held if admitted else None

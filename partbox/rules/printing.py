@@ -4,7 +4,7 @@ What events and errors say must not move a terminal's cursor, colour it, turn th
 line of its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from json import dumps
 
 
@@ -22,6 +22,12 @@ def printable_line(text: str, most: int) -> str:
     """The printable text in one line of at most so many characters."""
     line = text if len(text) <= most else f"{text[: most - 1]}…"
     return printable(line).replace("\n", "\\n")
+
+
+def first_few(numbers: Sequence[int], most: int = 8) -> str:
+    """ "3, 7, 9 and 20 more"."""
+    more = len(numbers) - most
+    return ", ".join(map(str, numbers[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:

@@ -42,8 +42,8 @@ class Pace:
 
     def rates(self, subscription: str) -> Rates | None:
         """None until there were two looks at it."""
-        points = self._points.get(subscription, ())
-        if len(points) < 2:
+        points = self._points.get(subscription)
+        if points is None or len(points) < 2:
             return None
         first, last = points[0], points[-1]
         seconds = (last.at - first.at).total_seconds()

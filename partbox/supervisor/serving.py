@@ -11,6 +11,7 @@ from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters
 from partbox.observe.node import Watched, database_names
 from partbox.observe.server import HttpServer, check_installed
+from partbox.observe.telling import tell
 from partbox.settings import Settings
 from partbox.supervisor.supervisor import Supervisor
 
@@ -43,7 +44,8 @@ def served(where: str | None, supervisors: Sequence[Supervisor], pages: Pages | 
         server = HttpServer(app, *wanted)
         server.start()
         stack.callback(server.stop)
-        log.info("metrics and health checks at %s", server.address)
+        text = f"metrics and health checks at %s{', with the live page' if more else ''}"
+        tell(log, "http_started", text, server.address, address=server.address)
         yield
 
 

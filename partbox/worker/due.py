@@ -44,7 +44,7 @@ class Due:
         schema: str,
         subscription: str,
         *,
-        on_lost: Callable[[Partition], None],
+        on_lost: Callable[[Sequence[Partition]], None],
     ) -> None:
         self._holdings = holdings
         self._intake = intake
@@ -153,9 +153,8 @@ class Due:
             [_charged(partition, row, bodies[row.id]) for partition, row in charged],
         )
         lost = [partition for number, partition in partitions.items() if number not in mine]
-        for partition in lost:
-            self._on_lost(partition)
         if lost:
+            self._on_lost(lost)
             return self._charge(conn, me, [each for each in charged if each[0] not in lost], bodies) | dead
         for partition, row in charged:
             row.attempts += 1

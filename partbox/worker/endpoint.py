@@ -15,6 +15,7 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
 from partbox.interceptors import wrap
 from partbox.observe import Observers
+from partbox.observe.telling import tell
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.rules.circuit import PROBE_LOST, Circuit
 from partbox.rules.parking import Deferral, Verdict, judge, wrong_outcome
@@ -116,13 +117,14 @@ class Endpoint:
             if advice is not None and not isinstance(advice, Done | Ignore | RetryAfter | Dead):
                 raise TypeError(f"on_error may return Done, Ignore, RetryAfter, Dead or None, not {advice!r}")
         except BaseException as wrong:
-            log.error("%r failed: %s", event, error, exc_info=error)
-            log.error(
-                "and on_error of %s failed too, so its policy decides: %s", self.handler.name, wrong, exc_info=wrong
-            )
+            wrong.__context__ = wrong.__context__ or error
+            text = "%s failed: %s; and on_error of %s failed too, so its policy decides: %s"
+            name = self.handler.name
+            tell(log, "on_error_failed", text, event, error, name, wrong, about=event, trace=wrong, handler=name)
             return None
         if isinstance(advice, Ignore):
-            log.warning("the error of %r is ignored, as on_error says: %s", event, error)
+            text = "the error of %s is ignored, as on_error says: %s"
+            tell(log, "error_ignored", text, event, error, about=event, handler=self.handler.name)
         return advice
 
     def _is_own(self, error: BaseException, verdict: Verdict) -> bool:
@@ -138,13 +140,11 @@ class Endpoint:
             self.plain = False
         if opened:
             self._observers.circuit(self.handler.name, True)
-            log.warning(
+            text = (
                 "the circuit of %s is open: its events are deferred, and one is tried now and then until one succeeds; "
-                "the last error was %s: %s",
-                self.handler.name,
-                type(error).__name__,
-                error,
+                "the last error was %s: %s"
             )
+            self._tell_circuit("circuit_open", text, type(error).__name__, error)
 
     def _note(self, outcome: object, started: float | None) -> None:
         """A handler that asks for later may be hiding an error: that is neither success nor failure."""
@@ -156,7 +156,11 @@ class Endpoint:
                 self.plain = self._may_be_plain
             if closed:
                 self._observers.circuit(self.handler.name, False)
-                log.info("the circuit of %s is closed again", self.handler.name)
+                self._tell_circuit("circuit_closed", "the circuit of %s is closed again")
+
+    def _tell_circuit(self, name: str, text: str, *arguments: object) -> None:
+        handler = self.handler
+        tell(log, name, text, handler.name, *arguments, subscription=handler.subscription, handler=handler.name)
 
     def _note_undecided(self, started: float | None) -> None:
         if self._circuit.is_open and started is not None:

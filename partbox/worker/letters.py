@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from partbox.events import DeliveredEvent
+from partbox.observe.telling import tell
 from partbox.rules.signature import is_async, takes
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import LetterLane
@@ -37,7 +38,8 @@ class Letters:
             self._tell(event, lane.error)
             delay = None
         except BaseException as error:  # also SystemExit: a hook does not end the process
-            log.error("the dead-letter hook failed for %r and is called again in %g s: %s", event, RETRY, error)
+            text = "the dead-letter hook failed for %s and is called again in %g s: %s"
+            tell(log, "dead_letter_failed", text, event, RETRY, error, about=event, trace=error, delay=RETRY)
             delay = RETRY
         with self._holdings.lock:
             if not lane.partition.lost and lane.partition.life == lane.life:

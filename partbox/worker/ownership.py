@@ -12,6 +12,8 @@ from partbox.db import cursors, parked
 from partbox.db.cursors import Owned, Seen
 from partbox.db.parked import Stored
 from partbox.observe import Observers
+from partbox.observe.telling import tell
+from partbox.rules.printing import first_few
 from partbox.settings import Settings
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Key
@@ -59,9 +61,8 @@ class Ownership:
         version, self.me = self._slot.version, self._slot.instance
         rows = cursors.owned(conn, self._schema, self._subscription, self.me) if self.me else []
         epochs = {row.partition: row.epoch for row in rows}
-        for partition in list(self._holdings.partitions.values()):
-            if epochs.get(partition.number) != partition.epoch:
-                self.lose(partition)
+        held = list(self._holdings.partitions.values())
+        self.lose([each for each in held if epochs.get(each.number) != each.epoch])
         kept = {number for number, partition in self._holdings.partitions.items() if not partition.lost}
         self._reset([row for row in rows if row.partition in kept])
         self._adopt([row for row in rows if row.partition not in kept])
@@ -74,8 +75,8 @@ class Ownership:
         if self.me is None:
             return [], None
         seen = {row.partition: row for row in cursors.tick(conn, self._schema, self._subscription, self.me)}
-        for partition in list(self._holdings.partitions.values()):
-            self._compare(partition, seen.get(partition.number))
+        held = list(self._holdings.partitions.values())
+        self.lose([each for each in held if self._compare(each, seen.get(each.number))])
         if not self._slot[STOPPING] and any(row.assigned and row.free for row in seen.values()):
             self._claim(conn)
         self._reload(conn, [row for row in seen.values() if row.owned])
@@ -91,44 +92,54 @@ class Ownership:
                 if not partition.stopping:
                     self._drain(partition)
 
-    def lose(self, partition: Partition) -> None:
-        """No longer mine. While its handlers run it stays, as a ghost: its next self must wait for them."""
+    def lose(self, partitions: Sequence[Partition]) -> None:
+        """No longer mine. While their handlers run they stay, as ghosts: their next selves must wait for them."""
+        lost = [partition for partition in partitions if self._lose(partition)]
+        for partition in lost:
+            self._observers.lost(partition.number)
+        for name, is_draining in (("lost", False), ("lost_draining", True)):
+            numbers = [partition.number for partition in lost if partition.draining == is_draining]
+            text = "%d partitions are lost (%s): what was not saved is delivered again by their next owners"
+            if numbers:
+                self._tell(name, text, len(numbers), first_few(numbers), partitions=len(numbers))
+
+    def _lose(self, partition: Partition) -> bool:
+        """Whether it was mine until now."""
         with self._holdings.lock:
             known = partition.lost
             partition.lose()
             self._holdings.dirty.discard(partition)
             self._forget_ghost(partition)
-        if not known:
-            self._observers.lost(partition.number)
-            log.log(
-                logging.INFO if partition.draining else logging.WARNING,
-                "partition %d (epoch %d) is lost: what was not saved is delivered again by its next owner",
-                partition.number,
-                partition.epoch,
-            )
+        return not known
 
     def released(self, partition: Partition) -> None:
         """Its release is committed."""
         with self._holdings.lock:
             self._holdings.drop(partition)
         self._observers.released(partition.number)
-        log.debug("partition %d is released", partition.number)
 
-    def refused(self, partition: Partition) -> None:
-        """The fence has refused a write about it: it is not mine any more."""
-        self._observers.refused(1)
-        self.lose(partition)
+    def refused(self, partitions: Sequence[Partition]) -> None:
+        """The fence has refused a write about them: they are not mine any more."""
+        count, numbers = len(partitions), first_few([partition.number for partition in partitions])
+        self._observers.refused(count)
+        text = "the fence refused a write about %d partitions (%s), which others own by now: nothing of it was written"
+        self._tell("fence_rejection", text, count, numbers, partitions=count)
+        self.lose(partitions)
 
-    def _compare(self, partition: Partition, row: Seen | None) -> None:
+    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
+        tell(log, name, text, *arguments, subscription=self._subscription, **fields)
+
+    def _compare(self, partition: Partition, row: Seen | None) -> bool:
+        """Whether it was taken; drains it if that is asked for."""
         if partition.lost:
             with self._holdings.lock:
                 self._forget_ghost(partition)
         elif row is None or not row.owned or row.epoch != partition.epoch:
-            if not self._just_released(partition):
-                self.lose(partition)
+            return not self._just_released(partition)
         elif not row.assigned and not partition.draining:
             with self._holdings.lock:
                 self._drain(partition)
+        return False
 
     def _just_released(self, partition: Partition) -> bool:
         """The saver may have released it after it was listed, and before the tick looked."""
@@ -150,7 +161,16 @@ class Ownership:
         for row in rows:
             self._observers.claimed(row.partition, row.epoch, row.pause)
         if rows:
-            log.info("claimed %d partitions", len(rows))
+            self._tell("claimed", "claimed %d partitions", len(rows), partitions=len(rows))
+            self._say_takeover([row.partition for row in rows if row.suspect_until])
+
+    def _say_takeover(self, numbers: list[int]) -> None:
+        text = (
+            "took over %d partitions (%s) of a process that died: what it had not saved is delivered again, and what "
+            "may have killed it is charged with an attempt before it runs"
+        )
+        if numbers:
+            self._tell("takeover", text, len(numbers), first_few(numbers), partitions=len(numbers))
 
     def _reset(self, rows: list[Owned]) -> None:
         now = time.monotonic()

@@ -20,7 +20,9 @@ from partbox.db.blocking import lean
 from partbox.db.connect import check, connect
 from partbox.handlers import Routes
 from partbox.observe import Load, Observers
+from partbox.observe.telling import tell
 from partbox.settings import Settings
+from partbox.worker.brake import Brake
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.due import Due
 from partbox.worker.endpoint import Endpoint
@@ -84,6 +86,7 @@ class Poller:
             on_reloaded=intake.hold_behind,
         )
         self._due = Due(holdings, intake, routes, schema, subscription, on_lost=self.ownership.refused)
+        self._brake = Brake(holdings, settings.max_parked, subscription)
         self._wake = holdings.look
         self._broken = threading.Event()
         self._ended = threading.Event()
@@ -150,7 +153,8 @@ class Poller:
             try:
                 self._session()
             except Error as error:
-                log.error("the connection is lost and made anew: %s", " ".join(str(error).split()))
+                text = "the connection is lost and made anew: %s"
+                tell(log, "connection_lost", text, error, subscription=self._subscription)
                 self._ended.wait(self._reconnect_in)
                 self._reconnect_in = min(RECONNECT[1], self._reconnect_in * 2)
 
@@ -199,7 +203,8 @@ class Poller:
         except Error as error:
             if conn.closed:
                 raise
-            log.error("reading failed and is tried again: %s", " ".join(str(error).split()))
+            text = "reading failed and is tried again: %s"
+            tell(log, "loop_error", text, error, subscription=self._subscription, loop="poller")
             self._ended.wait(RETRY)
 
     def _step(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
@@ -225,6 +230,7 @@ class Poller:
                 self._tick_at = min(self._tick_at, now + max(soonest, SOON))
             with self._holdings.lock:
                 self._holdings.take_turns()
+            self._brake.look()
             if self._observers.hears("loaded"):
                 self._observers.loaded(self._load())
             return due

@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Callable
 
+from partbox.errors import PayloadError
 from partbox.events import DeliveredEvent
 from partbox.observe import Observers
+from partbox.observe.telling import tell
 from partbox.rules.parking import AT_ONCE, Verdict
 from partbox.worker.endpoint import Endpoint
 from partbox.worker.walk import Walk
@@ -42,12 +44,21 @@ class Reports:
         if verdict.state in AT_ONCE:
             return
         error = result if isinstance(result, BaseException) else None
-        if verdict.state == "dead":
-            log.error("%r is dead after %d attempts: %s", event, verdict.attempts, verdict.error, exc_info=error)
-        else:
-            log.info("%r is %s, due in %.3g s: %s", event, verdict.state, verdict.delay or 0, verdict.error)
-        self._observers.parked(event, self._name(event), verdict, error, seconds)
+        handler = self._name(event)
+        _tell(event, verdict, error, handler)
+        self._observers.parked(event, handler, verdict, error, seconds)
 
     def _name(self, event: DeliveredEvent) -> str:
         """Its handler's."""
         return self._find(event._row[3], event._row[4]).handler.name
+
+
+def _tell(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, handler: str) -> None:
+    state, attempts, delay, why = verdict.state, verdict.attempts, verdict.delay or 0.0, verdict.error
+    if state == "dead":
+        name = "decode_error" if isinstance(error, PayloadError) else "dead"
+        text, told = "%s is dead after %d attempts: %s", (event, attempts, why)
+        tell(log, name, text, *told, about=event, trace=error, handler=handler, attempts=attempts)
+    elif state in ("retrying", "deferred"):
+        text, said = "%s is %s, due in %.3g s: %s", (event, state, delay, why)
+        tell(log, state, text, *said, about=event, handler=handler, attempts=attempts, delay=delay)

@@ -10,7 +10,7 @@ more.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from psycopg import Connection, Error
 
 from partbox.db import cursors
 from partbox.observe import Observers
+from partbox.observe.telling import tell
 from partbox.worker.batch import Batch, committed, sent, tell_saved
 from partbox.worker.holdings import Holdings
 from partbox.worker.partition import Partition
@@ -47,7 +48,7 @@ class Saver:
         *,
         window: int,
         observers: Observers,
-        on_lost: Callable[[Partition], None],
+        on_lost: Callable[[Sequence[Partition]], None],
         on_released: Callable[[Partition], None],
         on_saved: Callable[[], None],
         on_broken: Callable[[], None],
@@ -116,7 +117,8 @@ class Saver:
                     self._conn = None
                     self._on_broken()
                     return 0.0
-                log.error("saving failed and is tried again: %s", error)
+                text = "saving failed and is tried again: %s"
+                tell(log, "loop_error", text, error, subscription=self._subscription, loop="saver")
                 self._holdings.progressed.set()  # there may be no other progress before this is saved
                 return RETRY
         self.busy += took
@@ -158,8 +160,7 @@ class Saver:
                 self._committed(batches)
                 tell_saved(self._observers, batches, took)
                 break
-            for batch in lost:
-                self._on_lost(batch.partition)
+            self._on_lost([batch.partition for batch in lost])
             batches = [batch for batch in batches if batch.partition.number in mine]
         self._unsent = []
         return total

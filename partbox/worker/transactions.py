@@ -21,7 +21,7 @@ that breaks is an event's error only if the same event sees it break twice in a 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -31,6 +31,7 @@ from psycopg.pq import TransactionStatus
 from partbox.db import cursors
 from partbox.events import DeliveredEvent
 from partbox.observe import Observers
+from partbox.observe.telling import tell
 from partbox.outcomes import Done
 from partbox.rules.parking import Verdict
 from partbox.worker.batch import Batch, committed, sent, tell_saved
@@ -112,7 +113,7 @@ class Transactions:
         lease: float,
         *,
         observers: Observers,
-        on_lost: Callable[[Partition], None],
+        on_lost: Callable[[Sequence[Partition]], None],
         on_saved: Callable[[], None],
         on_broken: Callable[[], None],
         on_failure: Callable[[BaseException], None],
@@ -404,9 +405,8 @@ class _Transaction:
             self._conn, owner._schema, owner._subscription, self._me, savings, parks, done_ids, durable=True
         )
         lost = [batch.partition for batch in batches if batch.partition.number not in mine]
-        for partition in lost:
-            owner._on_lost(partition)
         if lost:
+            owner._on_lost(lost)
             raise Error(f"{len(lost)} partitions were lost meanwhile")
 
     def _committed(self) -> None:
@@ -437,9 +437,8 @@ class _Transaction:
         if not isinstance(error, Error):
             raise error
         owner = self._owner
-        log.error(
-            "a transaction of %d events failed, they run again: %s", len(self._runs), " ".join(str(error).split())
-        )
+        text, events = "a transaction of %d events failed, they run again: %s", len(self._runs)
+        tell(log, "transaction_failed", text, events, error, subscription=owner._subscription, events=events)
         with self._holdings.lock:
             for run in self._runs if self.noted else ():
                 run.lane.partition.progress.finished.pop(run.event._row[1], None)

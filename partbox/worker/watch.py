@@ -9,6 +9,7 @@ import logging
 import time
 
 from partbox.events import DeliveredEvent
+from partbox.observe.telling import tell
 from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.endpoint import Endpoint
@@ -18,7 +19,8 @@ from partbox.worker.partition import Partition
 
 log = logging.getLogger("partbox.worker")
 
-SLOW = 300.0  # seconds
+SLOW = 60.0  # seconds
+LEAST = 1.0  # seconds that are not slow, whatever the timeout
 RESISTS = 5.0  # seconds that an async handler may take to end once it is cancelled
 
 
@@ -30,7 +32,8 @@ class Watch:
         self._delivery = delivery
         self._dispatcher = dispatcher
         self._isolates = isolates
-        self._said: dict[Lane, DeliveredEvent] = {}
+        self._slow: dict[Lane, DeliveredEvent] = {}  # of these it was said that they run for long,
+        self._said: dict[Lane, DeliveredEvent] = {}  # of these, that they are over their time
         self._given_up: set[Lane] = set()
         self.stuck: set[Partition] = set()  # with handlers that were given up
 
@@ -39,8 +42,7 @@ class Watch:
         self._dispatcher.note_running()
         now = time.monotonic()
         running = self._dispatcher.running()
-        if self._said:
-            self._said = {lane: event for lane, event in self._said.items() if lane.current is event}
+        self._slow, self._said = _running(self._slow), _running(self._said)
         for lane in running:
             event = lane.current
             if event is not None and self._said.get(lane) is not event:
@@ -59,15 +61,19 @@ class Watch:
         if timeout is not None and ran > timeout + RESISTS * endpoint.handler.is_async:
             self._said[lane] = event
             self._overdue(lane, event, endpoint, timeout, ran)
-        elif ran > SLOW:
-            self._said[lane] = event
-            log.warning("the handler of %r runs for %.0f s: its aggregate waits, and a rebalance would", event, ran)
+        elif self._slow.get(lane) is not event and ran > (SLOW if timeout is None else _long(timeout)):
+            self._slow[lane] = event
+            text = "the handler of %s runs for %.0f s: its aggregate waits, and so would a rebalance or a stop"
+            tell(
+                log, "slow_handler", text, event, ran, about=event, handler=endpoint.handler.name, seconds=round(ran, 1)
+            )
 
     def _overdue(self, lane: Lane, event: DeliveredEvent, endpoint: Endpoint, timeout: float, ran: float) -> None:
+        what = ": this process ends and is replaced" if self._isolates else "; nothing can end it here"
+        text, name = "the handler of %s is over its timeout of %g s%s", endpoint.handler.name
+        tell(log, "overdue", text, event, timeout, what, about=event, handler=name, seconds=round(ran, 1))
         if not self._isolates:
-            log.error("the handler of %r is over its timeout of %g s; nothing can end it here", event, timeout)
             return
-        log.error("the handler of %r is over its timeout of %g s: this process ends and is replaced", event, timeout)
         error = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
         verdict = endpoint.judge(event, error, counts=False)  # the circuit ends with the process
         with self._holdings.lock:
@@ -83,3 +89,12 @@ class Watch:
             self.stuck.add(lane.partition)
         if verdict is not None:
             self._delivery.reports.parked(event, verdict, error, ran)
+
+
+def _long(timeout: float) -> float:
+    """Seconds after which it is said that a handler is slow, though it is still in time."""
+    return min(SLOW, max(LEAST, timeout / 2))
+
+
+def _running(said: dict[Lane, DeliveredEvent]) -> dict[Lane, DeliveredEvent]:
+    return {lane: event for lane, event in said.items() if lane.current is event}

@@ -3,11 +3,13 @@
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
 from partbox.handlers import Handlers
 from partbox.observe import Observers, Started
+from partbox.observe.telling import tell
 from partbox.settings import Settings
 from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import BUNDLE, Dispatcher
@@ -110,6 +112,11 @@ class Worker:
     def start(self) -> None:
         self._observers.started(self._about)
         self.poller.start()
+        handlers, at_once = len(self._about.handlers), self._about.concurrency
+        text = "delivering in subscription %r: %d handlers, %d at once"
+        self._tell(
+            "worker_started", text, self._about.subscription, handlers, at_once, handlers=handlers, concurrency=at_once
+        )
 
     def wake(self) -> None:
         """Look for new records at once."""
@@ -132,7 +139,8 @@ class Worker:
         """
         drained = self.drain(self._settings.drain_timeout if timeout is None else timeout)
         for lane in self.dispatcher.running():
-            log.warning("stopped while the handler of %r was running: it may be delivered again", lane.current)
+            text = "stopped while the handler of %s was running: it may be delivered again"
+            tell(log, "abandoned", text, lane.current, about=lane.current)
         return self._end(drained)
 
     def leave_stuck(self) -> None:
@@ -147,11 +155,19 @@ class Worker:
     def _end(self, drained: bool) -> bool:
         self.dispatcher.stop()
         ended = self.dispatcher.join(time.monotonic() + (1.0 if drained else 0.1))
-        return self.poller.end() and drained and ended
+        released = self.poller.end() and drained and ended
+        text = "delivery in subscription %r has ended, %s"
+        how = "with nothing left running" if released else "and what ran may be delivered again"
+        self._tell("worker_stopped", text, self._about.subscription, how, released=released)
+        return released
+
+    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
+        tell(log, name, text, *arguments, subscription=self._about.subscription, **fields)
 
     def _fail(self, error: BaseException) -> None:
         """A thread has ended that must not: the worker is of no use any more, and says so."""
-        log.critical("the worker ends: %s", error, exc_info=None if isinstance(error, SchemaError) else error)
+        trace = None if isinstance(error, SchemaError) else error
+        self._tell("worker_failed", "the worker ends: %s", error, trace=trace)
         self._failure = error
 
     def _owned(self) -> set[Partition]:

@@ -31,12 +31,11 @@ select case when has_sequence_privilege(s.seqrelid, 'SELECT') or has_sequence_pr
 -- name: doctor_sessions
 -- Sessions of all databases with a transaction: what it holds back, and what of ours it holds, the oldest first.
 with ours as (
-    select l.pid, bool_or(l.mode = 'RowExclusiveLock' and t.relid is not null) as publishes,
+    select l.pid, bool_or(l.mode = 'RowExclusiveLock' and (c.relname = 'record' or c.relispartition)) as publishes,
            bool_or(l.mode in ('ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')) as shuts
       from pg_locks l
       join pg_class c on c.oid = l.relation and c.relnamespace = quote_ident({schema_name})::regnamespace
-      left join pg_partition_tree(to_regclass(quote_ident({schema_name}) || '.record')) t on t.relid = c.oid
-     where l.granted and l.database = (select oid from pg_database where datname = current_database())
+     where l.granted and l.locktype = 'relation' and l.database = (select oid from pg_database where datname = current_database())
      group by l.pid
 )
 select a.pid, a.datname, a.usename, a.application_name, a.client_addr::text, a.state,

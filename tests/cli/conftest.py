@@ -1,11 +1,14 @@
 """Runs commands as `partbox …` would, in a folder of their own."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
+from servers import execute
 
 from partbox.cli import main
 
@@ -47,3 +50,21 @@ def partbox(capsys) -> Callable[..., Ran]:
         return Ran(int(exit.value.code or 0), out, err)
 
     return run
+
+
+@pytest.fixture
+def away(server, dsn) -> Callable[[], AbstractContextManager[None]]:
+    """While `with away():` lasts nobody can use the test's database; those who did are cut off."""
+    name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+
+    @contextmanager
+    def away() -> Iterator[None]:
+        execute(server.dsn, "alter database {} allow_connections false", name)
+        with psycopg.connect(server.dsn, autocommit=True) as conn:
+            conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
+        try:
+            yield
+        finally:
+            execute(server.dsn, "alter database {} allow_connections true", name)
+
+    return away

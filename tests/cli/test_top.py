@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 from io import StringIO
 from uuid import UUID
 
-import psycopg
 import pytest
 from planting import Planter
-from pty_screen import ENTER, Screen
+from pty_screen import CONTROL, ENTER, Screen
 from rich.console import Console
 
 from partbox.cli.top_view import Scene, picture
@@ -99,10 +98,18 @@ def scene() -> Scene:
     return Scene(Sighting(NOW, cluster, Rates(1_234.4, 999.6)), roster, frozenset({0}), [a_key()])
 
 
-def shown(scene: Scene, width: int, height: int = 30, **options) -> list[str]:
-    console = Console(record=True, width=width, height=height, file=StringIO(), **options)
+def shown(scene: Scene, width: int, height: int = 30) -> list[str]:
+    console = Console(record=True, width=width, height=height, file=StringIO())
     console.print(picture(scene, width, height))
-    return [line.rstrip() for line in console.export_text(styles=options.get("force_terminal", False)).splitlines()]
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def drawn(scene: Scene) -> str:
+    """What is sent to a terminal of all colours."""
+    out = StringIO()
+    console = Console(file=out, width=100, height=30, force_terminal=True, color_system="truecolor")
+    console.print(picture(scene, 100, 30))
+    return out.getvalue()
 
 
 @pytest.mark.parametrize("width", [40, 62, 80, 110, 200])
@@ -112,7 +119,7 @@ def test_the_view_fits_and_shows_every_partition_by_its_living_owner(scene, widt
     map_of = "".join("".join(line[: 48 if width >= 110 else 32].split()) for line in lines[2:18])
     assert map_of == "A" * 100 + "B" * 100 + "·" * 56
     text = "\n".join(lines)
-    for word in ("4001", "4002", "1,234/s", "1,000/s", "25,600", "200 s", "12 held", "blocked the longest"):
+    for word in ("4001", "4002", "1,234/s", "1,000/s", "25,600", "3 m ago", "12 held", "blocked the longest"):
         assert word in text
 
 
@@ -153,12 +160,12 @@ def test_what_is_wrong_is_said(scene):
 
 def test_without_colour_there_are_letters_and_no_colour_codes(scene, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
-    plain = "\n".join(shown(scene, 100, force_terminal=True))
+    plain = drawn(scene)
     monkeypatch.delenv("NO_COLOR")
-    coloured = "\n".join(shown(scene, 100, force_terminal=True, color_system="truecolor"))
-    assert "48;2;" in coloured
+    assert "48;2;" in drawn(scene)
     assert "48;" not in plain
     assert "38;" not in plain
+    assert "A A A A" in CONTROL.sub("", plain)
 
 
 def test_top_in_a_pipe_names_the_command_for_pipes(partbox, dsn):
@@ -216,14 +223,12 @@ def test_top_follows_the_size_of_the_terminal(dsn):
         assert screen.ended() == 0
 
 
-def test_top_goes_on_when_the_database_was_away(conn, dsn):
-    name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+def test_top_goes_on_when_the_database_was_away(dsn, away):
     with Screen("top", "--every", "100ms", dsn=dsn) as screen:
         screen.until("no worker process")
-        conn.execute(f"alter database {name} allow_connections false")
-        conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox glance'")
-        screen.until("not currently accepting connections")
-        conn.execute(f"alter database {name} allow_connections true")
+        with away():
+            screen.until("as of ")
+            assert "no worker process" in screen.text
         screen.until("q quits")
         screen.press("q")
         assert screen.ended() == 0

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -180,11 +182,11 @@ def test_a_killed_process_takes_no_count_with_it_and_all_its_gauges(cluster, sta
         assert numbers.of("process_restarts_total") == 1
         assert numbers.of("processes") == 2
         assert numbers.of("partitions_unowned") == 0
+        assert str(victim) not in numbers.labels("instance_partitions", "instance")
+        assert str(victim) not in numbers.labels("partition_owner", "instance")
         return numbers
 
     after = eventually(replaced, PATIENCE, 0.05)
-    assert str(victim) not in after.labels("instance_partitions", "instance")
-    assert str(victim) not in after.labels("partition_owner", "instance")
     assert after.of("buried_instances_total") >= 1
     publish(cluster.dsn, "Good", 500)
     settled(node, "delivered_total", 1_500, handler="good")
@@ -211,6 +213,25 @@ def test_two_nodes_count_what_is_theirs_and_see_the_same_database(cluster, start
     numbers = settled(one, "partitions_assigned_here", 256)
     assert numbers.labels("partition_owner", "node") == {"one"}
     assert numbers.of("handover_seconds_count") >= 1
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
+def test_promtool_finds_nothing_to_say(cluster, start):
+    node = start("one")
+    publish(cluster.dsn, "Good", 1)
+    numbers = settled(node, "delivered_total", 1, handler="good")
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=numbers.text, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_page_is_served_beside_them(cluster, start):
+    node = start("one")
+    assert "with the live page" in node.node.log
+    status, text = node.get("/")
+    assert (status, text.lstrip().lower().startswith("<!doctype html>")) == (200, True)
+    assert node.get("/nothing")[0] == 404
 
 
 def test_gauges_tell_what_runs_now(cluster, start):

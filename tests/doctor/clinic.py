@@ -15,8 +15,6 @@ from planting import Planter
 from psycopg.conninfo import conninfo_to_dict
 from waiting import eventually
 
-from partbox.cli import main
-
 FAST = {"lease": "2s", "heartbeat": "300ms", "retry": "fixed:0.1", "drain_timeout": "2s"}
 PATIENCE = 40.0
 
@@ -44,6 +42,12 @@ class Clinic:
         """What it finds but for notes: test servers have `fsync` off."""
         _, said = self.doctor(*arguments)
         return [each for each in said["findings"] if each["severity"] != "note"]
+
+    def nothing(self) -> bool:
+        """Whether it finds nothing; says what it found."""
+        found = self.findings()
+        assert found == []
+        return True
 
     def causes(self, *arguments: str) -> list[str]:
         return [each["cause"] for each in self.findings(*arguments)]
@@ -86,7 +90,7 @@ class Clinic:
                         *flags,
                     ],
                     cwd=self.folder,
-                    env=kept | variables | {"PYTHONPATH": here},
+                    env=kept | variables | {"PYTHONPATH": os.pathsep.join([here, kept.get("PYTHONPATH", "")])},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -1,7 +1,7 @@
-"""Every other cause, provoked in a real database: it is named, with evidence; and its remedy, where it is SQL, ends it."""
+"""Every other cause, provoked in a real database: it is named, and a remedy that is SQL ends it."""
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import psycopg
 import pytest
@@ -32,10 +32,11 @@ def test_a_process_without_a_heartbeat_beside_a_living_one(clinic):
     found = clinic.one("expired-process")
     assert found["severity"] == "warning"
     assert found["summary"] == "1 process without a heartbeat for longer than the lease"
-    assert "process 4711 on node-b, heartbeat 2" in found["evidence"][0]
+    assert "process 4711 on node-b, heartbeat " in found["evidence"][0]
     clinic.conn.execute(
         "update partbox.partition p set owner = instance_id, assignee = instance_id from partbox.instance"
-        " where node = 'node-b'; update partbox.instance set heartbeat_at = now() - interval '1 min' where node = 'node-b'"
+        " where node = 'node-b';"
+        "update partbox.instance set heartbeat_at = now() - interval '1 min' where node = 'node-b'"
     )
     assert clinic.one("expired-process")["severity"] == "problem"  # nobody buries it
 
@@ -153,13 +154,14 @@ def test_dead_records_that_are_no_flood_wait_for_a_decision(clinic):
     found = clinic.one("dead")
     assert found["severity"] == "warning"
     assert found["evidence"] == [
-        "1 times Placed: SmtpError: to bob@example.org (the newest is record 2, 60 s ago)",
-        "1 times -Odd type: no such customer (the newest is record 3, 60 s ago)",
+        "1 of type Placed: SmtpError: to bob@example.org (the newest is record 2, 60 s ago)",
+        "1 of type -Odd type: no such customer (the newest is record 3, 60 s ago)",
     ]
     assert first == 1
     assert clinic.doctor()[0] == 0
     assert clinic.doctor("--strict")[0] == 1
-    assert "1 event" in clinic.follow(found["remedy"][2]) or "discarded" in clinic.follow(found["remedy"][2])
+    clinic.follow(found["remedy"][2])
+    assert clinic.number("select count(*) from partbox.parked") == 2
 
 
 def test_a_braked_partition(clinic, monkeypatch):
@@ -181,8 +183,8 @@ def test_many_deferred_events(clinic):
         clinic.plant.publish(str(number), event_type="Sent")
     eventually(lambda: clinic.number("select count(*) from partbox.parked where state = 'deferred'") >= 50)
     found = clinic.one("deferred")
-    assert "times Sent, for " in found["evidence"][0]
-    assert "the mail server is down" in found["evidence"][0]
+    assert " of type Sent, for " in found["evidence"][0]
+    assert "waits for its downstream" in found["evidence"][0]
 
 
 def test_a_record_that_kills_its_process(clinic):
@@ -230,7 +232,7 @@ def test_a_transaction_that_has_published_and_stays_open(clinic):
 
 
 def test_a_long_statement_is_a_warning(clinic):
-    with clinic.session("reports") as other:
+    with closing(clinic.session("reports")) as other:
         pid = other.info.backend_pid
         other.execute("create temporary table t (n int)")  # draws a transaction id
         other.pgconn.send_query(b"select pg_sleep(60), 'payload'")
@@ -257,12 +259,13 @@ def test_a_forgotten_prepared_transaction(clinic):
         other.execute("begin")
         other.execute("select pg_current_xact_id()")
         other.execute("prepare transaction 'two''phase'")
-    found = clinic.one("prepared-transaction", "--transactions-over", "0s")
-    assert clinic.causes() == []
-    assert "gid two'phase, owner " in found["evidence"][0]
-    rollback = found["remedy"][0].split("`")[3]
-    assert rollback == "rollback prepared 'two''phase'"
-    clinic.conn.execute(rollback)
+    try:
+        found = clinic.one("prepared-transaction", "--transactions-over", "0s")
+        assert clinic.causes() == []
+        assert "gid two'phase, owner " in found["evidence"][0]
+        assert found["remedy"][0].endswith("`commit prepared 'two''phase'` or `rollback prepared 'two''phase'`")
+    finally:
+        clinic.conn.execute("rollback prepared 'two''phase'")
     assert clinic.causes("--transactions-over", "0s") == []
 
 
@@ -279,7 +282,7 @@ def test_a_replication_slot_that_nobody_uses(clinic):
 
 
 def test_who_waits_for_a_lock_on_our_tables_and_for_whom(clinic):
-    with clinic.session("holder") as holder, clinic.session("waiter") as waiter:
+    with closing(clinic.session("holder")) as holder, closing(clinic.session("waiter")) as waiter:
         holder.execute("update partbox.partition set saved_at = now() where partition = 7")
         waiter.pgconn.send_query(b"update partbox.partition set saved_at = now() where partition = 7")
         found = eventually(
@@ -293,8 +296,6 @@ def test_who_waits_for_a_lock_on_our_tables_and_for_whom(clinic):
             f"let it end its transaction, or end it: `select pg_terminate_backend({holder.info.backend_pid})`"
         ]
         clinic.follow(found[0]["remedy"][0])
-        holder.close()
-        waiter.close()
 
 
 @pytest.mark.parametrize("table", ["partition", "parked", "record", "meta", "subscription"])
@@ -321,11 +322,13 @@ def test_autovacuum_that_is_off_for_a_hot_table(clinic):
 
 
 def test_a_bloated_table(clinic):
-    with clinic.session("report") as other:
+    with closing(clinic.session("report")) as other:
+        pid = other.info.backend_pid
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         other.execute("select 1 from partbox.meta")
         for _ in range(160):
             clinic.conn.execute("update partbox.partition set saved_at = clock_timestamp()")
+    eventually(lambda: clinic.number(f"select count(*) from pg_stat_activity where pid = {pid}") == 0)
     found = clinic.one("bloat")
     assert found["summary"].startswith("table partition is bloated: ")
     clinic.follow(found["remedy"][1])
@@ -335,7 +338,7 @@ def test_a_bloated_table(clinic):
 def test_a_role_behind_a_pooler_without_its_settings(clinic, monkeypatch):
     monkeypatch.setenv("PARTBOX_POOLER", "1")
     found = clinic.one("pooled-role")
-    assert "jit = on" in found["evidence"]
+    assert "statement_timeout = 0" in found["evidence"]
     name = clinic.conn.info.user
     try:
         for remedy in found["remedy"]:
@@ -437,7 +440,8 @@ def test_a_subscription_that_keeps_the_log_from_being_purged(clinic):
 def test_a_floor_that_keeps_the_log_from_being_purged(clinic):
     old(clinic, 300)
     clinic.plant.consume()
-    clinic.conn.execute("update partbox.partition set floor_id = 0")
+    clinic.ghost()
+    clinic.conn.execute("update partbox.partition set floor_id = 0, owner = (select instance_id from partbox.instance)")
     assert "a transaction that was open at its last save may still write" in clinic.one("purge")["evidence"][1]
 
 

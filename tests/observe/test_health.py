@@ -8,7 +8,7 @@ from overviews import ADA, cluster, instance, overview, partition, process, vita
 from waiting import eventually
 
 from partbox.errors import SchemaError
-from partbox.observe.health import Health, Orphans
+from partbox.observe.health import Health, Orphans, orphaned
 
 FREE = overview(cluster([partition(0, None, epoch=9), partition(1)], [instance(ADA)]))
 
@@ -130,7 +130,12 @@ def test_a_schema_that_is_not_as_it_must_be_fails_readiness_alone():
     assert "run `partbox init`" in ready.problems[0]
 
 
-def test_partitions_without_owner_fail_readiness_only_after_two_leases():
+@pytest.mark.parametrize(("seconds", "fails"), [(0.0, False), (12.0, False), (12.1, True)])
+def test_partitions_without_owner_fail_readiness_after_two_leases(seconds, fails):
+    assert bool([*orphaned(3, seconds, lease=6.0)]) is fails
+
+
+def test_it_is_told_since_when_partitions_were_seen_without_owner():
     orphans = Orphans()
     assert orphans.look(FREE.clusters[0], 100.0) == (1, 0.0)
     assert orphans.look(FREE.clusters[0], 112.5) == (1, 12.5)

@@ -39,11 +39,17 @@ def test_those_who_ask_at_once_share_one_look(gate):
     assert looks == [1]
 
 
-def test_an_answer_from_before_the_question_is_not_given():
+def test_an_answer_from_before_the_question_is_not_given(gate):
     answers = iter([overview(cluster(completed=1)), overview(cluster(completed=2))])
-    looker = Looker(lambda: next(answers))
+    gate.set()
+    looker = Looker(lambda: gate.wait(30) and next(answers))
     first = looker.wait(looker.begin(), 30)
-    second = looker.wait(looker.begin(), 30)
+    gate.clear()
+    since = looker.begin()
+    assert looker.wait(since, 0.01) is None
+    assert looker.latest == first
+    gate.set()
+    second = looker.wait(since, 30)
     assert [sight.overview.clusters[0].completed for sight in (first, second)] == [1, 2]
     assert looker.latest == second
 

@@ -65,11 +65,11 @@ class Traced:
         rows = self.conn.execute("select headers from partbox.record order by id").fetchall()
         return [headers or {} for (headers,) in rows]
 
-    def deliver(self, polls: int = 1) -> None:
-        """Deliver what is due, until the spans of so many polls have ended."""
+    def deliver(self, polls: int = 1, handles: int = 1) -> None:
+        """Deliver until the spans of so many polls and handlers have ended, and nothing is due."""
         with self.outbox.worker() as worker:
+            eventually(lambda: len(self.named("poll")) >= polls and len(self.named("handle")) >= handles)
             assert worker.wait_until_empty(30)
-            eventually(lambda: len(self.named("poll")) >= polls)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_publish_is_a_child_of_what_the_application_does_and_travels_in_the_he
     assert span.parent.span_id == checkout.get_span_context().span_id
     (headers,) = traced.headers()
     assert headers["tone"] == "loud"
-    assert headers["traceparent"] == f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01"
+    assert headers["traceparent"].startswith(f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-")
     (event_id,) = traced.conn.execute("select event_id from partbox.record").fetchone()
     assert told(span) == {
         "messaging.system": "partbox",
@@ -182,9 +182,8 @@ def test_a_publish_that_the_database_refuses_shows_its_error_but_not_the_row(tra
 
 def test_a_publish_that_is_rolled_back_leaves_a_publish_span_that_no_handler_links_to(traced):
     traced.outbox.on("*")(lambda event: None)
-    with pytest.raises(ZeroDivisionError), traced.conn.transaction():
+    with traced.conn.transaction(force_rollback=True):
         traced.publish(1)
-        raise ZeroDivisionError
     traced.publish(2)
 
     traced.deliver()
@@ -248,7 +247,7 @@ def test_an_async_handler_has_the_span_in_its_task(traced):
         current.append((event.payload["n"], trace.get_current_span().get_span_context().span_id))
 
     traced.publish(1, 2, 3)
-    traced.deliver()
+    traced.deliver(handles=3)
 
     assert sorted(number for number, _ in current) == [1, 2, 3]
     assert {span_id for _, span_id in current} == {span.context.span_id for span in traced.named("handle")}
@@ -279,7 +278,7 @@ def test_a_transactional_handler_has_its_span(traced):
     traced.outbox.on("Counted", transactional=True)(lambda event, conn: conn.execute("select 1") and None)
     traced.publish(1, 2)
 
-    traced.deliver()
+    traced.deliver(handles=2)
 
     assert [told(span)["partbox.outcome"] for span in traced.named("handle")] == ["done", "done"]
     assert sum(told(poll)["success.count"] for poll in traced.named("poll")) == 2
@@ -296,9 +295,8 @@ def test_a_failure_shows_its_exception_and_each_attempt_is_a_span(traced, kind):
     traced.outbox.on("Counted", max_attempts=2, retry="fixed:10ms")(fail if kind == "sync" else fail_async)
     traced.publish(1)
 
-    traced.deliver()
+    traced.deliver(handles=2)
 
-    eventually(lambda: len(traced.named("handle")) == 2)
     first, second = traced.named("handle")
     assert [told(span)["partbox.attempt"] for span in (first, second)] == [1, 2]
     assert [told(span)["partbox.outcome"] for span in (first, second)] == ["retrying", "dead"]
@@ -323,9 +321,8 @@ def test_a_returned_death_is_an_error_and_a_returned_delay_is_none(traced):
 
     traced.publish(1, event_type="Hopeless")
     traced.publish(2, event_type="Early")
-    traced.deliver()
+    traced.deliver(handles=3)
 
-    eventually(lambda: len(traced.named("handle")) == 3)
     spans = {(told(span)["partbox.event_type"], told(span)["partbox.outcome"]): span for span in traced.named("handle")}
     assert set(spans) == {("Hopeless", "dead"), ("Early", "deferred"), ("Early", "done")}
     dead = spans["Hopeless", "dead"]
@@ -351,7 +348,14 @@ def test_a_handler_over_its_time_is_an_error(traced):
 def test_polls_that_bring_nothing_leave_no_span(traced):
     traced.outbox.on("*")(lambda event: None)
 
-    traced.deliver(polls=0)
+    with traced.outbox.worker() as worker:
+        assert worker.wait_until_empty(30)
+        eventually(
+            lambda: (
+                traced.conn.execute("select count(*) from partbox.partition where owner is not null").fetchone()
+                == (256,)
+            )
+        )
     traced.publish(1)
     traced.deliver()
 
@@ -367,7 +371,7 @@ def test_what_waits_behind_a_failure_leaves_its_poll_at_last_and_counts_when_it_
             raise ValueError("no")
 
     traced.publish(1, 2, 3, key="k")
-    traced.deliver()
+    traced.deliver(handles=4)
 
     (poll,) = traced.named("poll")
     counts = told(poll)
@@ -384,7 +388,7 @@ def test_headers_that_partbox_did_not_write_only_cost_the_link(traced):
             " values (1, gen_random_uuid(), 'Foreign', '{}', %s)",
             [headers],
         )
-    traced.deliver()
+    traced.deliver(handles=3)
 
     assert [linked(span, "publish") for span in traced.named("handle")] == [[], [], []]
 

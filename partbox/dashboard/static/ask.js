@@ -54,7 +54,7 @@ export function askToken(why) {
     const go = () => close(input.value.trim());
     input.addEventListener("keydown", (event) => event.key === "Enter" && go());
     return [
-      title("Token"),
+      title("Unlock actions"),
       el("p", {}, why),
       el("label", { class: "field" }, "Token ", input),
       buttons(button("Cancel", () => close(null)), button("Use it", go, { class: "primary" })),

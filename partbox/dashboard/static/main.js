@@ -70,9 +70,9 @@ function drawHead(error = null) {
   if (!frame?.subscription) return;
   drawChoice();
   const { pending, exact, lag, completed, parked } = frame.subscription;
-  const waits = pending ? `${exact ? "" : "about "}${number(pending)} pending, the oldest ${length(lag)}` : "nothing pending";
-  const dead = parked.dead ? `, ${number(parked.dead)} dead` : "";
-  byId("summary").textContent = `${waits}${dead}, about ${number(completed)} in the log done`;
+  const waits = pending ? `${exact ? "" : "about "}${number(pending)} pending, the oldest for ${length(lag)}` : "nothing pending";
+  const dead = parked.dead ? `${number(parked.dead)} dead` : null;
+  byId("summary").textContent = [waits, dead, `about ${number(completed)} done`].filter(Boolean).join(" · ");
   document.title = `${frame.subscription.alarms.length ? "(!) " : ""}${pending ? `${number(pending)} pending` : "partbox"}`;
 }
 

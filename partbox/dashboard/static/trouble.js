@@ -60,7 +60,7 @@ class List {
     const box = el("input", {
       type: "checkbox",
       checked,
-      "aria-label": all ? "Choose all of this page" : `Choose record ${record}`,
+      "aria-label": all ? `Choose all ${this.what} of this page` : `Choose record ${record}`,
       "data-key": `box-${record ?? "all"}`,
     });
     box.addEventListener("change", () => {
@@ -104,6 +104,7 @@ function table(heads, rows) {
 }
 
 export class Blocked extends List {
+  what = "blocked aggregates";
   #limit = 50;
 
   fetch(subscription) {
@@ -177,6 +178,7 @@ export class Blocked extends List {
 }
 
 export class Dead extends List {
+  what = "dead records";
   #pages = [null]; // the record id that each page begins behind
 
   constructor(context) {

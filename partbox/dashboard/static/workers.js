@@ -37,7 +37,6 @@ export function drawWorkers({ instances }, highlight) {
 }
 
 function row(each, most) {
-  const label = `${each.partitions} partitions`;
   return el(
     "tr",
     { "data-state": each.state },
@@ -49,8 +48,12 @@ function row(each, most) {
     el(
       "td",
       { class: "share" },
-      el("span", { class: "bar", "data-slot": each.slot, "aria-hidden": "true" }, el("i", { "data-share": Math.round((100 * each.partitions) / most) })),
-      el("span", { "aria-label": label }, String(each.partitions)),
+      el(
+        "div",
+        {},
+        el("span", { class: "bar", "data-slot": each.slot, "aria-hidden": "true" }, el("i", { "data-share": Math.round((100 * each.partitions) / most) })),
+        el("span", {}, String(each.partitions)),
+      ),
     ),
   );
 }

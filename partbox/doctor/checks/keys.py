@@ -61,7 +61,7 @@ def deferred(case: Case) -> Iterator[Finding]:
                 Severity.WARNING,
                 f"{total:,} events deferred: the circuit of a handler is open, or handlers return RetryAfter",
                 tuple(
-                    f"{each.rows:,} times {in_short(each.event_type, 60)}, for {age(each.age)}: {said(each.reason)}"
+                    f"{each.rows:,} of type {in_short(each.event_type, 60)}, for {age(each.age)}: {said(each.reason)}"
                     for each in rows[:SHOWN]
                 ),
                 (
@@ -188,7 +188,7 @@ def _dead(case: Case) -> dict[str, list[Dead]]:
 
 def _kind(each: Dead) -> str:
     return (
-        f"{each.lately or each.rows:,} times {in_short(each.event_type, 60)}: {said(each.error)} "
+        f"{each.lately or each.rows:,} of type {in_short(each.event_type, 60)}: {said(each.error)} "
         f"(the newest is record {each.newest}, {age(each.age)} ago)"
     )
 

@@ -85,13 +85,14 @@ def replication_slot(case: Case) -> Iterator[Finding]:
 def locks(case: Case) -> Iterator[Finding]:
     """Sessions wait for locks on the outbox's tables, or one has locked a whole table and does nothing: publishers and
     workers stand still."""
-    waits = [each for each in case.evidence.waits if each.age is not None and each.age >= case.limits.lock_wait]
-    shut = [each for each in case.evidence.sessions if each.shuts and (each.age or 0) >= case.limits.lock_wait]
+    long = case.limits.lock_wait
+    waits = [each for each in case.evidence.waits if each.blockers and each.age is not None and each.age >= long]
+    shut = [each for each in case.evidence.sessions if each.shuts and (each.age or 0) >= long]
     if not waits and not shut:
         return
     blockers = {pid for each in waits for pid in each.blockers if pid} | {each.pid for each in shut}
     waiting = {each.pid for each in waits}
-    first = sorted(blockers - waiting) or sorted(blockers)
+    first = sorted(blockers - waiting) or sorted(blockers) or [0]
     yield Finding(
         Severity.PROBLEM,
         f"{counted(len(waits), 'session')} waiting for locks on tables of the outbox"
@@ -101,7 +102,12 @@ def locks(case: Case) -> Iterator[Finding]:
             *(_wait(each) for each in waits[:5]),
             *(f"it holds a lock on a whole table for {age(each.age)}: {session(each)}" for each in shut[:5]),
         ),
-        (*(f"let it end its transaction, or end it: `{_terminate(pid)}`" for pid in first[:3]),),
+        tuple(
+            f"let it end its transaction, or end it: `{_terminate(pid)}`"
+            if pid
+            else "end the prepared transaction: `select gid from pg_prepared_xacts`, then `rollback prepared 'GID'`"
+            for pid in first[:3]
+        ),
     )
 
 

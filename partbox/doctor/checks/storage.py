@@ -144,6 +144,7 @@ def _wrong(case: Case, found: Sequence) -> Iterator[tuple[str, str]]:
     """What is wrong, and the statement that corrects it."""
     name = f"{quoted(case.schema)}.record_id_seq"
     column = f"alter table {quoted(case.schema)}.record alter column"
+    defaults = found.defaults or {}
     if found.increment != 1:
         yield f"the sequence goes by {found.increment}, not 1", f"alter sequence {name} increment by 1"
     if found.cache != 1:
@@ -153,14 +154,19 @@ def _wrong(case: Case, found: Sequence) -> Iterator[tuple[str, str]]:
     if found.owned_by is not None:
         what = f"the sequence is owned by a column of {found.owned_by}: truncating that may set it back"
         yield what, f"alter sequence {name} owned by none"
-    if not found.defaults.get("id", "").startswith(DEFAULT_ID):
+    if not _plain(defaults.get("id")).startswith(DEFAULT_ID):
         default = f"case when pg_current_xact_id() is not null then nextval({_sequence(case)}) end"
         yield (
             "record.id has another default: an id could be drawn before its transaction's",
             (f"{column} id set default {default}"),
         )
-    if found.defaults.get("xid") != DEFAULT_XID:
+    if _plain(defaults.get("xid")) != DEFAULT_XID:
         yield "record.xid has another default", f"{column} xid set default pg_current_xact_id()"
+
+
+def _plain(expression: str | None) -> str:
+    """An expression of the catalog in one line."""
+    return " ".join((expression or "").split())
 
 
 def _attach(schema: str, start: int) -> list[str]:

@@ -1,0 +1,120 @@
+"""The server that pages and metrics share."""
+
+import asyncio
+import http.client
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+
+from partbox.errors import PartboxError
+from partbox.observe.server import HttpServer
+
+
+def hello(_):
+    return PlainTextResponse("hello")
+
+
+async def stream(request):
+    async def ticks():
+        while not request.state.stopping.is_set():
+            yield b"tick\n"
+            await asyncio.wait([asyncio.ensure_future(request.state.stopping.wait())], timeout=0.05)
+
+    return StreamingResponse(ticks())
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def serve(**options) -> HttpServer:
+        servers.append(HttpServer(Starlette(routes=[Route("/", hello), Route("/stream", stream)]), **options))
+        servers[-1].start()
+        return servers[-1]
+
+    yield serve
+    for server in servers:
+        server.stop()
+
+
+@contextmanager
+def asked(server: HttpServer, path: str = "/") -> Iterator[http.client.HTTPResponse]:
+    connection = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=30)
+    try:
+        connection.request("GET", path)
+        with connection.getresponse() as response:
+            yield response
+    finally:
+        connection.close()
+
+
+def greeting(server: HttpServer) -> bytes:
+    with asked(server) as response:
+        return response.read()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_it_answers_when_start_returns_and_says_where(serve, host):
+    server = serve(host=host)
+    assert server.address.startswith(f"http://{host}:")
+    assert greeting(server) == b"hello"
+    server.start()
+    server.stop()
+    server.stop()
+    with pytest.raises(OSError, match=r"refused|reset"):
+        greeting(server)
+
+
+def test_an_open_stream_does_not_hold_it(serve):
+    server = serve()
+    with asked(server, "/stream") as response:
+        assert response.readline() == b"tick\n"
+        server.stop()
+        assert not any(thread.name == "http" and thread.is_alive() for thread in threading.enumerate())
+        response.read()  # it ended as a stream ends, not broken off
+
+
+def test_many_start_and_stop_on_the_same_port(serve):
+    first = serve()
+    port = urlsplit(first.address).port
+    first.stop()
+    assert greeting(serve(port=port)) == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("host", "said"), [("127.0.0.1", "in use"), ("192.0.2.1", "assign"), ("no.such.host.invalid", "known|resolution")]
+)
+def test_an_address_that_cannot_be_had_is_refused_in_one_line(serve, host, said):
+    taken = urlsplit(serve().address).port
+    with pytest.raises(PartboxError, match=said) as error:
+        HttpServer(hello, host, taken).start()
+    assert f"{host}:{taken}" in str(error.value)
+    assert "give another" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_stop_before_start_is_fine():
+    HttpServer(hello).stop()
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(PartboxError, match=r"needs uvicorn: pip install 'partbox\[http\]'"):
+        HttpServer(hello).start()
+
+
+def test_it_listens_on_this_machine_alone_unless_told_otherwise(serve):
+    server = serve()
+    others = socket.gethostbyname(socket.gethostname())
+    if others.startswith("127."):
+        pytest.skip("this machine has no other address")
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((others, urlsplit(server.address).port), timeout=5)

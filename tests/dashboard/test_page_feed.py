@@ -1,0 +1,99 @@
+"""The one reader for all who watch."""
+
+import asyncio
+from dataclasses import replace
+
+import psycopg
+import pytest
+from sights import ADA, BOB, cluster, overview
+
+from partbox.dashboard import feed
+from partbox.dashboard.feed import Feed
+
+
+class Glance:
+    """Gives what it is told to, and counts; waits to be let go on."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.next = overview()
+
+    def look(self):
+        self.looks += 1
+        if isinstance(self.next, Exception):
+            raise self.next
+        return self.next
+
+
+@pytest.fixture
+def glance(monkeypatch) -> Glance:
+    monkeypatch.setattr(feed, "EVERY", 0.01)
+    return Glance()
+
+
+async def watched(feed: Feed, turns: int, name: str | None = None) -> dict:
+    stopping = asyncio.Event()
+    with feed.watched():
+        for _ in range(turns):
+            await feed.turn(stopping)
+        return feed.frame(name, history=True)
+
+
+async def test_many_who_watch_cost_one_look_and_nobody_costs_none(glance):
+    feed = Feed(glance, "partbox")
+    await asyncio.gather(*(watched(feed, 5) for _ in range(20)))
+    assert glance.looks <= 7
+    looks = glance.looks
+    await asyncio.sleep(0.1)
+    assert glance.looks <= looks + 1
+    await watched(feed, 1)
+    assert glance.looks > looks
+
+
+async def test_the_same_look_twice_is_one_point_of_the_charts(glance):
+    feed = Feed(glance, "partbox")
+    assert len((await watched(feed, 5))["history"]) == 1
+    glance.next = overview(seconds=1)
+    assert len((await watched(feed, 5))["history"]) == 2
+
+
+async def test_an_error_is_said_and_the_last_state_stays(glance):
+    feed = Feed(glance, "partbox")
+    await watched(feed, 2)
+    glance.next = psycopg.OperationalError("connection to postgresql://shop:hunter2@db failed\nmore")
+    frame = await watched(feed, 2)
+    assert frame["error"] == "connection to postgresql://shop:***@db failed"
+    assert frame["subscription"]["name"] == "default"
+    glance.next = overview(seconds=2)
+    assert (await watched(feed, 2))["error"] is None
+
+
+async def test_a_fault_in_a_look_leaves_nobody_waiting(glance, caplog):
+    glance.next = KeyError("of ours")
+    assert "of ours" in (await watched(Feed(glance, "partbox"), 2))["error"]
+    assert "cannot show" in caplog.text
+
+
+async def test_who_stops_does_not_wait_for_the_next_look(glance, monkeypatch):
+    monkeypatch.setattr(feed, "EVERY", 60.0)
+    watching, stopping = Feed(glance, "partbox"), asyncio.Event()
+    with watching.watched():
+        await watching.turn(stopping)
+        asyncio.get_running_loop().call_later(0.01, stopping.set)
+        await asyncio.wait_for(watching.turn(stopping), 30)
+    watching._reader.cancel()
+
+
+async def test_owners_are_places_in_the_list_of_processes(glance):
+    gone = cluster([ADA, BOB, None] + [BOB] * 253)
+    glance.next = overview(replace(gone, instances=gone.instances[:1]))
+    frame = await watched(Feed(glance, "partbox"), 2)
+    assert frame["subscription"]["owners"][:3] == [0, -2, -1]
+
+
+async def test_a_subscription_that_was_dropped_is_forgotten(glance):
+    feed = Feed(glance, "partbox")
+    glance.next = overview(cluster(), cluster(subscription="audit"))
+    assert (await watched(feed, 2, "audit"))["subscription"]["name"] == "audit"
+    glance.next = overview(cluster(), seconds=1)
+    assert (await watched(feed, 2, "audit"))["subscription"] is None

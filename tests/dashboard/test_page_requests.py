@@ -1,0 +1,263 @@
+"""What the page's server answers, and to whom."""
+
+import time
+
+import psycopg
+import pytest
+from live import TOKEN, Live
+from waiting import eventually
+
+from partbox.errors import SettingsError
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egpj.exe\x00".replace("\x00", "\x9b") + "x" * 10_000
+
+
+def test_the_page_comes_with_a_policy_that_lets_nothing_in(live):
+    answer = live.get("/")
+    assert answer.status == 200
+    policy = answer.headers["content-security-policy"]
+    for rule in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"):
+        assert rule in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert b"<style" not in answer.body
+    assert b"style=" not in answer.body
+    assert b"http://" not in answer.body.replace(b"http://www.w3.org", b"")
+    assert answer.body.count(b"<script") == 1
+
+
+@pytest.mark.parametrize("name", ["main.js", "page.css", "icon.svg", "map.js"])
+def test_its_files_are_served_as_what_they_are(live, name):
+    kinds = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+    answer = live.get(f"/{name}")
+    assert (answer.status, answer.headers["x-content-type-options"]) == (200, "nosniff")
+    assert answer.headers["content-type"].startswith(kinds[name.rpartition(".")[2]])
+
+
+@pytest.mark.parametrize("path", ["/../settings.py", "/static/main.js", "/__init__.py", "/api/nothing"])
+def test_there_is_nothing_else(live, path):
+    assert live.get(path).status == 404
+
+
+def test_a_frame_tells_everything_and_the_next_ones_leave_the_past_out(live, plant):
+    plant.publish("7")
+    plant.park("8", "retrying", blocks=True)
+    first, second = live.frames(2)
+    shown = first["subscription"]
+    assert (first["schema"], first["error"], shown["name"]) == ("partbox", None, "default")
+    assert {len(shown[name]) for name in ("owners", "assignees", "epochs", "pendings", "lags", "claimed")} == {256}
+    assert set(shown["owners"]) == {-1}
+    assert (shown["blocked_keys"], shown["parked"]) == (1, {"retrying": 1})
+    assert [alarm["name"] for alarm in shown["alarms"]] == ["no-workers"]
+    assert (first["may_act"], len(first["history"])) == (False, 1)
+    assert "history" not in second
+    assert second["at"] > first["at"]
+
+
+def test_a_subscription_that_does_not_exist_is_nobody_elses_data(live):
+    (frame,) = live.frames(1, query="?subscription=audit")
+    assert frame["subscription"] is None
+    assert [each["name"] for each in frame["subscriptions"]] == ["default"]
+
+
+def test_nobody_watches_and_the_database_is_left_alone(live, conn):
+    live.frames(1)
+    looked = "select query_start from pg_stat_activity where application_name = 'partbox glance'"
+
+    def rests() -> bool:
+        before = conn.execute(looked).fetchone()
+        time.sleep(1.5)  # longer than between two looks
+        return before is not None and conn.execute(looked).fetchone() == before
+
+    assert eventually(rests, timeout=20)
+
+
+def test_whoever_has_the_token_may_act_and_is_told(live):
+    (frame,) = live.frames(1, {"authorization": f"Bearer {TOKEN}"})
+    assert frame["may_act"]
+
+
+ACTIONS = ["dead/replay", "dead/discard", "dead/replay-all", "dead/discard-all", "blocked/retry", "blocked/skip"]
+ACTIONS += ["subscription/pause", "subscription/resume"]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_action_without_the_token_or_from_elsewhere_is_refused_and_changes_nothing(live, plant, conn, action):
+    dead, blocking = plant.park("a"), plant.park("b", "retrying", blocks=True, due=3_600)
+    before = (plant.states(), plant.versions(), plant.row(blocking))
+    body = {"records": [dead, blocking]}
+    for token in (None, "", "a-token-of-this-tesT", TOKEN + "x"):
+        answer = live.post(f"/api/{action}", token=token, **body)
+        assert (answer.status, "token" in answer.plain["error"]) == (401, True)
+    for headers in (
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"host": "evil.example:9465"},
+    ):
+        assert live.post(f"/api/{action}", headers=headers, **body).status == 403
+    assert live.get(f"/api/{action}", {"authorization": f"Bearer {TOKEN}"}).status == 405
+    form = {"content-type": "text/plain"}
+    assert live.post(f"/api/{action}", headers=form, **body).status == 400
+    assert (plant.states(), plant.versions()) == before[:2]
+    assert conn.execute("select paused_at from partbox.subscription").fetchone() == (None,)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost:8080", "[::1]:1", "LOCALHOST"])
+def test_this_machine_may_look_by_any_of_its_names(live, host):
+    assert live.get("/api/dead", {"host": host}).status == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::"])
+def test_a_name_that_was_made_to_point_here_sees_nothing(live, host):
+    for path in ("/events", "/api/dead", "/api/blocked", "/api/dead/1"):
+        assert live.get(path, {"host": host}).status == 403
+
+
+def test_where_others_can_reach_it_everything_but_the_empty_page_needs_the_token(dsn):
+    live = Live(dsn, host="0.0.0.0")
+    try:
+        held = {"authorization": f"Bearer {TOKEN}", "host": "partbox.example:9465"}
+        for path in ("/events", "/api/dead", "/api/blocked", "/api/dead/1"):
+            assert live.get(path, {"host": "partbox.example:9465"}).status == 401
+        assert live.get("/", {"host": "partbox.example:9465"}).status == 200
+        assert live.get("/api/dead", held).status == 200
+    finally:
+        live.close()
+
+
+def test_where_there_is_no_token_nobody_acts(dsn):
+    live = Live(dsn, token=None)
+    try:
+        for token in (None, "", "None", TOKEN):
+            answer = live.post("/api/subscription/pause", token=token)
+            assert (answer.status, "PARTBOX_HTTP_TOKEN" in answer.plain["error"]) == (403, True)
+        assert live.get("/api/dead").status == 200
+    finally:
+        live.close()
+
+
+@pytest.mark.parametrize("token", ["short", "with spaces in it, and long", "", "ümlautümlautümlaut"])
+def test_a_token_that_is_easily_guessed_or_does_not_travel_is_refused(dsn, token):
+    with pytest.raises(SettingsError, match="http_token"):
+        Live(dsn, token=token)
+
+
+def test_dead_records_come_in_pages_and_by_filters(live, plant):
+    records = [plant.park(str(number)) for number in range(51)]
+    other = plant.park("x", event_type="Paid")
+    first = live.get("/api/dead").plain
+    assert [each["record"] for each in first["records"]] == records[:50]
+    assert (first["count"], first["next"]) == (52, records[49])
+    second = live.get("/api/dead", after=first["next"]).plain
+    assert ([each["record"] for each in second["records"]], second["next"]) == ([records[50], other], None)
+    assert [each["record"] for each in live.get("/api/dead", event_type="Paid").plain["records"]] == [other]
+    assert live.get("/api/dead", older_than="1h").plain["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/api/dead?after=x", "after 'x' must be a whole number"),
+        ("/api/dead?older_than=soon", "older_than 'soon'"),
+        ("/api/dead?subscription=audit", "'audit' does not exist"),
+        ("/api/dead/4711", "no dead record 4711"),
+        ("/api/blocked?limit=-1", "limit '-1'"),
+    ],
+)
+def test_wrong_questions_are_answered_in_one_line(live, path, said):
+    answer = live.get(path)
+    assert (answer.status, said in answer.plain["error"], "\n" in answer.plain["error"]) == (400, True, False)
+
+
+@pytest.mark.parametrize("body", [b"", b"no", b"[]", b'{"records": ["1"]}', b'{"records": [0]}', b'{"sql": "drop"}'])
+def test_a_wrong_order_is_refused(live, plant, body):
+    record = plant.park("a")
+    headers = {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"}
+    assert live.ask("POST", "/api/dead/replay", headers, body).status == 400
+    assert live.ask("POST", "/api/dead/replay", headers, b" " * 70_000).status == 400
+    assert plant.states() == {record: "dead"}
+
+
+def test_what_is_hostile_comes_short_and_spelt_out_and_whole_on_demand(live, plant):
+    record = plant.park(HOSTILE, error=f"{HOSTILE[:3_000]}\nsecond line", payload={"card": "4711-SECRET"})
+    blocking = plant.park(HOSTILE, "retrying", blocks=True, error=HOSTILE[:3_000])
+    answer = live.get("/api/dead")
+    (shown,) = answer.plain["records"]
+    assert len(answer.body) < 2_000
+    assert shown["aggregate_id"].startswith(r"<script>alert(1)</script>\x1b[31m\u202egpj.exe\x9bxxx")
+    assert shown["aggregate_id"].endswith("…")
+    whole = live.get(f"/api/dead/{record}")
+    assert len(whole.plain["aggregate_id"]) > 10_000
+    assert "\u202e" not in whole.plain["aggregate_id"]
+    assert whole.plain["error"].endswith("\nsecond line")
+    assert [each["record"] for each in live.get("/api/blocked").plain["keys"]] == [blocking]
+    for body in (answer.body, whole.body):
+        assert b"4711-SECRET" not in body
+
+
+def test_a_password_in_an_error_is_not_shown(live, plant):
+    record = plant.park("a", error="OperationalError: postgresql://shop:hunter2@db/shop refused")
+    assert b"hunter2" not in live.get("/api/dead").body + live.get(f"/api/dead/{record}").body
+
+
+def test_records_are_replayed_and_discarded_and_those_that_cannot_be_are_named(live, plant):
+    one, two, three = plant.park("a"), plant.park("b"), plant.park("c")
+    answer = live.post("/api/dead/replay", records=[one, 999]).plain
+    assert (answer["done"], [each["record"] for each in answer["failed"]]) == (1, [999])
+    assert live.post("/api/dead/discard", records=[two]).plain == {"done": 1, "failed": []}
+    assert plant.states() == {one: "ready", three: "dead"}
+
+
+@pytest.mark.parametrize(("verb", "left"), [("replay", "ready"), ("discard", None)])
+def test_all_that_match_are_done_line_by_line(live, plant, verb, left):
+    records = [plant.park("a"), plant.park("b")]
+    other = plant.park("b", event_type="Paid")
+    lines = live.post(f"/api/dead/{verb}-all", filters={"event_type": "Placed"}).lines
+    assert lines == [{"done": 2, "total": 2}, {"finished": 2}]
+    assert plant.states() == ({} if left is None else dict.fromkeys(records, left)) | {other: "dead"}
+
+
+def test_a_blocked_aggregate_is_retried_or_skipped_by_its_head(live, plant):
+    waiting = plant.park("a", "retrying", blocks=True, due=3_600)
+    other = plant.park("b", "retrying", blocks=True, due=3_600)
+    assert live.post("/api/blocked/retry", records=[waiting]).plain == {"done": 1, "failed": []}
+    assert plant.row(waiting)["is_due"]
+    assert live.post("/api/blocked/skip", records=[other], reason="the carrier is gone").plain["done"] == 1
+    row = plant.row(other)
+    assert (row["state"], row["blocks"]) == ("dead", False)
+    assert "skipped: the carrier is gone" in row["last_error"]
+    again = live.post("/api/blocked/skip", records=[other]).plain
+    assert (again["done"], "does not block" in again["failed"][0]["why"]) == (0, True)
+
+
+def test_a_subscription_is_paused_and_resumed(live, conn):
+    paused = "select paused_at is not null from partbox.subscription"
+    assert live.post("/api/subscription/pause").plain["done"] == 1
+    assert conn.execute(paused).fetchone() == (True,)
+    (frame,) = live.frames(1)
+    assert [alarm["name"] for alarm in frame["subscription"]["alarms"]] == ["paused", "no-workers"]
+    assert live.post("/api/subscription/resume").plain["done"] == 1
+    assert conn.execute(paused).fetchone() == (False,)
+
+
+def test_a_database_that_is_away_is_said_without_secrets_and_comes_back(own_server):
+    live = Live(own_server.dsn)
+    try:
+        assert live.frames(1)[0]["error"] is None
+        own_server.server.stop("immediate")
+        frame = eventually(lambda: next((each for each in live.frames(2) if each["error"]), None))
+        assert frame["subscription"] is not None  # as it was
+        assert live.get("/api/dead").status == 503
+        own_server.server.start()
+        eventually(lambda: live.frames(1)[0]["error"] is None)
+    finally:
+        live.close()
+
+
+def test_a_schema_without_subscriptions_is_said(live, conn: psycopg.Connection):
+    conn.execute("delete from partbox.partition")
+    conn.execute("delete from partbox.subscription")
+    (frame,) = live.frames(1)
+    assert (frame["subscriptions"], frame["subscription"]) == ([], None)

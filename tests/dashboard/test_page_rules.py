@@ -1,0 +1,139 @@
+"""What the page says of a look at the outbox: texts made harmless, alarms, news, charts."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sights import ADA, BEGAN, BOB, EVE, cluster, instance
+
+from partbox.dashboard.alarms import alarms
+from partbox.dashboard.faces import Face, of_pids, own
+from partbox.dashboard.history import History
+from partbox.dashboard.news import News
+from partbox.dashboard.texts import cut, visible
+from partbox.errors import PartboxError
+from partbox.observe.address import Address, address
+from partbox.stats.rates import Rates
+from partbox.terminal.roster import Roster
+
+TRICKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u200b\ufeff\x00\x1b\x7f\x9b\n\t"
+
+
+@given(st.text(alphabet=st.one_of(st.characters(), st.sampled_from(TRICKS))), st.integers(2, 50))
+def test_no_text_hides_or_turns_anything_or_is_longer_than_it_may_be(text, most):
+    shown = cut(text, most)
+    assert len(shown) <= most
+    assert not set(shown + visible(text)) & set(TRICKS)
+    shown.encode()  # and no half character is left
+
+
+@given(st.text(alphabet="abc 'äß漢字אב👩\u200d💻", max_size=20))
+def test_what_people_write_stays_as_it_is(text):
+    assert visible(text) == text
+
+
+def test_what_was_longer_says_so():
+    assert cut("x" * 81) == "x" * 79 + "…"
+    assert cut("x" * 80) == "x" * 80
+    assert cut(" " * 10_000 + "x", 10).endswith("…")
+    assert cut(None) is None
+
+
+def names(found, unowned_for=0.0, at=BEGAN):
+    return [(alarm.level, alarm.name) for alarm in alarms(found, unowned_for, at)]
+
+
+def test_an_outbox_that_works_has_no_alarm():
+    assert names(cluster()) == []
+
+
+def test_no_worker_or_silent_ones_only_is_bad():
+    assert names(cluster([None] * 256, instances=[])) == [("bad", "no-workers")]
+    (alarm,) = alarms(cluster(instances=[instance(ADA, heartbeat_age=7.0)]), 0.0, BEGAN)
+    assert "silent" in alarm.text
+
+
+def test_partitions_without_an_owner_are_an_alarm_when_it_lasts():
+    found = cluster([None] * 3 + [ADA] * 253)
+    assert names(found, unowned_for=11.9) == []
+    assert names(found, unowned_for=12.1) == [("warn", "unowned")]
+
+
+def test_a_paused_subscription_says_for_how_long_and_needs_no_owners():
+    found = cluster([None] * 256, paused=True, paused_at=BEGAN - timedelta(hours=5))
+    (alarm,) = alarms(found, 1_000, BEGAN)
+    assert (alarm.name, alarm.action) == ("paused", "resume")
+    assert "paused for 5 hours" in alarm.text
+
+
+def told(*found):
+    news, faces = News(), own()
+    for each in found:
+        news.watch(each, faces(each.instances), BEGAN)
+    return [(each.kind, each.text) for each in news.happenings]
+
+
+def test_who_joins_leaves_or_is_gone_is_news():
+    both, eve = cluster(), instance(EVE)
+    assert told(both) == []
+    joined = told(both, cluster(instances=[*both.instances, eve]))
+    assert joined == [("joined", "process C (pid 3 on north) joined")]
+    draining = cluster(instances=[both.instances[0], replace(both.instances[1], draining=True)])
+    assert told(both, draining, draining) == [("leaves", "process B (pid 2 on north) leaves")]
+    gone = told(both, cluster(instances=both.instances[1:]))
+    assert gone == [("gone", "process A (pid 1 on north) is gone with 256 partitions still its own")]
+
+
+def test_partitions_that_move_are_counted_by_whom_they_left():
+    before = cluster([ADA] * 128 + [BOB] * 128)
+    after = cluster([BOB] * 3 + [ADA] * 125 + [BOB] * 128, [2] * 3 + [1] * 253)
+    assert told(before, after) == [("moved", "3 partitions moved from A to B")]
+    claimed = cluster([None] * 2 + [ADA] * 254), cluster([BOB] * 2 + [ADA] * 254, [2] * 2 + [1] * 254)
+    assert told(*claimed) == [("moved", "2 partitions moved to B")]
+
+
+def test_a_pause_is_news():
+    assert told(cluster(), cluster(paused=True), cluster()) == [
+        ("said", "the subscription was paused"),
+        ("said", "the subscription was resumed"),
+    ]
+
+
+def test_the_past_is_forgotten_where_nobody_looked():
+    history, found = History(), cluster(parked={"dead": 7, "held": 2})
+    for second in range(3):
+        point = history.add(BEGAN + timedelta(seconds=second), found, Rates(3.0, 2.0))
+    assert (tuple(point), len(history.points)) == ((3.0, 2.0, 0.0, 2), 3)
+    assert tuple(history.points[0])[:2] == (None, None)
+    history.add(BEGAN + timedelta(seconds=60), found, Rates(3.0, 2.0))
+    assert [tuple(each)[:2] for each in history.points] == [(None, None)]
+
+
+def test_the_page_calls_processes_as_a_terminal_does():
+    roster = Roster()
+    roster.meet([7, 2])
+    faces = of_pids(roster)([instance(ADA, pid=2), instance(BOB, pid=9)])
+    assert (faces[ADA], faces[BOB].letter) == (Face("B", 1), "·")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant", "loopback"),
+    [
+        (":9465", Address("127.0.0.1", 9465), True),
+        ("localhost:0", Address("localhost", 0), True),
+        ("[::1]:80", Address("::1", 80), True),
+        ("0.0.0.0:80", Address("0.0.0.0", 80), False),
+        ("page.example:80", Address("page.example", 80), False),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text, meant, loopback):
+    assert (address(text), address(text).is_loopback) == (meant, loopback)
+    assert address(str(meant)) == meant
+
+
+@pytest.mark.parametrize("text", ["", "9465", "x:", "x:y", "x:65536", "x:-1", "x y:1", "::1:80", "http://x:1", "x:²"])
+def test_what_is_no_address_is_refused_with_the_value(text):
+    with pytest.raises(PartboxError, match="HOST:PORT"):
+        address(text)

@@ -1,0 +1,41 @@
+"""The application of the nodes that Prometheus watches: its handlers do what files in this folder tell them.
+
+`Placed` waits while `shut` is there. `Shipped` fails until `shipping` is there, `Lost` is dead until `found` is.
+`Billed` is put off once.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from partbox import Dead, Outbox, RetryAfter
+
+outbox = Outbox()
+here = Path(__file__).parent
+put_off: set[Any] = set()
+
+
+@outbox.on("Placed", name="place")
+def place(event: Any) -> None:
+    time.sleep(0.002)
+    while (here / "shut").exists():
+        time.sleep(0.02)
+
+
+@outbox.on("Shipped", name="ship", retry="fixed:0.3", max_attempts=1000)
+def ship(event: Any) -> None:
+    if not (here / "shipping").exists():
+        raise ConnectionError("the carrier does not answer")
+
+
+@outbox.on("Lost", name="lose")
+def lose(event: Any) -> Dead | None:
+    return None if (here / "found").exists() else Dead("it is lost")
+
+
+@outbox.on("Billed", name="bill")
+def bill(event: Any) -> RetryAfter | None:
+    if event.event_id in put_off:
+        return None
+    put_off.add(event.event_id)
+    return RetryAfter(0.1)

@@ -1,0 +1,199 @@
+"""A real Prometheus watches a real cluster through a join, failures, a backlog, a kill, a theft of partitions, a pause
+and an outage of the database: everything that the dashboards ask has an answer, every alert fires and clears."""
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from expressions import alerts, of_boards
+from node import Node
+from owners import Owners
+from prometheus_client import CollectorRegistry, start_http_server
+from promtool import needed
+from waiting import eventually
+from watcher import Watcher, free_port
+
+from partbox import Event, Outbox
+
+PATIENCE = 60.0
+LEASE = {"lease": 3, "heartbeat": 0.3}
+BOTH_TIMES = {"PartboxTargetDown", "PartboxNoNode"}
+FAILURES = {"PartboxFailing", "PartboxBlocked", "PartboxDead"}
+BACKLOG = {"PartboxBacklogGrowing", "PartboxOldestPending", "PartboxLagGrowing"}
+FORGOTTEN = {"PartboxNoInstance", "PartboxUnowned"}
+VIOLENCE = {"PartboxRestarting", "PartboxFenceRejections"}
+
+
+class Shop:
+    """The cluster, who publishes, and who watches."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        self.dsn = dsn
+        self.folder = folder
+        self.ports = {"a": free_port(), "b": free_port()}
+        self.nodes: dict[str, Node] = {}
+        shutil.copy(Path(__file__).with_name("shop_app.py"), folder)
+        registry = CollectorRegistry()
+        self.outbox = Outbox(dsn, registry=registry)
+        self._server, self._thread = start_http_server(0, addr="127.0.0.1", registry=registry)
+        at = [f"127.0.0.1:{port}" for port in self.ports.values()]
+        self.watcher = Watcher(folder, at, f"127.0.0.1:{self._server.server_port}")
+
+    def start(self, name: str) -> None:
+        """Start a node of two processes."""
+        flags = ["--processes", "2", "--concurrency", "4", "--http", f"127.0.0.1:{self.ports[name]}"]
+        settings: dict[str, Any] = {"dsn": self.dsn} | LEASE
+        self.nodes[name] = Node(name, self.folder, self.folder, flags, settings, "shop_app:outbox")
+
+    def publish(self, event_type: str, count: int = 1) -> None:
+        with psycopg.connect(self.dsn) as conn:
+            many = [Event(event_type, {}, aggregate_type=event_type, aggregate_id=str(n)) for n in range(count)]
+            self.outbox.publish_many(conn, many)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Customers, whom an outage of the database does not stop for good."""
+        closing = threading.Event()
+
+        def buy() -> None:
+            while not closing.wait(0.1):
+                with suppress(psycopg.Error):
+                    self.publish("Placed", 20)
+
+        customers = threading.Thread(target=buy)
+        customers.start()
+        try:
+            yield
+        finally:
+            closing.set()
+            customers.join()
+
+    def say(self, name: str) -> Path:
+        """A file that the handlers look for."""
+        return self.folder / name
+
+    def fires(self, names: set[str]) -> None:
+        """Wait until all of these alerts fire; their texts are whole."""
+
+        def all_fire() -> bool:
+            firing = self.watcher.firing()
+            assert names <= firing, f"{names - firing} do not fire; {firing} do"
+            return True
+
+        eventually(all_fire, PATIENCE, 0.25)
+        told = [text for name, texts in self.watcher.annotated().items() if name in names for text in texts.values()]
+        assert all(told)
+        assert [text for text in told if "<no value>" in text or "<error" in text] == []
+
+    def clears(self) -> None:
+        """Wait until nothing fires."""
+
+        def none_fires() -> bool:
+            assert not (firing := self.watcher.firing()), f"{firing} fire, instances {self.watcher.now('up')}"
+            return True
+
+        eventually(none_fires, PATIENCE, 0.25)
+
+    def close(self) -> None:
+        self.watcher.close()
+        for node in self.nodes.values():
+            node.end()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def shop(own_server, tmp_path):
+    shop = Shop(own_server.dsn, tmp_path)
+    try:
+        yield shop
+    finally:
+        shop.close()
+
+
+def rob(shop):
+    """Take partitions away from their owners, as if their leases were over, until a save of theirs is refused."""
+
+    def robbed() -> bool:
+        with psycopg.connect(shop.dsn, autocommit=True) as conn:
+            conn.execute(
+                "update partbox.partition set epoch = epoch + 1, owner = null"
+                " where subscription = 'default' and partition % 16 = 3"
+            )
+        return shop.watcher.now("sum(partbox_fence_rejections_total)") > 0
+
+    eventually(robbed, PATIENCE, 0.5)
+
+
+def are_right(answers):
+    """What two nodes tell alike is shown once, and what happened is seen."""
+
+    def shown(panel: str) -> list[list[float]]:
+        """The series of the first expression of the only panel of this name."""
+        (found,) = [series for place, series in answers.items() if f", {panel}, A" in place]
+        return found
+
+    assert {value for series in shown("Partitions") for value in series} == {256}
+    assert max(value for series in shown("Dead") for value in series) == 3
+    owners = [series for series in shown("Owner of each partition") if any(series)]
+    assert len(owners) == 256
+    assert any(len(set(series)) > 1 for series in owners), "partitions have moved"
+    assert max(value for series in shown("Partitions moved") for value in series) > 0
+    assert max(value for series in shown("Fence rejections") for value in series) > 0
+    assert max(value for series in shown("Paused") for value in series) == 1
+
+
+@needed
+@pytest.mark.timeout(400)
+def test_every_expression_has_an_answer_and_every_alert_fires_and_clears(shop, own_server):
+    shop.fires(BOTH_TIMES)
+    shop.start("a")
+    with shop.busy():
+        eventually(lambda: shop.watcher.now("sum(rate(partbox_delivered_total[6s]))") > 0, PATIENCE, 0.25)
+        shop.start("b")
+        with psycopg.connect(shop.dsn, autocommit=True) as conn:
+            eventually(lambda: Owners(conn).even(4), PATIENCE, 0.1)
+            shop.publish("Billed", 5)
+            shop.clears()
+
+            shop.outbox.subscriptions.create("audit")
+            shop.say("shut").touch()
+            shop.publish("Shipped", 5)
+            shop.publish("Lost", 3)
+            shop.fires(FORGOTTEN | FAILURES | BACKLOG)
+            shop.outbox.subscriptions.drop("audit")
+            shop.say("shut").unlink()
+            shop.say("shipping").touch()
+            shop.say("found").touch()
+            shop.outbox.dead.replay_all()
+            shop.clears()
+
+            os.kill(next(iter(Owners(conn).instances("b").values())), signal.SIGKILL)
+            rob(shop)
+            shop.fires(VIOLENCE)
+            shop.clears()
+
+            shop.outbox.subscriptions.pause("default")
+            shop.fires({"PartboxPaused"})
+            shop.outbox.subscriptions.resume("default")
+            shop.clears()
+
+        own_server.server.stop("immediate")
+        shop.fires({"PartboxDatabaseDown"})
+        own_server.server.start()
+        shop.clears()
+
+    assert shop.watcher.ailing() == []
+    answers = {place: shop.watcher.since_start(text) for place, text in of_boards()}
+    assert [place for place, series in answers.items() if not series] == []
+    are_right(answers)
+    fired = {rule["alert"] for rule in alerts()}
+    assert fired == BOTH_TIMES | FAILURES | BACKLOG | FORGOTTEN | VIOLENCE | {"PartboxPaused", "PartboxDatabaseDown"}
