@@ -124,7 +124,7 @@ class Settings(BaseSettings):
         default="partbox", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="the first part of every metric's name"
     )
     http: Annotated[str | None, Field(pattern=r"^\S*:\d{1,5}$"), BeforeValidator(_none_of_text)] = Field(
-        default=None, description="`host:port` of metrics and health checks, or `off`"
+        default=None, description="`host:port` of metrics, health checks and the live page, or `off`"
     )
     log_format: Literal["text", "json"] = Field(
         default="text", description="how `partbox worker` and its processes log: `text`, or `json`, an object a line"

@@ -27,9 +27,9 @@ from partbox.supervisor import Supervisor
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-WIDE = {"width": 1280, "height": 1120}
+WIDE = {"width": 1180, "height": 1074}
 LATE = {"4711": 30.0, "1234": 90.0}  # orders whose events fail, and for how many seconds they are put off
-NOWHERE = 97  # every so many'th order goes nowhere
+NOWHERE = 499  # every so many'th order goes nowhere
 
 
 def deliver(event: Any) -> Dead | None:
@@ -43,7 +43,7 @@ def deliver(event: Any) -> Dead | None:
 
 
 def outbox(dsn: str, node: str) -> Outbox:
-    made = Outbox(dsn, node=node, lease=3, heartbeat=0.5, retry="fixed:45s", purge_interval="1d")
+    made = Outbox(dsn, node=node, retry="fixed:45s", purge_interval="1d")
     for step in ("OrderPlaced", "OrderPaid", "OrderShipped"):
         made.register(deliver, step, "Order")
     return made
@@ -113,6 +113,14 @@ def supervisors(dsn: str, stack: ExitStack) -> list[Supervisor]:
     return made
 
 
+def settle(dsn: str) -> None:
+    """Wait until every partition has its owner."""
+    glance = Glance(Outbox(dsn).settings, lambda: dsn)
+    while len((found := glance.look().clusters[0]).instances) < 4 or found.unowned:
+        time.sleep(0.5)
+    glance.close()
+
+
 def picture(browser: Browser, address: str, scheme: Any, seconds: float, nodes: list[Supervisor], name: str) -> None:
     """Watch for so long, let a process join one node, and take the picture while its partitions move."""
     context = browser.new_context(viewport=WIDE, color_scheme=scheme)
@@ -120,8 +128,8 @@ def picture(browser: Browser, address: str, scheme: Any, seconds: float, nodes: 
     tab.goto(address)
     tab.wait_for_timeout(seconds * 1000)
     nodes[0].scale(len(nodes[0].children) + 1)
-    tab.wait_for_selector(".cell[data-moved]", timeout=30_000)
-    tab.wait_for_timeout(500)
+    tab.wait_for_selector(".cell[data-moved]", timeout=90_000)
+    tab.wait_for_timeout(300)
     path = IMAGES / f"{name}-{scheme}.png"
     tab.screenshot(path=path)
     print(f"{path.relative_to(IMAGES.parent.parent)}: {path.stat().st_size / 1024:.0f} kB")
@@ -134,11 +142,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=125, help="how long each page is watched before")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     given = parser.parse_args()
-    logging.basicConfig(level=logging.ERROR)
+    logging.basicConfig(level=logging.CRITICAL)
     IMAGES.mkdir(exist_ok=True)
     with ExitStack() as stack:
         dsn = stack.enter_context(database())
         nodes = supervisors(dsn, stack)
+        settle(dsn)
         shop = Shop(dsn)
         shop.start()
         stack.callback(shop.stop)

@@ -16,6 +16,7 @@ from partbox.terminal.grid import SIDE, badge, grid
 from partbox.terminal.roster import Roster
 
 BESIDE = 62  # columns from which the numbers have room beside the map
+ROOMY = 80  # columns from which blocked aggregates are shown with everything that is known
 WIDE = 110  # columns from which the map's cells are three wide
 FULL = 56  # columns that the whole table of processes needs
 GAP = 3
@@ -40,7 +41,7 @@ def picture(scene: Scene, width: int, height: int) -> RenderableType:
         body, taken = _beside(scene, width), SIDE
     else:
         body, taken = Group(_grid(scene, 2), Text(), _numbers(scene, width, 4)), SIDE + TOTALS + 7
-    return Group(_title(scene), Text(), body, Text(), *_blocked(scene, max(0, height - taken - 4)))
+    return Group(_title(scene), Text(), body, Text(), *_blocked(scene, width >= ROOMY, max(0, height - taken - 4)))
 
 
 def _title(scene: Scene) -> RenderableType:
@@ -139,22 +140,23 @@ def _pending(cluster: Cluster) -> str:
     return f"{'' if cluster.exact else 'about '}{cluster.pending:,}"
 
 
-def _blocked(scene: Scene, room: int) -> list[RenderableType]:
+def _blocked(scene: Scene, roomy: bool, room: int) -> list[RenderableType]:
     """The aggregates that are blocked the longest, as many as there is room for."""
     if room < 2 or not scene.blocked:
         return []
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM, expand=True)
     table.add_column("blocked the longest", no_wrap=True, overflow="ellipsis", max_width=32)
-    for column in ("since", "attempts", "behind it"):
+    for column in ("since", "attempts", "behind it") if roomy else ("since",):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True)
+    if roomy:
+        table.add_column("state", no_wrap=True)
     table.add_column("error", no_wrap=True, overflow="ellipsis", ratio=1)
     for key in scene.blocked[: room - 1]:
         since = age(max(0.0, (scene.sighting.at - key.blocked_since).total_seconds()))
         error = ": ".join(part for part in (key.error_type, key.error) if part)
         aggregate = Text(_short(f"{key.aggregate_type} {key.aggregate_id}"))
-        counts = (since, str(key.attempts), f"{key.followers:,}", key.state)
-        table.add_row(aggregate, *counts, Text(_short(error)))
+        more = (str(key.attempts), f"{key.followers:,}", key.state) if roomy else ()
+        table.add_row(aggregate, since, *more, Text(_short(error)))
     return [table]
 
 

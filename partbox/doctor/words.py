@@ -5,8 +5,11 @@ import shlex
 from collections.abc import Sequence
 
 from partbox.db.facts import Session
+from partbox.db.stats import Instance
 from partbox.rules.secrets import masked
-from partbox.rules.wording import in_short
+from partbox.rules.wording import age, counted, in_short
+
+WORKER = "worker MODULE:OUTBOX"
 
 _LITERAL = re.compile(r"'|\$[A-Za-z_]*\$")
 _LONGEST = 100  # characters of a name that somebody would copy
@@ -52,6 +55,19 @@ def session(each: Session) -> str:
     parts += [f"from {each.address}"] if each.address else []
     query = statement(each.query)
     return f"pid {each.pid} ({', '.join(parts)})" + (f": {query}" if query else "")
+
+
+def process(each: Instance) -> str:
+    """Which process that is, and when it was heard of."""
+    return (
+        f"process {each.pid} on {each.node}, heartbeat {age(each.heartbeat_age)} ago (lease {age(each.lease)}), "
+        f"{counted(each.partitions, 'partition')}"
+    )
+
+
+def processes(each: Sequence[Instance]) -> str:
+    """How many."""
+    return f"{len(each):,} process{'' if len(each) == 1 else 'es'}"
 
 
 def quoted(name: str) -> str:

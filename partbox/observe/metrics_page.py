@@ -17,7 +17,7 @@ $ curl http://127.0.0.1:9464/metrics
 
 One address per node shows the numbers of all its worker processes. `:9464` is this machine alone, `0.0.0.0:9464`
 every network that it has: what is shown there are names of handlers, nodes and subscriptions, and numbers, never a
-payload or an aggregate id. `PARTBOX_HTTP` and the setting `http` do the same as the option. Nothing at these three
+payload or an aggregate id. `PARTBOX_HTTP` and the setting `http` do the same as the option. Nothing at the first three
 addresses changes anything.
 
 | address | answers |
@@ -25,6 +25,7 @@ addresses changes anything.
 | `/metrics` | everything below |
 | `/healthz` | 200 while the node lives, else 503: a restart would help |
 | `/readyz` | 200 while the node can work, else 503: waiting may help |
+| `/` | the live page; who has the setting `http_token` may act there |
 
 ## Prometheus
 
@@ -37,15 +38,16 @@ scrape_configs:
 ```
 
 - Counters and histograms are those of a node: its living processes, and what its dead ones had counted until they
-  died, `kill -9` included. They begin anew when the node does. Add nodes up: `sum by (subscription)
-  (rate(partbox_delivered_total[1m]))`.
+  died, `kill -9` included. They begin anew when the node does. Add nodes up, as in
+  `sum by (subscription) (rate(partbox_delivered_total[1m]))`.
 - Gauges of processes are those of the living ones.
 - Numbers of the database are the same on every node, so that a dashboard works as long as one node does: take one of
   them, as in `max by (subscription) (partbox_records{status="pending"})`. A scrape costs the database one statement,
   and the answer lasts for a second or more, whoever asks. While the database is away they are missing and
   `partbox_database_up` is 0; the numbers of the processes are still there, and a scrape takes three seconds at most.
-- Of several databases (`--dsn A --dsn B`) each series says which one it is of by a label `database`: its name, with
-  host and port where two have the same. With one database there is no such label.
+- Of several databases (`--dsn A --dsn B`) each series but `scrape_seconds` says which one it is of by a label
+  `database`: its name, with host and port where two have the same. With one database there is no such label. The live
+  page at the same address shows the first.
 - A handler that was registered after the node's start is counted as `other`. `on_unroutable` takes events without a
   handler.
 - The prefix `partbox` is the setting `metrics_prefix`.
@@ -63,8 +65,8 @@ outbox = Outbox(registry=prometheus_client.REGISTRY)
 ```
 
 shows `partbox_published_total` in the application's own registry, and the numbers of the workers that it runs in its
-process (`outbox.worker()`, `outbox.supervisor()`). Several outboxes with one registry are added up. The numbers of
-the database are shown by `partbox worker --http` alone.
+process (`outbox.worker()`, `outbox.supervisor()`). Several outboxes with one registry are added up. What handlers
+publish in worker processes is counted nowhere. The numbers of the database are shown by `partbox worker --http` alone.
 
 ## Health checks
 

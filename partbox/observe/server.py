@@ -6,6 +6,7 @@ asyncio.Event that is set then. Nothing here listens to signals, and the thread 
 
 import asyncio
 import logging
+import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -55,8 +56,7 @@ class HttpServer:
     @property
     def address(self) -> str:
         """Such as `http://127.0.0.1:9464`, with the port that it got."""
-        port = self._socket.getsockname()[1] if self._socket else self._wanted.port
-        return f"http://{self._wanted._replace(port=port)}"
+        return f"http://{self._wanted}"
 
     def start(self) -> None:
         """Serve. PartboxError if the address is taken or not ours, or if the packages are missing."""
@@ -127,8 +127,9 @@ def _listening(wanted: Address) -> socket.socket:
     try:
         family, *_, where = socket.getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(where[:2], family=family)
-    except (OSError, OverflowError) as error:
-        said = getattr(error, "strerror", None) or error
+    except OSError as error:
+        unknown = isinstance(error, socket.gaierror) or error.errno is None
+        said = error.strerror or error if unknown else os.strerror(error.errno or 0)
         raise PartboxError(
             f"cannot serve HTTP at {wanted}: {said}: give another HOST:PORT; port 0 is any free one"
         ) from None

@@ -17,6 +17,7 @@ from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.observe.logs import configure
 from partbox.observe.meter import Layout, Meter
+from partbox.observe.node import Process
 from partbox.observe.recorder import Recorder
 from partbox.observe.telling import tell
 from partbox.rules.lease import Signs
@@ -113,6 +114,18 @@ class Child:
         heard = max(slot[POLL_TICK], slot[SAVE_TICK], self._busy_at if not running else 0.0)
         self.seen = Signs(now - heard if self.ready else 0.0, now - running if running else None, stopped)
         return self.seen
+
+    def process(self) -> Process:
+        """As it was when its supervisor looked last, a quarter of a second ago. Any thread."""
+        slot, seen = self.ward.slot, self.seen
+        return Process(
+            pid=self.pid,
+            ready=self.ready,
+            silent=seen.silent if seen is not None else 0.0,
+            vouched=self.ward.vouched,
+            trusted=slot.instance is not None and slot.trusted(),
+            instance=slot.instance,
+        )
 
     def drain(self) -> None:
         """Ask it to release everything and to end."""

@@ -4,7 +4,6 @@ import logging
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -18,12 +17,13 @@ from partbox.errors import PartboxError
 from partbox.handlers import Handlers
 from partbox.observe import Observer, Observers
 from partbox.observe.meter import Meters
-from partbox.observe.node import Process, Vitals
+from partbox.observe.node import Vitals
 from partbox.observe.recorder import Recorder
 from partbox.observe.telling import tell
 from partbox.rules.lease import Patience, gives_up, vouches
 from partbox.settings import Settings
 from partbox.supervisor.child import FATAL, Child, Job
+from partbox.supervisor.deaths import CRASHES, Deaths
 from partbox.supervisor.membership import NO_HEARTBEAT, Membership
 from partbox.supervisor.purging import Purging
 from partbox.worker.slot import shared
@@ -32,8 +32,6 @@ log = logging.getLogger("partbox.supervisor")
 
 MOST = 256  # processes of one node: more than partitions could not all own one
 HANDLER_PATIENCE = 300.0
-BACKOFF = (0.1, 10.0)
-CRASHES = (5, 60.0)  # so many deaths within so many seconds are a crash loop
 STARTING = 0.02
 WATCH = 0.25
 
@@ -70,12 +68,10 @@ class Supervisor:
         self._memory = shared(self._context, MOST)
         self._wanted = processes
         self._children: dict[int, Child] = {}
-        self._deaths: deque[float] = deque()
+        self._deaths = Deaths()
         self._spawn_at = 0.0
-        self._backoff = BACKOFF[0]
         self._tick_at = 0.0
         self._stepped_at = 0.0
-        self._looping_until = 0.0
         self._stop_at: float | None = None
         self._lock = threading.Lock()
         self._wake_reader, self._wake_writer = os.pipe()
@@ -104,9 +100,9 @@ class Supervisor:
             stepped=now - self._stepped_at,
             beaten=None if beaten is None else now - beaten,
             wanted=self._wanted,
-            processes=tuple(map(_process, self.children)),
-            deaths=len(self._deaths),
-            crash_loop=now < self._looping_until,
+            processes=tuple(child.process() for child in self.children),
+            deaths=self._deaths.lately(now),
+            crash_loop=self._deaths.looping(now),
         )
 
     def start(self) -> None:
@@ -178,7 +174,6 @@ class Supervisor:
 
     def _step(self) -> None:
         now = self._stepped_at = time.monotonic()
-        self._forget_deaths(now)
         self._reap()
         if self._stop_at is not None:
             self._drain(list(self._children.values()))
@@ -269,21 +264,12 @@ class Supervisor:
             return
         text = "process %d ended with %s; its partitions go to others and it is replaced"
         self._tell("crash", text, child.pid, code, worker_pid=child.pid, exit_code=code)
-        self._deaths.append(now)
         if self.meters is not None:
             self.meters.own.add("process_restarts_total")
-        if len(self._deaths) >= CRASHES[0]:
-            self._looping_until = now + CRASHES[1]
+        self._spawn_at = now + self._deaths.note(now, now - child.started_at)
+        if (deaths := self._deaths.lately(now)) >= CRASHES[0]:
             text = "%d processes died within %g s: look at the first of their errors"
-            self._tell("crash_loop", text, len(self._deaths), CRASHES[1], deaths=len(self._deaths), seconds=CRASHES[1])
-        if now - child.started_at > BACKOFF[1]:
-            self._backoff = BACKOFF[0]
-        self._spawn_at = now + self._backoff
-        self._backoff = min(BACKOFF[1], self._backoff * 2)
-
-    def _forget_deaths(self, now: float) -> None:
-        while self._deaths and self._deaths[0] < now - CRASHES[1]:
-            self._deaths.popleft()
+            self._tell("crash_loop", text, deaths, CRASHES[1], deaths=deaths, seconds=CRASHES[1])
 
     def _part_with(self, child: Child) -> None:
         """It has ended, or is killed: what it has counted stays."""
@@ -308,16 +294,3 @@ class Supervisor:
         reader, writer, self._wake_writer = self._wake_reader, self._wake_writer, -1
         os.close(reader)
         os.close(writer)
-
-
-def _process(child: Child) -> Process:
-    """As it was when it was looked at last, a quarter of a second ago."""
-    slot, seen = child.ward.slot, child.seen
-    return Process(
-        pid=child.pid,
-        ready=child.ready,
-        silent=seen.silent if seen is not None else 0.0,
-        vouched=child.ward.vouched,
-        trusted=slot.instance is not None and slot.trusted(),
-        instance=slot.instance,
-    )

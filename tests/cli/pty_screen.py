@@ -18,22 +18,19 @@ CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 FRAME = re.compile(r"\x1b\[H|\x1b\[\d*A|\x1b\[2J")
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
+SIZE = ("COLUMNS", "LINES")  # of another terminal
 PATIENCE = 40.0
 
 
 class Screen:
-    """Runs it until the block ends; `colour` False sets NO_COLOR."""
+    """Runs it, without colours, until the block ends."""
 
-    def __init__(
-        self, *arguments: str, dsn: str, width: int = 120, height: int = 40, colour: bool = False, term: str = "xterm"
-    ) -> None:
+    def __init__(self, *arguments: str, dsn: str, width: int = 120, height: int = 40) -> None:
         self._master, self._slave = os.openpty()
         self.resize(width, height)
         self._before = termios.tcgetattr(self._slave)
-        environment = {
-            name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")
-        }
-        environment |= {"TERM": term, "PARTBOX_DSN": dsn} | ({} if colour else {"NO_COLOR": "1"})
+        environment = {name: value for name, value in os.environ.items() if name not in SIZE}
+        environment |= {"TERM": "xterm", "NO_COLOR": "1", "PARTBOX_DSN": dsn}
         self._process = subprocess.Popen(
             [COMMAND, *arguments],
             stdin=self._slave,

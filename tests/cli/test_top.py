@@ -189,6 +189,7 @@ def test_top_shows_a_partition_that_moves_and_q_ends_it(conn, dsn):
         screen.press("q")
         assert screen.ended() == 0
         assert screen.restored
+        assert not screen.said("48;")  # NO_COLOR
 
 
 @pytest.mark.parametrize("end", ["\x03", signal.SIGTERM])

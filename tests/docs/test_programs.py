@@ -107,3 +107,13 @@ def test_the_program_of_the_page_on_operations_does_what_the_page_says(reader):
     assert "0 replayed" in printed
     assert "\nnothing\n" in printed  # is what a purge would do
     assert "balance: (58,)" in printed
+
+
+def test_the_program_of_the_page_on_monitoring_shows_what_there_is(reader):
+    (reader.folder / "look.py").write_text("\n".join(blocks("docs/monitoring.md")))
+
+    reader("partbox", "init")
+    printed = reader("python", "look.py")
+
+    assert "{'pending': 0, 'completed': 0, 'retrying': 0," in printed
+    assert "0 processes, 256 partitions unowned" in printed

@@ -46,7 +46,7 @@ class Clinic:
     def nothing(self) -> bool:
         """Whether it finds nothing; says what it found."""
         found = self.findings()
-        assert found == []
+        assert found == [], str(found)
         return True
 
     def causes(self, *arguments: str) -> list[str]:

@@ -76,6 +76,7 @@ def test_it_changes_nothing(clinic, run):
         ("host=127.0.0.1 port=1 password=s3cret", "database", "cannot use the database"),
         ("nonsense", "database", "the DSN cannot be read"),
     ],
+    ids=["nobody listens", "no DSN"],
 )
 def test_a_database_that_cannot_be_reached(run, dsn, cause, said):
     code, out, err = run("doctor", "--dsn", dsn)
@@ -113,6 +114,7 @@ def foreign(dsn):
         (behind, "run `partbox migrate`"),
         (foreign, "choose another schema name"),
     ],
+    ids=["missing", "newer", "behind", "foreign"],
 )
 def test_a_schema_that_is_not_there_or_of_another_version(run, empty_dsn, prepare, said):
     prepare(empty_dsn)

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -15,7 +16,7 @@ def remedy(finding, words: str) -> str:
 
 
 def test_a_handler_that_blocks_its_key(clinic):
-    clinic.node(max_attempts="none")
+    clinic.node(max_attempts="none", retry="fixed:1.5")
     clinic.owned()
     clinic.plant.publish("7", event_type="Broken", payload={"secret": "s3cret"})
     for _ in range(2):
@@ -56,7 +57,7 @@ def test_all_workers_are_down(clinic):
 
 
 def test_an_idle_transaction_that_holds_xmin(clinic, run):
-    with clinic.session("billing") as other:
+    with closing(clinic.session("billing")) as other:
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         other.execute("select 's3cret' from partbox.meta")
         found = clinic.one("idle-transaction", "--transactions-over", "0s")

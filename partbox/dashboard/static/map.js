@@ -4,7 +4,7 @@ import { byId, el, length, number, said, show } from "./text.js";
 
 const SIDE = 16;
 const SHADES = [1, 10, 60, 300]; // seconds of lag
-const PULSE = 1600; // milliseconds
+const PULSE = 4000; // milliseconds that a partition is marked after it has moved
 
 const shade = (lag) => SHADES.filter((least) => (lag ?? 0) >= least).length;
 

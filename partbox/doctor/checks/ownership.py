@@ -1,0 +1,89 @@
+"""Who holds the partitions: processes that died, and partitions that nobody takes."""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from partbox.db.stats import Cluster, Partition
+from partbox.doctor.case import Case, check, living, ownerless, waiting
+from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.limits import GONE_LEASES
+from partbox.doctor.words import WORKER, listed, process, processes
+from partbox.rules.wording import counted
+
+
+@check("expired-process", Severity.WARNING, Severity.PROBLEM)
+def expired_process(case: Case) -> Iterator[Finding]:
+    """A process has sent no heartbeat for longer than its lease: it or its node died, froze or lost the database.
+    Others take its partitions over within two leases; a problem where nobody does."""
+    for cluster in case.clusters:
+        expired = [each for each in cluster.instances if each.expired]
+        if not expired or (not living(cluster) and waiting(cluster) and not cluster.paused):
+            continue
+        left = any(each.heartbeat_age > GONE_LEASES * each.lease and each.partitions for each in expired)
+        yield Finding(
+            Severity.PROBLEM if left else Severity.WARNING,
+            f"{processes(expired)} without a heartbeat for longer than the lease",
+            tuple(process(each) for each in expired[:5]),
+            (
+                "look at that node: does it run, is it stopped, does it reach the database?",
+                f"start its worker again: {case.command(WORKER, cluster.subscription)}; any node that works on the "
+                "subscription takes over what the process held",
+            ),
+            cluster.subscription,
+        )
+
+
+@check("unowned", Severity.PROBLEM)
+def unowned(case: Case) -> Iterator[Finding]:
+    """Partitions have no owner for seconds, though processes live: their records wait. It names who was to take
+    them."""
+    for cluster in case.clusters:
+        stuck = _stuck(case, cluster)
+        if not stuck or cluster.paused or not living(cluster):
+            continue
+        yield Finding(
+            Severity.PROBLEM,
+            f"{counted(len(stuck), 'partition')} without an owner, though workers live: {processes(living(cluster))}",
+            tuple(_whose(cluster, stuck)),
+            tuple(_taking(case, cluster, stuck)),
+            cluster.subscription,
+        )
+
+
+def _stuck(case: Case, cluster: Cluster) -> list[Partition]:
+    """Those without an owner at both looks, whom nobody has claimed in between."""
+    earlier = case.earlier(cluster.subscription)
+    then = {each.partition: each.epoch for each in ownerless(earlier)} if earlier else {}
+    return [each for each in ownerless(cluster) if then.get(each.partition) == each.epoch]
+
+
+def _groups(stuck: list[Partition]) -> dict[UUID | None, list[str]]:
+    groups: dict[UUID | None, list[str]] = {}
+    for each in stuck:
+        groups.setdefault(each.assignee, []).append(str(each.partition))
+    return groups
+
+
+def _whose(cluster: Cluster, stuck: list[Partition]) -> Iterator[str]:
+    """Why, by who was to take them."""
+    there = {each.instance_id: each for each in cluster.instances}
+    for assignee, numbers in _groups(stuck).items():
+        which = f"{counted(len(numbers), 'partition')} ({listed(numbers, 8)})"
+        if assignee is None:
+            yield f"{which}: no node has planned them"
+        elif assignee in there:
+            yield f"{which}: not claimed by their assignee, {process(there[assignee])}"
+        else:
+            yield f"{which}: their assignee is gone, and no node has planned them anew"
+    waiting_there = sum(each.pending for each in stuck)
+    yield f"{counted(waiting_there, 'record')} pending in them"
+
+
+def _taking(case: Case, cluster: Cluster, stuck: list[Partition]) -> Iterator[str]:
+    there = {each.instance_id: each for each in cluster.instances}
+    assignees = _groups(stuck)
+    for each in [there[one] for one in assignees if one in there][:3]:
+        yield f"look at the log of process {each.pid}, then let its node replace it: `kill {each.pid}` on {each.node}"
+    if any(one not in there for one in assignees):
+        nodes = sorted({each.node for each in living(cluster)})
+        yield f"planning is the supervisor's: look at the log of `partbox worker` on {listed(nodes)}, or restart it"

@@ -1,0 +1,33 @@
+"""How often processes of this node die, and what follows: a pause before they are replaced, a crash loop."""
+
+from collections import deque
+
+BACKOFF = (0.1, 10.0)  # seconds until a replacement: the first, and the longest
+CRASHES = (5, 60.0)  # so many deaths within so many seconds are a crash loop
+
+
+class Deaths:
+    """One thread notes, any thread asks. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._at: deque[float] = deque(maxlen=1_000)
+        self._backoff = BACKOFF[0]
+        self._looping_until = 0.0
+
+    def note(self, now: float, lived: float) -> float:
+        """A process has died that lived for so long; for how many seconds to wait with its replacement."""
+        self._at.append(now)
+        if self.lately(now) >= CRASHES[0]:
+            self._looping_until = now + CRASHES[1]
+        if lived > BACKOFF[1]:
+            self._backoff = BACKOFF[0]
+        pause, self._backoff = self._backoff, min(BACKOFF[1], self._backoff * 2)
+        return pause
+
+    def lately(self, now: float) -> int:
+        """How many died within the time that makes a crash loop."""
+        return sum(at >= now - CRASHES[1] for at in list(self._at))
+
+    def looping(self, now: float) -> bool:
+        """Whether it is a crash loop, or was lately."""
+        return now < self._looping_until
