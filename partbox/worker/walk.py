@@ -48,6 +48,7 @@ class Walk:
         """Time has passed since the last look: it may have been this event's handler, which has ended just now."""
         seconds = time.monotonic() - started
         if seconds >= QUICK and event is not self.timed and self.quick is not None:
+            self.timed = event
             self.quick[endpoint] -= 1
             self._timed[endpoint].append(seconds)
 

@@ -30,6 +30,7 @@ def walked(page, limit: int) -> list[int]:
     found: list[int] = []
     while records := page(limit=limit, after=found[-1] if found else None):
         assert len(records) <= limit
+        assert not found or records[0].id > found[-1]
         found += ids(records)
     return found
 

@@ -96,6 +96,17 @@ def test_the_last_event_of_a_lane_may_be_the_slow_one(clock, endpoint, looked):
     assert (turn.count, turn.slow) == (1, [pytest.approx(0.5)])
 
 
+def test_a_slow_event_that_ends_the_turn_of_its_lane_is_found_once(clock, endpoint):
+    walk, slow = Walk(clock.now, 0.0, counted=True), event(1)
+    walk.quick[endpoint] += 1
+    started = clock.now
+    clock.now += 0.5
+    walk.passed(endpoint, slow, started)  # the look before the event that must wait for another turn
+    walk.left(Lane(started), endpoint, slow)
+    (turn,) = walk.turns()
+    assert (turn.count, turn.slow) == (1, [pytest.approx(0.5)])
+
+
 def test_what_did_not_succeed_is_no_delivery_and_its_time_is_nobody_elses(clock, endpoint):
     walk, failed = Walk(clock.now, 0.0, counted=True), event(1)
     clock.now += 2.0

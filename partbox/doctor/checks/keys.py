@@ -110,7 +110,12 @@ def backlog_grows(case: Case) -> Iterator[Finding]:
         if earlier is None or now is None or then is None or not living(cluster) or cluster.paused:
             continue
         span = (now.at - then.at).total_seconds()
-        if cluster.pending < BACKLOG or (cluster.oldest_age or 0) < BLOCKED or cluster.pending <= earlier.pending:
+        if (
+            span <= 0
+            or cluster.pending < BACKLOG
+            or (cluster.oldest_age or 0) < BLOCKED
+            or cluster.pending <= earlier.pending
+        ):
             continue
         yield Finding(
             Severity.WARNING,

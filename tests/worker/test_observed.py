@@ -1,0 +1,173 @@
+"""What observers hear of a worker that does its work: through the public API, on a real database."""
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from partbox import Dead, DownstreamUnavailable, UnrecoverableError
+from partbox.observe import Observer
+
+SLOW = 0.02
+
+
+class Witness(Observer):
+    """Keeps everything, in order; any thread."""
+
+    def __init__(self):
+        self.said = []
+        self._lock = threading.Lock()
+
+    def note(self, *what):
+        with self._lock:
+            self.said.append(what)
+
+    def all(self, kind):
+        with self._lock:
+            return [what[1:] for what in self.said if what[0] == kind]
+
+    def delivered_by(self):
+        counts = Counter()
+        for (turn,) in self.all("delivered"):
+            counts[turn.handler] += turn.count
+        return counts
+
+    def started(self, worker):
+        self.note("started", worker)
+
+    def claimed(self, partition, epoch, pause):
+        self.note("claimed", partition, epoch, pause)
+
+    def read(self, ids, seconds, late_ids):
+        self.note("read", list(ids), seconds, late_ids)
+
+    def delivered(self, turn):
+        self.note("delivered", turn)
+
+    def parked(self, event, handler, verdict, error, seconds):
+        self.note("parked", event.payload["number"], handler, verdict.state, error, seconds)
+
+    def circuit(self, handler, is_open):
+        self.note("circuit", handler, is_open)
+
+    def saved(self, partitions, parked, seconds):
+        self.note("saved", partitions, dict(parked), seconds)
+
+    def released(self, partition):
+        self.note("released", partition)
+
+    def loaded(self, load):
+        self.note("loaded", load)
+
+
+class Settling(Witness):
+    """It also wants to know of each event, which takes the fast way from all of them."""
+
+    def settled(self, event, handler, verdict):
+        self.note("settled", event.payload["number"], verdict and verdict.state)
+
+
+@pytest.fixture(params=[Witness, Settling], ids=["fast", "slow way"])
+def witness(request, desk):
+    return desk.outbox.observe(request.param())
+
+
+def sync(desk):
+    @desk.outbox.on("Counted", name="h")
+    def handle(event):
+        desk.note(event)
+
+
+def asynchronous(desk):
+    @desk.outbox.on("Counted", name="h")
+    async def handle(event):
+        desk.note(event)
+
+
+def batch(desk):
+    @desk.outbox.on_batch("Counted", name="h", max_size=7)
+    def handle(events):
+        for event in events:
+            desk.note(event)
+
+
+def transactional(desk):
+    @desk.outbox.on("Counted", name="h", transactional=True)
+    def handle(event, conn):
+        desk.note(event)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4], ids=["one runner", "four runners"])
+@pytest.mark.parametrize("register", [sync, asynchronous, batch, transactional], ids=lambda each: each.__name__)
+def test_every_delivery_is_told_once_whoever_runs_it(desk, witness, register, concurrency):
+    register(desk)
+    for key in range(20):
+        desk.publish(f"key {key}", *range(10))
+    before = time.time()
+    with desk.outbox.worker(concurrency=concurrency):
+        desk.eventually(desk.all_done)
+
+    assert witness.delivered_by() == {"h": 200}
+    turns = [turn for (turn,) in witness.all("delivered")]
+    assert all(before - 60 < turn.oldest <= turn.ended and turn.newest <= turn.ended <= time.time() for turn in turns)
+    assert all(turn.seconds >= sum(turn.slow) * 0.99 for turn in turns)
+    assert sum(len(ids) for ids, _, _ in witness.all("read")) == 200
+    assert len(witness.all("settled")) == (200 if isinstance(witness, Settling) else 0)
+    assert witness.all("parked") == []
+
+
+def test_the_time_of_a_slow_handler_is_told_and_nobody_elses_is(desk, witness):
+    @desk.outbox.on("Counted", name="h")
+    def handle(event):
+        if event.payload["number"] % 5 == 4:
+            time.sleep(SLOW)
+
+    desk.publish("a", *range(10))
+    desk.publish("b", *range(10))
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(desk.all_done)
+    slow = [seconds for (turn,) in witness.all("delivered") for seconds in turn.slow if seconds >= SLOW]
+    assert len(slow) == 4
+
+
+@pytest.mark.parametrize(
+    ("act", "state", "error"),
+    [
+        (lambda: Dead("no"), "dead", type(None)),
+        (lambda: (_ for _ in ()).throw(UnrecoverableError("no")), "dead", UnrecoverableError),
+        (lambda: (_ for _ in ()).throw(ValueError("broken")), "retrying", ValueError),
+        (lambda: (_ for _ in ()).throw(DownstreamUnavailable("down")), "deferred", DownstreamUnavailable),
+    ],
+    ids=["Dead", "UnrecoverableError", "raised", "DownstreamUnavailable"],
+)
+def test_what_does_not_succeed_is_told_with_its_reason_and_is_no_delivery(desk, witness, act, state, error):
+    @desk.outbox.on("Counted", name="h")
+    def handle(event):
+        return act() if event.payload["number"] == 2 else None
+
+    desk.publish("k", 1, 2)
+    with desk.outbox.worker():
+        desk.eventually(lambda: desk.states() == {2: state})
+        desk.eventually(lambda: any(parked == {state: 1} for _, parked, _ in witness.all("saved")))
+    ((number, handler, said, raised, seconds),) = witness.all("parked")
+    assert (number, handler, said, type(raised)) == (2, "h", state, error)
+    assert seconds >= 0
+    assert witness.delivered_by() == {"h": 1}
+    assert witness.all("circuit") == ([("h", True)] if state == "deferred" else [])
+
+
+def test_a_worker_is_told_from_its_start_to_its_end(desk, witness):
+    sync(desk)
+    with desk.outbox.worker():
+        desk.eventually(lambda: any(load.partitions == 256 for (load,) in witness.all("loaded")))
+    assert witness.said[0][0] == "started"
+    assert witness.said[0][1].handlers[0] == "h"
+    assert sorted(partition for partition, _, _ in witness.all("claimed")) == list(range(256))
+    assert sorted(partition for (partition,) in witness.all("released")) == list(range(256))
+    assert {pause for _, _, pause in witness.all("claimed")} == {None}
+
+    with desk.outbox.worker():
+        desk.eventually(lambda: len(witness.all("claimed")) == 512)
+    pauses = [pause for _, _, pause in witness.all("claimed")[256:]]
+    assert all(0 <= pause < 60 for pause in pauses), "they were released, and some time later claimed"
