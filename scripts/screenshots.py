@@ -27,7 +27,7 @@ from partbox.supervisor import Supervisor
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-WIDE = {"width": 1180, "height": 1074}
+WIDE = {"width": 1120, "height": 1070}
 LATE = {"4711": 30.0, "1234": 90.0}  # orders whose events fail, and for how many seconds they are put off
 NOWHERE = 499  # every so many'th order goes nowhere
 

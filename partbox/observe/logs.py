@@ -90,8 +90,8 @@ def _within(line: dict[str, Any]) -> str:
 
 
 def _shorter(text: str) -> str:
-    """A fifth of its middle less: a trace begins with what was done and ends with what went wrong."""
-    keep = max(LEAST // 2, len(text) * 2 // 5)
+    """Less of its middle, which says least: a trace begins with what was done and ends with what went wrong."""
+    keep = max(LEAST // 2, min(len(text) * 2 // 5, LONGEST // 2))
     return f"{text[:keep]}…{text[-keep + 1 :]}"
 
 

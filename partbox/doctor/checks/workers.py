@@ -82,7 +82,7 @@ def crashes(case: Case) -> Iterator[Finding]:
         suspect = sum(each.suspect and each.pending > 0 for each in cluster.partitions)
         accused = [each for each in case.evidence.accused if each.subscription == cluster.subscription]
         again = [each for each in accused if each.attempts > 1]
-        if not (suspect or accused) or cluster.paused or not living(cluster):
+        if not (suspect or accused) or cluster.paused:
             continue
         rows = (
             f"record {each.record_id} ({each.event_type}), attempt {each.attempts}, started {age(each.age)} ago"
