@@ -99,7 +99,8 @@ METRICS: tuple[Metric, ...] = (
         "handler_seconds",
         HANDLER,
         HANDLER_SECONDS,
-        "how long handlers ran, failed attempts included; all below 1 ms are in the first bucket, the sum is exact",
+        "how long handlers ran, failed attempts included; all below 1 ms are in the first bucket and share "
+        "what is left of a turn's time",
         outbox_java="`outbox.dispatch.listener.duration.ms`",
     ),
     _histogram(

@@ -85,7 +85,8 @@ class Observer:
 
     def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
         """What became of an event that `handling` was about, or that an open circuit refused; None: it is done. After
-        `handling`, for each event of a list. Overriding it takes the fast way from every event."""
+        `handling`, for each event of a list; not where its partition was lost, where it failed while that was read
+        anew, nor after a timeout that nothing could end. Overriding it takes the fast way from every event."""
 
     def delivered(self, turn: Turn) -> None:
         """These events are done."""
@@ -98,8 +99,8 @@ class Observer:
         error: BaseException | None,
         seconds: float | None,
     ) -> None:
-        """The event did not succeed: `verdict` says its state (dead, retrying, deferred, scheduled), attempts, delay
-        and error; `error` is what the handler raised, if it did; `seconds` how long it ran, None if it was not called.
+        """The event did not succeed: `verdict` says its state (dead, retrying, deferred), attempts, delay and error;
+        `error` is what the handler raised, if it did; `seconds` how long it ran, None if it was not called.
         `verdict.attempts == event.attempt` where an attempt was charged. What only waits behind such a one is not told.
         """
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from partbox.events import DeliveredEvent, Event
+from partbox.events import DeliveredEvent, Event, checks
 from partbox.observe.observer import Observer
 from partbox.observe.telling import tell
 
@@ -46,7 +46,7 @@ class Observers:
         headers: dict[str, str] = {}
         with ExitStack() as stack:
             for hook in self._hooks["publishing"]:
-                headers |= _entered(stack, "publishing", hook, events) or {}
+                headers |= _wanted(_entered(stack, "publishing", hook, events))
             yield headers
 
     @contextmanager
@@ -56,6 +56,15 @@ class Observers:
             for hook in self._hooks["handling"]:
                 _entered(stack, "handling", hook, events, handler)
             yield
+
+
+def _wanted(yielded: Any) -> dict[str, str]:
+    """The headers that an observer yields; what cannot be headers is logged and left out."""
+    try:
+        return dict(checks.headers(yielded or {}))
+    except Exception as error:
+        _log("publishing", error)
+        return {}
 
 
 def _names() -> list[str]:

@@ -5,6 +5,7 @@ What an event or an error says is cut, escaped and rid of passwords before it ge
 
 import logging
 import time
+from contextlib import suppress
 from typing import Any
 
 from partbox.events import DeliveredEvent
@@ -40,7 +41,11 @@ def tell(
     if log.isEnabledFor(level):
         named = {"event": PREFIX + name, **(_of(about) if about is not None else {}), **fields}
         said = [_shown(each) for each in arguments]
-        log.log(level, text + more, *said, extra=named, exc_info=trace, stacklevel=2)
+        try:
+            log.log(level, text + more, *said, extra=named, exc_info=trace, stacklevel=2)
+        except Exception:  # a record factory that has one of these names, a filter that fails: no worker ends of it
+            with suppress(Exception):
+                log.log(level, text + more, *said, exc_info=trace, stacklevel=2)
 
 
 def _admitted(event: LogEvent, kind: tuple[object, ...]) -> tuple[int, str]:

@@ -44,6 +44,7 @@ class _Handled:
     left: int
     ended: int | None = None
     raised: bool = False
+    over: bool = False
     outcome: str | None = None  # done, or the state of the first event that is not
 
     def settle(self, verdict: Verdict | None) -> None:
@@ -58,6 +59,10 @@ class _Handled:
             self.end()
 
     def end(self) -> None:
+        """Once; others of its list may still point to it."""
+        if self.over:
+            return
+        self.over = True
         if self.outcome is not None:
             self.span.set_attribute("partbox.outcome", self.outcome)
         self.span.end(self.ended)
@@ -136,8 +141,13 @@ class Tracing(Observer):
             attributes=of_handle(events, handler),
         )
         handled = _Handled(span, len(events))
+        keys = [(event.subscription, event.id) for event in events]
         with self._lock:
-            self._handled.update({(event.subscription, event.id): handled for event in events})
+            before = [self._handled.pop(key, None) for key in keys]
+            self._handled.update(dict.fromkeys(keys, handled))
+        for each in before:  # rolled back, or read anew: it runs again, and what became of the first time is not told
+            if each is not None and each.ended is not None:
+                each.end()
         try:
             with trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield

@@ -10,6 +10,15 @@ _IN_URL = re.compile(r"((?<!\w)\w+://[^:/@\s]*):\S*@")
 _AS_PAIR = re.compile(r"""((?<!\w)\w*password\s*=\s*)('(?:\\.|[^'\\])*'?|[^\s&'"]+)""", re.IGNORECASE)
 
 
+_TOKEN = re.compile(r"\S+")
+
+
 def masked(text: str) -> str:
     """`text` without the passwords of the connection strings in it, in the form of a URL or of key=value pairs."""
-    return _AS_PAIR.sub(rf"\1{MASK}", _IN_URL.sub(rf"\1:{MASK}@", text))
+    return _AS_PAIR.sub(rf"\1{MASK}", _TOKEN.sub(_without_password, text))
+
+
+def _without_password(token: re.Match[str]) -> str:
+    """What follows the last "@" cannot be part of a match, and looking for one there takes quadratic time."""
+    end = token[0].rfind("@") + 1
+    return _IN_URL.sub(rf"\1:{MASK}@", token[0][:end]) + token[0][end:]

@@ -70,7 +70,8 @@ def committed(holdings: Holdings, batches: Sequence[Batch]) -> None:
 def tell_saved(observers: Observers, batches: Sequence[Batch], seconds: float) -> None:
     """Tell that these were saved."""
     if observers.hears("saved"):
-        states = Counter(pending.sent["s"] for batch in batches for pending in batch.parks)
+        sent = (pending.sent for batch in batches for pending in batch.parks)
+        states = Counter(park["s"] for park in sent if not park.get("l"))  # those that a hook had were dead before
         observers.saved(len(batches), states, seconds)
 
 

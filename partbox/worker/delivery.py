@@ -34,7 +34,7 @@ class Delivery:
 
     def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
         """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
-        quick, ended, other = walk.quick, None, None
+        quick, first, ended, other = walk.quick, None, None, None
         while (step := self.step(lane, walk)) is not None:
             endpoint, event = step
             plain = endpoint.plain
@@ -56,8 +56,10 @@ class Delivery:
             else:
                 self._end(lane, walk, endpoint, event, result)
             ended = step
-        if quick is not None and ended is not None:
-            walk.left(lane, *ended)
+            if first is None:
+                first = event
+        if quick is not None and first is not None and ended is not None:
+            walk.left(lane, first, *ended)
         return other
 
     async def walk_async(self, lane: Lane, walk: Walk) -> None:
@@ -87,7 +89,7 @@ class Delivery:
         if walk.quick is not None:
             if lane.current is None:
                 walk.passed_between()
-            else:
+            elif lane.done and lane.done[-1] == lane.current._row[1:3]:  # else it did not run, or is noted already
                 walk.passed(self.find(*lane.current._row[3:5]), lane.current, lane.started)
         if not self.trusted():
             return False
@@ -159,14 +161,15 @@ class Delivery:
             self.record(lane)
             if partition.lost:
                 return
-            if partition.life != life:
-                if verdict is None:
-                    partition.remembered.add(event._row[1:3])
+            if partition.life == life:
+                self.note(lane, event, verdict)
+                if event.parked is not None:
+                    self._holdings.take_turns()
+                self._holdings.touch(partition)
+            elif verdict is None:
+                partition.remembered.add(event._row[1:3])
+            else:
                 return
-            self.note(lane, event, verdict)
-            if event.parked is not None:
-                self._holdings.take_turns()
-            self._holdings.touch(partition)
         self.reports.settled(event, verdict, result, seconds)
 
     def note(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:

@@ -100,6 +100,11 @@ class Dispatcher:
         with self._lock:
             return [lane for lane in self._running if lane.current is not None]
 
+    def handlers(self) -> int:
+        """How many handlers run now; one that has a list counts once."""
+        with self._lock:
+            return sum(lane.current is not None for lane in self._running if lane not in self._joined)
+
     def begin(self, lane: Lane) -> None:
         """The lane runs, but not by a runner. Lock held."""
         self._begin([lane])
@@ -141,10 +146,20 @@ class Dispatcher:
         try:
             while lanes := self._next(lanes):
                 walk = self._delivery.begin(lanes[0].started)
-                lanes = [lane for lane in lanes if self._walk(lane, walk)]
+                lanes = self._walk_all(lanes, walk)
                 self._delivery.reports.walked(walk)
         except BaseException as error:
             self._on_failure(error)
+
+    def _walk_all(self, lanes: list[Lane], walk: Walk) -> list[Lane]:
+        """Walk them until the turn ends, which the last start of a handler tells; those that are to be ended."""
+        ended = []
+        for at, lane in enumerate(lanes, start=1):
+            if self._walk(lane, walk):
+                ended.append(lane)
+            if lane.started > walk.ends:
+                return ended + lanes[at:]  # these wait for another turn
+        return ended
 
     def _walk(self, lane: Lane, walk: Walk) -> bool:
         """Walk the lane; False if it goes on in the event loop, which will end it."""
@@ -152,7 +167,10 @@ class Dispatcher:
             self._letters.walk(lane)
             return True
         endpoint = self._delivery.walk(lane, walk)
-        return endpoint is None or self._go_on(lane, endpoint)
+        if endpoint is None:
+            return True
+        self._delivery.reports.walked(walk)  # what follows takes its own time
+        return self._go_on(lane, endpoint)
 
     def _go_on(self, lane: Lane, endpoint: Endpoint) -> bool:
         """Its next event is not for a runner alone."""

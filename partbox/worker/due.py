@@ -14,8 +14,9 @@ from partbox.db import cursors, parked, records
 from partbox.db.blocking import Row
 from partbox.db.cursors import Saving
 from partbox.db.parked import Stored, park
+from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
-from partbox.rules.parking import ParkedRow
+from partbox.rules.parking import ParkedRow, Verdict
 from partbox.worker.endpoint import Endpoint
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
@@ -69,12 +70,14 @@ class Due:
                 for each in found:
                     self._holdings.unload(*each)
             raise
+        buried = []
         with self._holdings.lock:
             for partition, key, rows in found:
                 if rows[0].id in dead:
-                    self._bury(partition, rows[0], bodies[rows[0].id])
+                    buried += self._bury(partition, rows[0], bodies[rows[0].id])
                 else:
                     self._intake.chain(partition, key, rows, bodies)
+        self._intake.tell(buried)
 
     def run_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
         """Rows of these partitions that block nothing and are due; whether there may be more."""
@@ -110,12 +113,14 @@ class Due:
                 for _, row in suspects:
                     row.charged = False
             raise
+        buried = []
         with self._holdings.lock:
             for partition, each, row in found:
                 if row.id in dead:
-                    self._bury(partition, row, bodies[row.id])
+                    buried += self._bury(partition, row, bodies[row.id])
                 elif not partition.stopping:
                     self._intake.due(partition, each, row, bodies)
+        self._intake.tell(buried)
         return len(stored) == room
 
     def _admit(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
@@ -165,10 +170,9 @@ class Due:
         most = self._find(body[3], body[4]).handler.max_attempts
         return most is not None and row.attempts >= most
 
-    def _bury(self, partition: Partition, row: ParkedRow, body: Row) -> None:
+    def _bury(self, partition: Partition, row: ParkedRow, body: Row) -> list[tuple[DeliveredEvent, Verdict]]:
         """Its process died each time it ran: it is dead without another try. Lock held."""
-        if not partition.stopping:
-            self._intake.dead(partition, row, body)
+        return [] if partition.stopping else [self._intake.dead(partition, row, body)]
 
 
 def _charged(partition: Partition, row: ParkedRow, body: Row) -> dict[str, Any]:

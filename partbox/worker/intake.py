@@ -11,7 +11,7 @@ from partbox.db.parked import Stored
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.rules.cursor import Ask
-from partbox.rules.parking import ParkedRow
+from partbox.rules.parking import ParkedRow, Verdict
 from partbox.rules.progress import Page
 from partbox.worker.batch import READY
 from partbox.worker.delivery import hold_rest
@@ -81,14 +81,19 @@ class Intake:
             partition.hold(self._event(partition, bodies[row.id], row))
             self._holdings.touch(partition)
 
-    def dead(self, partition: Partition, row: ParkedRow, body: Row) -> None:
-        """A parked row that killed its process so often that it does not run again. Lock held."""
+    def dead(self, partition: Partition, row: ParkedRow, body: Row) -> tuple[DeliveredEvent, Verdict]:
+        """A parked row that killed its process so often that it does not run again; to be told. Lock held."""
         event = self._event(partition, body, row)
         verdict = self._find(body[3], body[4]).perished(row.attempts)
         partition.park(event, verdict)
         self._holdings.touch(partition)
         self._holdings.wake(partition, key_of(event))
-        self._reports.parked(event, verdict)
+        return event, verdict
+
+    def tell(self, buried: Sequence[tuple[DeliveredEvent, Verdict]]) -> None:
+        """Tell of these dead ones. Without the lock."""
+        for event, verdict in buried:
+            self._reports.parked(event, verdict)
 
     @staticmethod
     def row(partition: Partition, stored: Stored) -> ParkedRow:

@@ -113,9 +113,7 @@ class Ownership:
         return not known
 
     def released(self, partition: Partition) -> None:
-        """Its release is committed."""
-        with self._holdings.lock:
-            self._holdings.drop(partition)
+        """Its release is committed, and it is dropped."""
         self._observers.released(partition.number)
 
     def refused(self, partitions: Sequence[Partition]) -> None:
@@ -142,8 +140,10 @@ class Ownership:
         return False
 
     def _just_released(self, partition: Partition) -> bool:
-        """The saver may have released it after it was listed, and before the tick looked."""
-        return self._holdings.partitions.get(partition.number) is not partition
+        """The saver may have released it after it was listed, or may be about to learn that it has."""
+        with self._holdings.lock:
+            leaving = partition.draining and partition.sending
+            return leaving or self._holdings.partitions.get(partition.number) is not partition
 
     def _forget_ghost(self, partition: Partition) -> None:
         if partition.lost and not partition.busy:
@@ -158,8 +158,6 @@ class Ownership:
         rows = cursors.claim(conn, self._schema, self._subscription, self.me)
         self._adopt(rows)
         self._load(conn, {row.partition: row.parked_version for row in rows})
-        for row in rows:
-            self._observers.claimed(row.partition, row.epoch, row.pause)
         if rows:
             self._tell("claimed", "claimed %d partitions", len(rows), partitions=len(rows))
             self._say_takeover([row.partition for row in rows if row.suspect_until])
@@ -178,10 +176,11 @@ class Ownership:
             for row in rows:
                 partition = self._holdings.partitions[row.partition]
                 partition.reset()
-                self._observers.forgotten(row.partition)
                 partition.begin(row, now)
                 if partition.draining:
                     self._holdings.touch(partition)
+        for row in rows:
+            self._observers.forgotten(row.partition)
         self._claimed(rows)
 
     def _adopt(self, rows: list[Owned]) -> None:
@@ -192,6 +191,8 @@ class Ownership:
                 ghost = self._holdings.partitions.get(row.partition)
                 partition.waits_for = ghost if ghost is not None and ghost.busy else None
                 self._holdings.partitions[row.partition] = partition
+        for row in rows:
+            self._observers.claimed(row.partition, row.epoch, row.pause)
         self._claimed(rows)
 
     def _claimed(self, rows: list[Owned]) -> None:

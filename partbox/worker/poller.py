@@ -73,7 +73,6 @@ class Poller:
         self._dsn = dsn
         self._observers = observers
         self._dispatcher = dispatcher
-        self._window = settings.window
         self._reader = Reader(holdings, dispatcher, intake, settings, observers)
         self.ownership = Ownership(
             holdings,
@@ -242,7 +241,8 @@ class Poller:
             held = [partition for partition in self._holdings.partitions.values() if not partition.lost]
             records = sum(partition.progress.unsaved() for partition in held)
             lanes = sum(len(partition.lanes) for partition in held)
-        return Load(records, self._window * len(held), lanes, len(self._dispatcher.running()), len(held))
+            bound = self._reader.bound(held)
+        return Load(records, bound, lanes, self._dispatcher.handlers(), len(held))
 
     def _wait(self, brought: bool) -> None:
         now = time.monotonic()

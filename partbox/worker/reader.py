@@ -46,6 +46,10 @@ class Reader:
         """A partition with this saved floor is read from here on."""
         self._horizon.claim(floor)
 
+    def bound(self, partitions: list[Partition]) -> int:
+        """So many records of these may be in memory."""
+        return self._room.bound(partitions)
+
     def read(self, conn: Connection[Any]) -> bool:
         """Whether anything came."""
         readable = [partition for partition in list(self._holdings.partitions.values()) if _readable(partition)]

@@ -48,6 +48,10 @@ class Room:
         """Whether the partition is read as far ahead of its saved cursor as it may be."""
         return partition.progress.unsaved() >= self._window_of(partition)
 
+    def bound(self, partitions: list[Partition]) -> int:
+        """So many records of these may be read and not yet passed by their saved cursors."""
+        return sum(map(self._window_of, partitions))
+
     def _share(self, partitions: int) -> int:
         return max(LEAST_SHARE, self._page // max(1, partitions))
 

@@ -175,9 +175,11 @@ class Saver:
     def _committed(self, batches: list[Batch]) -> None:
         with self._holdings.lock:
             committed(self._holdings, batches)
-        for batch in batches:
-            if batch.release:
-                self._on_released(batch.partition)
+            released = [batch.partition for batch in batches if batch.release]
+            for partition in released:
+                self._holdings.drop(partition)
+        for partition in released:
+            self._on_released(partition)
         self._on_saved()
 
     def _note_idle_advances(self) -> None:

@@ -61,14 +61,14 @@ class _GoneError(Error):
 
 
 class Run(NamedTuple):
-    """One event of the transaction, what became of it, and the seconds that it took."""
+    """One event of the transaction, what became of it, and the seconds that its handler ran; None if it did not."""
 
     lane: Lane
     event: DeliveredEvent
     endpoint: Endpoint
     verdict: Verdict | None
     result: object
-    seconds: float
+    seconds: float | None
 
     @property
     def pair(self) -> Pair:
@@ -346,9 +346,11 @@ class _Transaction:
         row = event._row
         endpoint = self._owner._delivery.find(row[3], row[4])
         started = lane.started
-        result = self._result(endpoint, event, started)
+        refusal = self._owner._guilty.pop(event._row[1:3], None) or endpoint.refusal(started)
+        result = refusal or self._result(endpoint, event)
+        seconds = None if refusal else time.monotonic() - started
         verdict = endpoint.judge(event, result, started)
-        self._runs.append(Run(lane, event, endpoint, verdict, result, time.monotonic() - started))
+        self._runs.append(Run(lane, event, endpoint, verdict, result, seconds))
         with self._holdings.lock:
             lane.current = None  # it does not run any more, whatever the others do
             if verdict is not None and verdict.blocks and lane.key[0] is not None:
@@ -357,11 +359,7 @@ class _Transaction:
             elif lane.queue:
                 self._owner.go_on(lane)
 
-    def _result(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> object:
-        guilty = self._owner._guilty.pop(event._row[1:3], None)
-        refusal = guilty or endpoint.refusal(started)
-        if refusal is not None:
-            return refusal
+    def _result(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         result: object = None
         try:
             with self._conn.transaction() as savepoint:
@@ -428,7 +426,7 @@ class _Transaction:
         walk = delivery.begin(time.monotonic())
         for run in self._runs:
             if walk.quick is not None:
-                walk.ran(run.endpoint, run.event, run.seconds, done=run.verdict is None)
+                walk.ran(run.endpoint, run.event, run.seconds or 0.0, done=run.verdict is None)
             delivery.reports.settled(run.event, run.verdict, run.result, run.seconds)
         delivery.reports.walked(walk)
 

@@ -37,12 +37,12 @@ class Walk:
             self._oldest: DeliveredEvent | None = None
             self._newest: DeliveredEvent | None = None
 
-    def left(self, lane: Lane, endpoint: Endpoint, event: DeliveredEvent) -> None:
-        """The lane is left; this was the last event of it that a handler got."""
+    def left(self, lane: Lane, first: DeliveredEvent, endpoint: Endpoint, event: DeliveredEvent) -> None:
+        """The lane is left; `first` and `event` were the first and the last of it that a handler got."""
         self._ended = (endpoint, event, lane.started)
         self._newest = event
         if self._oldest is None:
-            self._oldest = event
+            self._oldest = first
 
     def passed(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
         """Time has passed since the last look: it may have been this event's handler, which has ended just now."""
@@ -70,7 +70,8 @@ class Walk:
             self._oldest = event
 
     def turns(self) -> Iterator[Turn]:
-        """What was delivered, an endpoint each. The time that no handler is known for is shared by the quick ones."""
+        """What was delivered since this was asked last, an endpoint each. The time that no handler is known for is
+        shared by the quick ones."""
         if self.quick is None or self._oldest is None or self._newest is None:
             return
         self.passed_between()
@@ -88,6 +89,10 @@ class Walk:
                 newest,
                 ended,
             )
+        self.quick.clear()
+        self._timed.clear()
+        self._other, self._began = 0.0, time.monotonic()
+        self._ended = self._oldest = self._newest = None
 
 
 def published_at(event: DeliveredEvent) -> float:

@@ -116,6 +116,21 @@ def test_a_publisher_is_observed_and_its_events_get_headers_but_keep_their_own(d
     assert shop.heard == [("writing", len(events)), "written", ("published", [each.event_type for each in events])]
 
 
+@pytest.mark.parametrize("yielded", ["abc", {"x": 1}, {"partbox-x": "y"}, 7], ids=str)
+def test_headers_that_cannot_be_are_left_out_and_the_event_is_published(dsn, conn, caplog, yielded):
+    class Wrong(Observer):
+        @contextmanager
+        def publishing(self, events):
+            yield yielded
+
+    outbox = Outbox(dsn)
+    outbox.observe(Wrong())
+    with conn.transaction():
+        outbox.publish(conn, "A", 1)
+    assert conn.execute("select headers from partbox.record").fetchall() == [(None,)]
+    assert "an observer's publishing failed" in caplog.text
+
+
 def test_a_publish_that_writes_nothing_is_not_observed(dsn, conn):
     outbox, shop = Outbox(dsn), Shop()
     outbox.observe(shop)

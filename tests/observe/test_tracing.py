@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -282,6 +283,23 @@ def test_a_transactional_handler_has_its_span(traced):
 
     assert [told(span)["partbox.outcome"] for span in traced.named("handle")] == ["done", "done"]
     assert sum(told(poll)["success.count"] for poll in traced.named("poll")) == 2
+
+
+def test_a_call_that_is_repeated_before_its_outcome_is_told_leaves_a_span_without_one(traced):
+    tracing = traced.outbox.handlers.observers[0]
+    traced.outbox.register(lambda event: None, "Counted")
+    seen = []
+    traced.outbox.intercept(lambda event: (seen.append(event), nullcontext())[1])
+    traced.publish(1, key="k")
+    with traced.outbox.worker():
+        eventually(lambda: traced.named("handle"))
+    (event,) = seen
+    traced.exporter.clear()
+    for _ in range(2):
+        with tracing.handling([event], "h"):
+            pass
+    tracing.settled(event, "h", None)
+    assert [span.attributes.get("partbox.outcome") for span in traced.named("handle")] == [None, "done"]
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

@@ -79,6 +79,13 @@ def sync(desk):
         desk.note(event)
 
 
+def blocking_loop(desk):
+    @desk.outbox.on("Counted", name="h")
+    async def handle(event):
+        time.sleep(0.003)  # others wait longer for the loop than a look at the lease is apart
+        desk.note(event)
+
+
 def asynchronous(desk):
     @desk.outbox.on("Counted", name="h")
     async def handle(event):
@@ -99,7 +106,9 @@ def transactional(desk):
 
 
 @pytest.mark.parametrize("concurrency", [1, 4], ids=["one runner", "four runners"])
-@pytest.mark.parametrize("register", [sync, asynchronous, batch, transactional], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "register", [sync, asynchronous, blocking_loop, batch, transactional], ids=lambda each: each.__name__
+)
 def test_every_delivery_is_told_once_whoever_runs_it(desk, witness, register, concurrency):
     register(desk)
     for key in range(20):
@@ -110,6 +119,7 @@ def test_every_delivery_is_told_once_whoever_runs_it(desk, witness, register, co
 
     assert witness.delivered_by() == {"h": 200}
     turns = [turn for (turn,) in witness.all("delivered")]
+    assert all(len(turn.slow) <= turn.count for turn in turns)
     assert all(before - 60 < turn.oldest <= turn.ended and turn.newest <= turn.ended <= time.time() for turn in turns)
     assert all(turn.seconds >= sum(turn.slow) * 0.99 for turn in turns)
     assert sum(len(ids) for ids, _, _ in witness.all("read")) == 200
@@ -129,6 +139,146 @@ def test_the_time_of_a_slow_handler_is_told_and_nobody_elses_is(desk, witness):
         desk.eventually(desk.all_done)
     slow = [seconds for (turn,) in witness.all("delivered") for seconds in turn.slow if seconds >= SLOW]
     assert len(slow) == 4
+
+
+def test_a_runner_whose_handlers_take_long_tells_of_them_before_it_has_walked_all_its_lanes(desk, witness):
+    permits = threading.Semaphore(0)
+
+    @desk.outbox.on("Counted", name="h")
+    def handle(event):
+        permits.acquire(timeout=30)
+        time.sleep(0.03)  # longer than a turn
+
+    for key in range(10):
+        desk.publish(f"key {key}", 0)
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(lambda: any(load.running for (load,) in witness.all("loaded")))
+        permits.release(3)
+        desk.eventually(lambda: witness.delivered_by()["h"] >= 2)
+        permits.release(7)
+        desk.eventually(desk.all_done)
+    assert witness.delivered_by() == {"h": 10}
+
+
+def test_of_a_long_turn_the_first_and_the_last_event_are_told(desk, witness):
+    sync(desk)
+    desk.publish("k", *range(40))
+    desk.conn.execute("update partbox.record set created_at = created_at - (100 - id) * interval '1 minute'")
+    (oldest,) = desk.conn.execute("select min(extract(epoch from created_at))::float8 from partbox.record").fetchone()
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(desk.all_done)
+    assert min(turn.oldest for (turn,) in witness.all("delivered")) == pytest.approx(oldest, abs=0.001)
+
+
+def test_a_list_counts_as_one_handler_however_many_keys_it_has(desk, witness):
+    gate = threading.Event()
+
+    @desk.outbox.on_batch("Counted", name="h", max_size=50)
+    def handle(events):
+        gate.wait(30)
+
+    for key in range(20):
+        desk.publish(f"key {key}", 0)
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(lambda: any(load.lanes == 20 and load.running for (load,) in witness.all("loaded")))
+        gate.set()
+        desk.eventually(desk.all_done)
+    assert {load.running for (load,) in witness.all("loaded")} <= {0, 1}
+
+
+def test_a_full_window_shows_as_one(desk_with):
+    desk, gate = desk_with(), threading.Event()
+    witness = desk.outbox.observe(Witness())
+
+    @desk.outbox.on("Counted", name="h")
+    def handle(event):
+        gate.wait(30)
+
+    for key in range(200):
+        desk.publish(f"key {key}", *range(100))
+    try:
+        with desk.outbox.worker(concurrency=1):
+            desk.eventually(lambda: any(load.records >= 0.3 * load.window > 0 for (load,) in witness.all("loaded")))
+            gate.set()
+    finally:
+        gate.set()
+
+
+def test_the_hooks_of_dead_letters_are_no_new_parks(desk, witness):
+    failures = [RuntimeError("not yet")]
+
+    @desk.outbox.on_dead_letter
+    def hook(event):
+        if failures:
+            raise failures.pop()
+
+    @desk.outbox.on("Counted", name="h")
+    def handle(event):
+        return Dead("no")
+
+    desk.publish("k", 1)
+    with desk.outbox.worker():
+        desk.eventually(lambda: not failures)
+        desk.make_due()
+        desk.eventually(lambda: desk.conn.execute("select count(due_at) from partbox.parked").fetchone() == (0,))
+        desk.eventually(lambda: witness.all("saved"))
+    assert sum(parked.get("dead", 0) for _, parked, _ in witness.all("saved")) == 1
+
+
+def test_what_an_open_circuit_refuses_in_a_transaction_took_no_time(desk, witness):
+    @desk.outbox.on("Counted", name="h", transactional=True)
+    def handle(event, conn):
+        raise DownstreamUnavailable("down")
+
+    desk.publish("a", 1)
+    with desk.outbox.worker():
+        desk.eventually(lambda: witness.all("circuit") == [("h", True)])
+        desk.publish("b", 2)
+        desk.eventually(lambda: desk.states().get(2) == "deferred")
+        desk.eventually(lambda: any(number == 2 for number, *_ in witness.all("parked")))
+    refused = [seconds for number, _, _, error, seconds in witness.all("parked") if error is None]
+    assert refused
+    assert set(refused) == {None}
+
+
+class Locksmith(Observer):
+    """Every hook of a worker is called while its lock is free."""
+
+    def __init__(self):
+        self.worker, self.held = None, []
+
+    def try_lock(self, hook):
+        if self.worker is not None:
+            if self.worker.holdings.lock.acquire(timeout=5):
+                self.worker.holdings.lock.release()
+            else:
+                self.held.append(hook)
+
+    def forgotten(self, partition):
+        self.try_lock("forgotten")
+
+    def claimed(self, partition, epoch, pause):
+        self.try_lock("claimed")
+
+    def released(self, partition):
+        self.try_lock("released")
+
+    def delivered(self, turn):
+        self.try_lock("delivered")
+
+
+def test_no_hook_is_called_with_the_lock_of_the_worker_held(desk):
+    locksmith = desk.outbox.observe(Locksmith())
+    sync(desk)
+    worker = desk.outbox.worker()
+    locksmith.worker = worker._worker
+    with worker:
+        desk.publish("k", 1)
+        desk.eventually(desk.all_done)
+        worker._worker.poller.break_off()
+        desk.publish("k", 2)
+        desk.eventually(desk.all_done)
+    assert locksmith.held == []
 
 
 @pytest.mark.parametrize(
