@@ -5,7 +5,7 @@ read, or cannot be now, is left out and named: a diagnosis of a sick database mu
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
@@ -114,6 +114,13 @@ def gather(conn: Connection[Any], schema: str, ask: Ask) -> Evidence:
         expired=look.one(Expired, "doctor_expired", **retain),
         unread=tuple(look.unread),
     )
+
+
+def look_again(conn: Connection[Any], schema: str, before: Evidence) -> Evidence:
+    """The same evidence with the subscriptions as they are now; as they were, and that said, if they cannot be read."""
+    look = _Look(conn, schema)
+    seen = look.part("the subscriptions, a second time", lambda: overview(conn, schema))
+    return replace(before, overview=seen or before.overview, unread=(*before.unread, *look.unread))
 
 
 class _Look:

@@ -9,8 +9,8 @@ from typing import Any
 from psycopg import Connection
 
 from partbox.db.connect import connect
-from partbox.db.evidence import Ask, Evidence, gather
-from partbox.db.stats import Overview, overview
+from partbox.db.evidence import Ask, Evidence, gather, look_again
+from partbox.db.stats import Overview
 from partbox.doctor.case import Case, living, ownerless
 from partbox.doctor.checks import CHECKS
 from partbox.doctor.finding import Finding, Severity, healthy
@@ -73,7 +73,7 @@ def _case(
     if first is None or not _doubtful(first):
         return case
     wait(LOOK_AGAIN)
-    return replace(case, before=first, evidence=replace(evidence, overview=overview(conn, schema)))
+    return replace(case, before=first, evidence=look_again(conn, schema, evidence))
 
 
 def _doubtful(seen: Overview) -> bool:

@@ -61,8 +61,10 @@ select k.record_id
 -- name: dead_show
 -- One dead record with what the log holds of it; the payload only if it is wanted.
 select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
-       least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), k.last_error, k.blocks,
-       least(greatest(r.occurred_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), r.content_type, r.headers::text,
+       case when r.id is not null then least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') end,
+       k.last_error, k.blocks,
+       case when r.id is not null then least(greatest(r.occurred_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') end,
+       r.content_type, r.headers::text,
        case when %(payload)s then r.payload::text end, case when %(payload)s then r.payload_bytes end
   from {schema}.parked k
   left join {schema}.record r on r.partition = k.partition and r.id = k.record_id

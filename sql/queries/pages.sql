@@ -19,14 +19,15 @@ select r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.parti
 
 -- name: page_parked
 -- Parked records in these states, in the order of their ids.
-select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, k.partition,
-       least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), k.state, k.attempts, k.last_error
+select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, k.partition, r.created_at,
+       k.state, k.attempts, k.last_error
   from (select record_id, event_type, aggregate_type, aggregate_id, partition, state, attempts, last_error
           from {schema}.parked
          where subscription = %(subscription)s and record_id > %(after)s and state = any (%(states)s)
          order by record_id limit %(limit)s) k
   left join lateral (
-       select event_id, created_at from {schema}.record where partition = k.partition and id = k.record_id limit 1
+       select event_id, least(greatest(created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') as created_at
+         from {schema}.record where partition = k.partition and id = k.record_id limit 1
        ) r on true
  order by k.record_id
 

@@ -25,6 +25,14 @@ def ids(records) -> list[int]:
     return [each.id for each in records]
 
 
+def test_what_is_gone_from_the_log_has_no_time(plant, outbox):
+    dead = plant.park("a", "dead", attempts=3)
+    plant.conn.execute("delete from partbox.record")
+    (failed,) = outbox.stats.failed()
+    assert (failed.id, failed.event_id, failed.created_at) == (dead, None, None)
+    assert outbox.dead.show(dead).published_at is None
+
+
 def walked(page, limit: int) -> list[int]:
     """The ids of all pages, one after the other."""
     found: list[int] = []

@@ -416,6 +416,31 @@ def test_a_last_segment_that_is_nearly_full(clinic):
     assert clinic.number("select count(*) from only partbox.record_default") == 0
 
 
+def test_a_default_segment_that_holds_old_records_is_no_trouble_while_the_last_segment_is_young(clinic):
+    clinic.conn.execute("select setval('partbox.record_id_seq', 10000005)")
+    clinic.plant.publish("7")
+    for remedy in clinic.one("segments")["remedy"]:
+        clinic.follow(remedy)
+    clinic.conn.execute("select setval('partbox.record_id_seq', 12500000)")
+    assert "segments" not in clinic.causes()
+    clinic.conn.execute("select setval('partbox.record_id_seq', 21500000)")
+    assert "segments" in clinic.causes()
+
+
+def test_a_second_look_that_cannot_be_had_costs_none_of_the_evidence(clinic):
+    clinic.ghost()
+    clinic.conn.execute("update partbox.partition set owner = null")
+    with psycopg.connect(clinic.dsn) as migrating:
+        looked = examine(
+            lambda: clinic.dsn,
+            load(),
+            Limits(),
+            wait=lambda seconds: migrating.execute("lock table partbox.partition in access exclusive mode"),
+        )
+    causes = {finding.cause for finding in looked.findings}
+    assert {"unowned", "not-seen"} <= causes
+
+
 def test_a_default_segment_that_holds_records(clinic):
     clinic.conn.execute("select setval('partbox.record_id_seq', 10000005)")
     clinic.plant.publish("7")

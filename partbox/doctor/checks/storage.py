@@ -77,8 +77,7 @@ def segments(case: Case) -> Iterator[Finding]:
     found, ids = case.evidence.segments, case.evidence.sequence
     if found is None or ids is None or ids.last is None:
         return
-    full = found.end is not None and ids.last > found.end - SEGMENT_LEFT
-    if not (found.in_default or full):
+    if found.end is not None and ids.last <= found.end - SEGMENT_LEFT:  # what the default one holds is from before
         return
     start = found.end if found.end is not None and not found.in_default else None
     start = start if start is not None and start > ids.last else (ids.last // SEGMENT_LEFT + 2) * SEGMENT_LEFT
