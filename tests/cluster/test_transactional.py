@@ -124,6 +124,7 @@ def writing(tally, counts, threads=3, **payload):
     assert not [writer.error for writer in writers if writer.error]
 
 
+@pytest.mark.timeout(480)  # a minute, where nothing else runs
 def test_twenty_kills_leave_the_counters_exact(tally):
     """20,000 events that count and thousands that do not, two nodes of three processes."""
     seed = int(os.environ.get("PARTBOX_TEST_SEED", random.randrange(1_000_000)))
