@@ -283,7 +283,7 @@ class Outbox:
 
         With several `dsns`, so many processes for each. `until_empty` ends it when everything that is due is delivered.
         `http` (HOST:PORT; None leaves it to the settings): serve metrics and health checks there, and the `pages` that
-        are made from settings, DSN and address.
+        are made from settings, DSN, address and the glance of the metrics.
         """
         if schema is not None:
             self.settings = self.settings.replace(schema=schema)

@@ -9,6 +9,7 @@ import typer
 from partbox import settings
 from partbox.cli.options import Dsns, Schema, Subscription, Target
 from partbox.cli.target import load_target
+from partbox.db.glance import Glance
 from partbox.errors import SettingsError
 from partbox.observe.address import Address
 from partbox.observe.logs import Format, configure
@@ -84,11 +85,11 @@ def worker(
     raise typer.Exit(code)
 
 
-def _pages(chosen: settings.Settings, dsn: Callable[[], str], address: Address) -> list[Any]:
+def _pages(chosen: settings.Settings, dsn: Callable[[], str], address: Address, glance: Glance) -> list[Any]:
     """The live page; loaded only where it is served."""
     from partbox.dashboard import pages
 
-    return [*pages(chosen, dsn, address)]
+    return [*pages(chosen, dsn, address, glance)]
 
 
 def _log_format(flag: str | None) -> Format:

@@ -9,7 +9,6 @@ from partbox.dashboard.desk import Desk
 from partbox.dashboard.faces import Faces, of_pids, own
 from partbox.dashboard.feed import Feed, Looker
 from partbox.dashboard.routes import Page
-from partbox.db.glance import Glance
 from partbox.observe.address import Address
 from partbox.settings import Settings
 
@@ -30,6 +29,6 @@ def routes(
     return Page(Feed(glance, settings.schema_name, faces), Desk(dsn, settings), access).routes()
 
 
-def pages(settings: Settings, dsn: Callable[[], str], address: Address) -> list[BaseRoute]:
+def pages(settings: Settings, dsn: Callable[[], str], address: Address, glance: Looker) -> list[BaseRoute]:
     """The page of a worker that is served at `address`: who has `http_token` may act; without that setting nobody."""
-    return routes(Glance(settings, dsn), dsn, settings, access(address, settings.http_token))
+    return routes(glance, dsn, settings, access(address, settings.http_token))

@@ -4,7 +4,8 @@ Acting needs the token, whoever asks; without one nobody acts. Looking needs non
 page, and the token everywhere else: error texts and aggregate ids are shown there.
 
 Another page in the same browser can neither guess the token nor send its header unasked. It is refused by its origin
-besides; and a name that was made to point here (DNS rebinding) is refused where there is no token to stand for it.
+besides; and a name that was made to point here (DNS rebinding) is refused where no token comes with it. With the token
+it may be the name of a reverse proxy on this machine.
 """
 
 import hmac
@@ -19,6 +20,7 @@ from partbox.observe.address import Address
 
 LEAST = 16  # characters of a token that somebody chooses
 NO_TOKEN = "this needs a token, and there is none: set PARTBOX_HTTP_TOKEN where the page is served"
+ELSEWHERE = "this page is served to 127.0.0.1 and localhost: use one of these names, or bring the token"
 FIT = re.compile(rf"[A-Za-z0-9_-]{{{LEAST},}}")
 
 
@@ -39,8 +41,8 @@ class Access:
 
     def refuses(self, method: str, headers: Mapping[str, str]) -> Refusal | None:
         """Why a request for data (GET) or an action (POST) is refused; None if it is not."""
-        if self.open_to_look and not _is_here(headers.get("host", "")):
-            return Refusal(403, "this page is served to 127.0.0.1 and localhost only: use one of these names")
+        if self.open_to_look and not _is_here(headers.get("host", "")) and not self.holds(headers):
+            return Refusal(403, ELSEWHERE)
         if _is_foreign(headers):
             return Refusal(403, "this request comes from another site")
         if method in ("GET", "HEAD") and self.open_to_look:
@@ -88,4 +90,9 @@ def _is_foreign(headers: Mapping[str, str]) -> bool:
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return True
     origin = headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc != headers.get("host")
+    if origin is None:
+        return False
+    try:
+        return urlsplit(origin).netloc != headers.get("host")
+    except ValueError:
+        return True

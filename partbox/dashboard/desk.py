@@ -58,8 +58,9 @@ class Desk:
         }
 
     def blocked(self, subscription: str, limit: int) -> Plain:
-        """The aggregates that have been blocked the longest; `more`: there are others."""
-        found = self._blocked.list(min(limit, MOST_KEYS) + 1, subscription=subscription)
+        """The aggregates that have been blocked the longest, MOST_KEYS at most; `more`: there are others."""
+        limit = min(limit, MOST_KEYS)
+        found = self._blocked.list(limit + 1, subscription=subscription)
         return {"keys": [_blocked(each) for each in found[:limit]], "more": len(found) > limit}
 
     def replay(self, subscription: str, record_ids: Iterable[int]) -> Plain:

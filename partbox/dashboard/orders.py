@@ -38,12 +38,22 @@ def order(body: bytes) -> Order:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the request"
         raise PartboxError(f"{where}: {first['msg']}") from None
-    return made.model_copy(update={"filters": filters(made.filters)})
+    _check(made.filters)
+    return made
 
 
 def filters(given: Mapping[str, str]) -> dict[str, str]:
-    """Those of dead records that are given and not empty."""
+    """Those of dead records that a query gives, and not empty."""
     return {name: given[name] for name in FILTERS if given.get(name)}
+
+
+def _check(given: Mapping[str, str]) -> None:
+    """A filter that would be passed over would make an order larger than it is meant."""
+    for name, value in given.items():
+        if name not in FILTERS:
+            raise PartboxError(f"filters: {name[:40]!r} is none of {', '.join(FILTERS)}")
+        if not value:
+            raise PartboxError(f"filters: {name} '' is empty: give it a value, or leave it out")
 
 
 def number(given: Mapping[str, str], name: str, default: Any = None) -> Any:

@@ -60,7 +60,7 @@ class Page:
             *files.routes(),
             self._route("/events", self._events),
             self._route("/api/dead", self._dead),
-            self._route("/api/dead/{record:int}", self._show),
+            self._route("/api/dead/{record}", self._show),
             self._route("/api/blocked", self._blocked),
             *(self._route(f"/api/{path}", self._acting(path, act), "POST") for path, act in actions.items()),
             self._route("/api/dead/replay-all", self._bulk(desk.replay_all), "POST"),
@@ -109,7 +109,8 @@ class Page:
         return _plain(await self._shared.ask(question, lambda: self._desk.dead(subscription, filters, after)))
 
     async def _show(self, request: Request) -> Response:
-        subscription, record = request.query_params.get("subscription", "default"), request.path_params["record"]
+        subscription = request.query_params.get("subscription", "default")
+        record = orders.number(request.path_params, "record")  # as text: a convertor fails at what is no record's id
         return _plain(await aside(lambda: self._desk.show(subscription, record)))
 
     async def _blocked(self, request: Request) -> Response:
@@ -136,6 +137,8 @@ class Page:
 
         async def endpoint(request: Request) -> Response:
             order = await _order(request)
+            if order.records:
+                raise PartboxError("records: this order is for all that match its filters: leave them out")
             bulk = Bulk(lambda progress: act(order.subscription, order.filters, progress), self._shared.forget)
             return StreamingResponse(bulk.lines(), headers=DATA | LINES)
 

@@ -38,6 +38,7 @@ class Glance:
     ) -> None:
         self._schema = settings.schema_name
         self._kept = Kept(settings, dsn, name="partbox glance", patience=patience)
+        self._patience = patience
         self._fresh = fresh
         self._clock = clock
         self._lock = threading.Lock()
@@ -61,10 +62,9 @@ class Glance:
         return self._kept.use(look)
 
     def close(self) -> None:
-        """Give the connection up, for good; waits for a look that is under way."""
+        """Give the connection up, for good; a look that is under way for longer than a moment does so at its end."""
         self._kept.close()
-        with self._lock:
-            self._answer = None
+        self._until = 0.0  # without the lock, which such a look holds
 
     def _lasts(self, began: float) -> float:
         """For how long the answer of a look that began then is good; a failure may be over soon."""
@@ -73,6 +73,6 @@ class Glance:
 
     def _look(self) -> Overview | psycopg.Error | PartboxError:
         try:
-            return self._kept.use(lambda conn: stats.overview(conn, self._schema))
+            return self._kept.use(lambda conn: stats.overview(conn, self._schema, patience=self._patience))
         except (psycopg.Error, PartboxError) as error:
             return error

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import Connection
@@ -13,6 +13,8 @@ from partbox.errors import PartboxError
 from partbox.settings import Settings
 
 T = TypeVar("T")
+
+CLOSING: Final = 1.0  # seconds that closing waits for who uses it
 
 
 class Kept:
@@ -33,19 +35,29 @@ class Kept:
         Raises psycopg.Error; SchemaError unless the schema is one we can work on; PartboxError after `close`.
         """
         with self._lock:
-            kept = self._conn is not None
             try:
-                return look(self._connection())
-            except psycopg.Error:
-                if not self._lost() or not kept:
-                    raise
-            return look(self._connection())
+                return self._look(look)
+            finally:
+                if self._closed:
+                    self._drop()
 
     def close(self) -> None:
-        """Give the connection up, for good; waits for who uses it."""
-        with self._lock:
-            self._closed = True
-            self._drop()
+        """Give the connection up, for good: at once, or when who uses it for longer than a moment is through."""
+        self._closed = True
+        if self._lock.acquire(timeout=CLOSING):
+            try:
+                self._drop()
+            finally:
+                self._lock.release()
+
+    def _look(self, look: Callable[[Connection[Any]], T]) -> T:
+        kept = self._conn is not None
+        try:
+            return look(self._connection())
+        except psycopg.Error:
+            if not self._lost() or not kept:
+                raise
+        return look(self._connection())
 
     def _connection(self) -> Connection[Any]:
         if self._closed:

@@ -56,7 +56,7 @@ def completed(conn: Connection[Any], schema: str, subscription: str, limit: int,
 def _page(conn: Connection[Any], name: str, schema: str, values: dict[str, Any]) -> list[Record]:
     """In a transaction that reads the primary key in order up to the limit, whatever the statistics promise."""
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(query("stats_plan", schema), {})
+        cursor.execute(query("stats_plan", schema), {"limit": None})
         return [_record(*row) for row in cursor.execute(query(name, schema), values)]
 
 

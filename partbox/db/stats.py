@@ -139,11 +139,18 @@ def subscriptions(conn: Connection[Any], schema: str) -> list[str]:
         return [name for (name,) in cursor.execute(query("stats_subscriptions", schema), {})]
 
 
-def overview(conn: Connection[Any], schema: str, subscription: str | None = None) -> Overview:
-    """The state of all subscriptions, or of the one asked for if it exists, read in one statement."""
+def overview(
+    conn: Connection[Any], schema: str, subscription: str | None = None, *, patience: float | None = None
+) -> Overview:
+    """The state of all subscriptions, or of the one asked for if it exists, read in one statement.
+
+    psycopg.errors.QueryCanceled if that takes longer than `patience` seconds, or else than the session's
+    statement_timeout.
+    """
+    limit = None if patience is None else str(max(1, int(patience * 1000)))
     values = {"subscription": subscription, "limit": EXACT_UP_TO}
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(query("stats_plan", schema), {})
+        cursor.execute(query("stats_plan", schema), {"limit": limit})
         rows = cursor.execute(query("stats_overview", schema), values).fetchall()
     at, newest_id, records, *_ = rows[0]
     clusters = (_cluster(schema, records, *found) for _, _, _, *found in rows if found[0] is not None)

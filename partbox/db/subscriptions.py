@@ -94,7 +94,7 @@ def create(
 def listed(conn: Connection[Any], schema: str) -> list[Subscription]:
     """All of them, by name."""
     with conn.transaction():
-        conn.execute(query("stats_plan", schema), {})
+        conn.execute(query("stats_plan", schema), {"limit": None})
         rows = conn.execute(query("subscription_list", schema), {"limit": EXACT_UP_TO}).fetchall()
     return [
         Subscription(name, created_at, paused_at, None if types is None else tuple(types), *counts)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,6 +26,7 @@ class Application(Collector):
         self._lock = threading.Lock()
         self._published = 0
         self._meters: list[tuple[str, Meters]] = []
+        self._totals: dict[tuple[str, tuple[str, ...]], Meters] = {}
 
     def count(self, events: int) -> None:
         """So many more were published."""
@@ -32,19 +34,15 @@ class Application(Collector):
             self._published += events
 
     def add(self, subscription: str, meters: Meters) -> None:
-        """Show these too, from now on."""
+        """Show these too, from now on; when their node has ended, only what was counted, with that of others."""
+        meters.ended = partial(self._merge, subscription, meters)
         with self._lock:
             self._meters.append((subscription, meters))
 
     def meters(self, subscription: str, handlers: Iterable[str]) -> Meters:
         """For workers with these handlers: those of the ones before, so that a worker a minute leaves no traces."""
-        wanted = Layout(handlers)
         with self._lock:
-            for name, meters in self._meters:
-                if name == subscription and meters.layout.handlers == wanted.handlers:
-                    return meters
-            self._meters.append((subscription, Meters(wanted.handlers)))
-            return self._meters[-1][1]
+            return self._shared(subscription, Layout(handlers).handlers)
 
     def describe(self) -> list[Family]:
         """The names, so that the registry can tell who has them already."""
@@ -54,6 +52,20 @@ class Application(Collector):
         with self._lock:
             published, meters = self._published, list(self._meters)
         return self._families(published, [Read((text(name),), each.read()) for name, each in meters])
+
+    def _shared(self, subscription: str, handlers: tuple[str, ...]) -> Meters:
+        key = subscription, handlers
+        if key not in self._totals:
+            self._totals[key] = Meters(handlers)
+            self._meters.append((subscription, self._totals[key]))
+        return self._totals[key]
+
+    def _merge(self, subscription: str, ended: Meters) -> None:
+        """A second time does nothing."""
+        with self._lock:
+            if any(meters is ended for _, meters in self._meters):
+                self._shared(subscription, ended.layout.handlers).absorb(ended)
+                self._meters = [each for each in self._meters if each[1] is not ended]
 
     def _families(self, published: int, reads: Sequence[Read]) -> Iterator[Family]:
         made = family(self._prefix, BY_NAME["published_total"])

@@ -9,16 +9,18 @@ from prometheus_client.registry import Collector
 
 from partbox.observe.families import Labels, Read, family, of_processes, text
 from partbox.observe.gauges import Seen, of_database
-from partbox.observe.looker import Sight
+from partbox.observe.looker import Looker, Sight
 from partbox.observe.metrics import BY_NAME
 from partbox.observe.node import Watched
 
 PATIENCE = 3.0  # seconds that a scrape waits for the databases, all of them together
+KEPT = 60.0  # seconds for which an overview is shown while a newer one takes longer than that
 
 
 class NodeCollector(Collector):
     """Every metric of METRICS but the publishing application's. With several databases each series is labelled with
-    that of its own, with one none is. A database that is away takes its gauges with it, and nothing else."""
+    that of its own, with one none is. A database that is away takes its gauges with it, and nothing else; one that is
+    slow keeps for a while what was seen last."""
 
     def __init__(self, prefix: str, watched: Sequence[Watched]) -> None:
         self._prefix = prefix
@@ -34,7 +36,7 @@ class NodeCollector(Collector):
         asked = [each.looker.begin() for each in self._watched]
         yield from of_processes(self._prefix, [self._read(each) for each in self._watched], self._extra)
         sights = [
-            each.looker.wait(since, began + PATIENCE - time.monotonic())
+            _sight(each.looker, each.looker.wait(since, began + PATIENCE - time.monotonic()))
             for each, since in zip(self._watched, asked, strict=True)
         ]
         yield from of_database(self._prefix, list(self._seen(sights)), self._extra)
@@ -52,7 +54,7 @@ class NodeCollector(Collector):
     def _up(self, sights: Sequence[Sight | None]) -> Family:
         made = family(self._prefix, BY_NAME["database_up"], self._extra)
         for each, sight in zip(self._watched, sights, strict=True):
-            made.add_metric(self._labels(each), sight is not None and sight.overview is not None)  # type: ignore[attr-defined]
+            made.add_metric(self._labels(each), sight is not None and sight.up)  # type: ignore[attr-defined]
         return made
 
     def _scrape(self, began: float) -> Family:
@@ -62,6 +64,17 @@ class NodeCollector(Collector):
 
     def _labels(self, watched: Watched) -> Labels:
         return (text(watched.database),) if self._extra else ()
+
+
+def _sight(looker: Looker, brought: Sight | None) -> Sight | None:
+    """What to show after a look that has brought this, or (None) was not over in time: of a database that is slow,
+    what it has said within a minute."""
+    sight = brought or _young(looker.latest)
+    return _young(looker.newest) or sight if sight is not None and sight.slow else sight
+
+
+def _young(sight: Sight | None) -> Sight | None:
+    return sight if sight is not None and time.monotonic() - sight.at < KEPT else None
 
 
 def registry_of(prefix: str, watched: Sequence[Watched]) -> CollectorRegistry:

@@ -141,8 +141,11 @@ def _of_database(watched: Watched, known: _Known, vitals: Vitals, sight: Sight |
         return
     if sight.broken:
         yield f"the database is not as it must be: {sight.error}"
+    if sight.overview is None:
+        return
     cluster = _cluster(sight.overview, watched.subscription)
     if cluster is None:
+        yield f"subscription {watched.subscription!r} does not exist any more: stop this worker, or create it again"
         return
     if sight.at != known.at:
         known.at, known.free = sight.at, known.orphans.look(cluster, sight.at)
@@ -150,7 +153,8 @@ def _of_database(watched: Watched, known: _Known, vitals: Vitals, sight: Sight |
 
 
 def _is_silent(process: Process, lease: float) -> bool:
-    return process.silent > SILENT * lease and not process.vouched
+    """Without the excuse of a handler that holds the interpreter: that one the supervisor ends by itself."""
+    return process.silent > SILENT * lease and not process.vouched and process.handler is None
 
 
 def _cluster(overview: Overview | None, subscription: str) -> Cluster | None:

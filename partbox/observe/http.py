@@ -1,6 +1,6 @@
 """`/metrics`, `/healthz`, `/readyz`. Needs `partbox[http]`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import orjson
 from prometheus_client.exposition import choose_encoder
@@ -16,24 +16,27 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 def routes(prefix: str, watched: Sequence[Watched]) -> list[BaseRoute]:
-    """The routes of a node; they are answered in threads, for they may wait for a database."""
+    """The routes of a node. What may wait for a database is answered in threads; whether it lives is not, for all of
+    those may be waiting."""
     registry, health = registry_of(prefix, watched), Health(watched)
 
     def metrics(request: Request) -> Response:
         encode, kind = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(registry), headers={"Content-Type": kind, **FRESH})
 
+    async def healthz(_: Request) -> Response:
+        return _response(health.alive())
+
+    def readyz(_: Request) -> Response:
+        return _response(health.ready())
+
     return [
         Route("/metrics", metrics),
-        Route("/healthz", _probe(health.alive)),
-        Route("/readyz", _probe(health.ready)),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
     ]
 
 
-def _probe(ask: Callable[[], Answer]) -> Callable[[Request], Response]:
-    def probe(_: Request) -> Response:
-        answer = ask()
-        body = orjson.dumps(answer.body, option=orjson.OPT_INDENT_2)
-        return Response(body, status_code=answer.status, media_type="application/json", headers=FRESH)
-
-    return probe
+def _response(answer: Answer) -> Response:
+    body = orjson.dumps(answer.body, option=orjson.OPT_INDENT_2)
+    return Response(body, status_code=answer.status, media_type="application/json", headers=FRESH)

@@ -154,6 +154,13 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "crash_loop": LogEvent(
         ERROR, "processes die again and again: look at the first of their errors", ("subscription", "deaths", "seconds")
     ),
+    "not_spawned": LogEvent(
+        ERROR,
+        "a worker process cannot be started, for want of memory, processes or open files: the others go on, and it is "
+        "tried again in `seconds`",
+        ("subscription", "seconds"),
+        every=False,
+    ),
     "silent": LogEvent(
         ERROR,
         "a worker process shows no life, or a handler in it is far over its time: it is killed and replaced",
@@ -217,6 +224,12 @@ LOG_EVENTS: dict[str, LogEvent] = {
         every=False,
     ),
     "http_started": LogEvent(INFO, "metrics, health checks and the page are served here", ("address",)),
+    "look_failed": LogEvent(
+        WARNING,
+        "the numbers of the database cannot be read for metrics and health checks, which is tried again: deliveries "
+        "have connections of their own",
+        every=False,
+    ),
     "http_ended": LogEvent(ERROR, "nobody can look there any more; deliveries go on", ("address",)),
     # Of purging, publishing, commands.
     "purged": LogEvent(INFO, "what has expired was deleted"),

@@ -1,28 +1,39 @@
 """Looks at a database without waiting for it longer than one wants to."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psycopg
 
 from partbox.db.stats import Overview
-from partbox.errors import PartboxError
-from partbox.rules.secrets import masked
+from partbox.errors import PartboxError, SchemaError
+from partbox.observe.telling import tell
+
+log = logging.getLogger("partbox.http")
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What a look has brought, and when (monotonic seconds): an overview, or why there is none.
 
-    `broken`: the database answers, and the outbox in it is not as it must be.
+    `error` may be shown to everybody: it holds nothing that a driver or an application has said. `broken`: the
+    database answers, and the outbox in it is not as it must be. `slow`: it answers, and not within its time.
     """
 
     at: float
     overview: Overview | None
     error: str | None = None
     broken: bool = False
+    slow: bool = False
+
+    @property
+    def up(self) -> bool:
+        """Whether the database can be asked."""
+        return self.overview is not None or self.slow
 
 
 class Looker:
@@ -33,6 +44,8 @@ class Looker:
         self._changed = threading.Condition()
         self._looking = False
         self._latest: Sight | None = None
+        self._newest: Sight | None = None
+        self._said: str | None = None
 
     @property
     def latest(self) -> Sight | None:
@@ -40,13 +53,21 @@ class Looker:
         with self._changed:
             return self._latest
 
+    @property
+    def newest(self) -> Sight | None:
+        """The last one that has brought an overview, however long ago."""
+        with self._changed:
+            return self._newest
+
     def begin(self) -> float:
-        """Begin to look, unless a look is under way; when this was asked, for `wait`."""
+        """Begin to look, unless a look is under way; when this was asked, for `wait`. Without a thread to be had none
+        begins, and there is nothing to wait for."""
         asked = time.monotonic()
         with self._changed:
             if not self._looking:
-                threading.Thread(target=self._run, name="partbox-look", daemon=True).start()
-                self._looking = True
+                with suppress(RuntimeError):  # the machine has no more threads
+                    threading.Thread(target=self._run, name="partbox-look", daemon=True).start()
+                    self._looking = True
         return asked
 
     def wait(self, since: float, timeout: float) -> Sight | None:
@@ -56,21 +77,35 @@ class Looker:
             return self._latest if ended else None
 
     def _run(self) -> None:
-        overview, error, broken = self._looked()
+        sight = self._looked()
         with self._changed:
-            self._looking, self._latest = False, Sight(time.monotonic(), overview, error, broken)
+            self._looking, self._latest = False, sight
+            self._newest = sight if sight.overview is not None else self._newest
             self._changed.notify_all()
 
-    def _looked(self) -> tuple[Overview | None, str | None, bool]:
+    def _looked(self) -> Sight:
         try:
-            return self._look(), None, False
-        except PartboxError as error:
-            return None, _in_a_line(error), True
-        except psycopg.Error as error:
-            return None, _in_a_line(error), False
-        except Exception as error:  # what gives the DSN is the application's
-            return None, f"{type(error).__name__}: {_in_a_line(error)}", False
+            overview, error = self._look(), None
+        except Exception as failed:  # what gives the DSN is the application's
+            overview, error = None, failed
+        self._tell(error)
+        if error is None:
+            return Sight(time.monotonic(), overview)
+        slow = isinstance(error, psycopg.errors.QueryCanceled)
+        return Sight(time.monotonic(), None, _shown(error), isinstance(error, PartboxError), slow)
+
+    def _tell(self, error: Exception | None) -> None:
+        """Once, until it is another."""
+        said, self._said = self._said, None if error is None else f"{type(error).__name__}: {error}"
+        if error is not None and self._said != said:
+            text = "cannot look at the database for metrics and health checks, which is tried again: %s: %s"
+            tell(log, "look_failed", text, type(error).__name__, error)
 
 
-def _in_a_line(error: Exception) -> str:
-    return masked(" ".join(str(error).split()))[:500] or type(error).__name__
+def _shown(error: Exception) -> str:
+    """What may be shown of it: the text of our own errors about the schema, of others what they are, for their texts
+    hold hosts and users, and more where the application gives the DSN."""
+    if isinstance(error, SchemaError):
+        return " ".join(str(error).split())[:500]
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return f"{type(error).__name__} (SQLSTATE {state})" if state else type(error).__name__

@@ -6,7 +6,7 @@ must be set before its import, and keeps the gauges of the dead until somebody d
 """
 
 import threading
-from collections.abc import Iterable, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -90,6 +90,8 @@ class Meters:
         self._living: list[Meter] = []
         self._past = [0.0] * self.layout.size
         self._lock = threading.Lock()
+        self.ended: Callable[[], None] = _nothing
+        """Called when their node has ended for good: whoever shows them may keep what they have counted alone."""
 
     def join(self, meter: Meter) -> None:
         """Its process lives from now on."""
@@ -105,9 +107,19 @@ class Meters:
             for at, value in enumerate(meter.cells[:]):
                 self._past[at] += value
 
+    def absorb(self, others: "Meters") -> None:
+        """Count what others with the same layout have counted, whose node has ended."""
+        counted = others.read().counted
+        with self._lock:
+            self._past = [mine + theirs for mine, theirs in zip(self._past, counted, strict=True)]
+
     def read(self) -> Reading:
         """All of it, now."""
         with self._lock:
             living = [meter.cells[:] for meter in self._living]
             sources = [self._past, self.own.cells[:], *living]
         return Reading(self.layout, [sum(column) for column in zip(*sources, strict=True)], living)
+
+
+def _nothing() -> None:
+    """Nobody shows them."""

@@ -191,7 +191,7 @@ METRICS: tuple[Metric, ...] = (
     _database("partition_epoch", PARTITION, "the fencing number of the last claim"),
     _database("partition_pending", PARTITION, "pending records of a partition"),
     _database("partition_lag_seconds", PARTITION, "age of the partition's oldest pending record, 0 if there is none"),
-    Metric("database_up", "gauge", Source.SCRAPE, (), "1 if the database gave its numbers to this scrape, else 0"),
+    Metric("database_up", "gauge", Source.SCRAPE, (), "1 if the database answers, though it may be slow, else 0"),
     Metric("scrape_seconds", "gauge", Source.SCRAPE, (), "how long it took to gather all this"),
 )
 

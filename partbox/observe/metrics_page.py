@@ -43,8 +43,9 @@ scrape_configs:
 - Gauges of processes are those of the living ones.
 - Numbers of the database are the same on every node, so that a dashboard works as long as one node does: take one of
   them, as in `max by (subscription) (partbox_records{status="pending"})`. A scrape costs the database one statement,
-  and the answer lasts for a second or more, whoever asks. While the database is away they are missing and
-  `partbox_database_up` is 0; the numbers of the processes are still there, and a scrape takes three seconds at most.
+  and the answer lasts for a second or more, whoever asks. A scrape takes three seconds at most: of a database that is
+  slower it shows what was seen within the last minute. While the database is away they are missing and
+  `partbox_database_up` is 0; the numbers of the processes are still there.
 - Of several databases (`--dsn A --dsn B`) each series but `scrape_seconds` says which one it is of by a label
   `database`: its name, with host and port where two have the same. With one database there is no such label. The live
   page at the same address shows the first.
@@ -71,29 +72,32 @@ publish in worker processes is counted nowhere. The numbers of the database are 
 ## Health checks
 
 `/healthz` fails only when the node's own loops are dead: its supervisor has ended, or has not turned for 30 s (five
-leases, if those are longer), or no process has shown any life for four leases. A backlog, failing handlers, dead
-events and a database that is away never fail it: a restart would help none of them. It waits for nothing.
+leases, if those are longer), or no process has shown any life for four leases, and no handler runs in any. A backlog,
+failing handlers, dead events and a database that is away or does not answer never fail it: a restart would help none of
+them. It waits for nothing.
 
 `/readyz` fails, with the reason, while
 
 - no process has begun to work, or the node is stopping,
 - no process holds its lease: no heartbeat came through within a lease,
 - partitions of the node's subscription have had no owner for longer than two leases, though it is not paused,
-- the schema in the database is not as this version needs it,
+- the schema in the database is not as this version needs it, or the node's subscription was dropped,
 - five or more processes have died within a minute.
 
 It waits two seconds at most for the database. Both answer with JSON: `problems` in words, and the backlog as it was
-seen last.
+seen last. Of an error of the database they show what kind it is; its text is in the log (`partbox.look_failed`).
 
 ```yaml
 # Kubernetes
 livenessProbe:
   httpGet: { path: /healthz, port: 9464 }
   periodSeconds: 10
+  timeoutSeconds: 5
   failureThreshold: 3
 readinessProbe:
   httpGet: { path: /readyz, port: 9464 }
   periodSeconds: 10
+  timeoutSeconds: 5           # /readyz waits for two
 ```
 
 A kubelet does not come from this machine: there, `--http 0.0.0.0:9464` is needed. Workers take no requests, so a load

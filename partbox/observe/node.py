@@ -14,12 +14,14 @@ from partbox.observe.meter import Meters
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A worker process, as its supervisor sees it. `silent`: seconds since it has last shown life; `vouched`: whether
-    its lease is renewed; `trusted`: whether it holds a lease now."""
+    """A worker process, as its supervisor sees it. `silent`: seconds since it has last shown life; `handler`: how
+    long its longest handler runs by now (s), None if none does; `vouched`: whether its lease is renewed; `trusted`:
+    whether it holds a lease now."""
 
     pid: int
     ready: bool
     silent: float
+    handler: float | None
     vouched: bool
     trusted: bool
     instance: UUID | None
@@ -29,8 +31,9 @@ class Process:
 class Vitals:
     """A supervisor at one moment; times are in seconds.
 
-    `stepped`: since its loop has last turned; `beaten`: since the last heartbeat that the database took, None if none
-    was; `deaths`: processes that died within the last minute, `crash_loop` if those are too many.
+    `stepped`: since its loop has last turned, 0.0 while it waits for the database; `beaten`: since the last heartbeat
+    that the database took, None if none was; `deaths`: processes that died within the last minute, `crash_loop` if
+    those are too many.
     """
 
     started: bool

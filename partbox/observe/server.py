@@ -83,11 +83,13 @@ class HttpServer:
     def _made(self) -> "uvicorn.Server":
         import uvicorn
 
+        from partbox.observe.connections import Connection
+
         return uvicorn.Server(
             uvicorn.Config(
                 self._serve,
                 interface="asgi3",
-                http="h11",
+                http=Connection,
                 ws="none",
                 loop="asyncio",
                 lifespan="off",

@@ -122,6 +122,7 @@ class Child:
             pid=self.pid,
             ready=self.ready,
             silent=seen.silent if seen is not None else 0.0,
+            handler=seen.handler if seen is not None else None,
             vouched=self.ward.vouched,
             trusted=slot.instance is not None and slot.trusted(),
             instance=slot.instance,

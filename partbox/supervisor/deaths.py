@@ -21,6 +21,10 @@ class Deaths:
             self._looping_until = now + CRASHES[1]
         if lived > BACKOFF[1]:
             self._backoff = BACKOFF[0]
+        return self.pause()
+
+    def pause(self) -> float:
+        """For how many seconds to wait before the next try to start one."""
         pause, self._backoff = self._backoff, min(BACKOFF[1], self._backoff * 2)
         return pause
 

@@ -37,14 +37,14 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
             raise
         finally:
             for supervisor in started:
-                while supervisor.running:
+                while not supervisor.gone:
                     supervisor.join(LOOK)
     return 1 if any(supervisor.failure for supervisor in supervisors) else 0
 
 
 def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Flag) -> None:
     empty = 0
-    while any(supervisor.running for supervisor in supervisors):
+    while not all(supervisor.gone for supervisor in supervisors):
         if signalled.wait(LOOK):
             return
         if any(supervisor.failure for supervisor in supervisors):

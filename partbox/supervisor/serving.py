@@ -17,8 +17,9 @@ from partbox.supervisor.supervisor import Supervisor
 
 log = logging.getLogger("partbox.http")
 
-Pages = Callable[[Settings, Callable[[], str], Address], Sequence[Any]]
-"""Makes Starlette's routes of pages about the outbox in a database, to be served at that address."""
+Pages = Callable[[Settings, Callable[[], str], Address, Glance], Sequence[Any]]
+"""Makes Starlette's routes of pages about the outbox in a database, to be served at that address; they look at it
+through the glance of the metrics."""
 
 
 @contextmanager
@@ -38,8 +39,9 @@ def served(where: str | None, supervisors: Sequence[Supervisor], pages: Pages | 
 
     first = supervisors[0]
     with ExitStack() as stack:
-        watched = _watched(supervisors, stack)
-        more = pages(first.settings, first.dsn, wanted) if pages is not None else ()
+        glances = [_glance(supervisor, stack) for supervisor in supervisors]
+        watched = _watched(supervisors, glances)
+        more = pages(first.settings, first.dsn, wanted, glances[0]) if pages is not None else ()
         app = Starlette(routes=[*routes(first.settings.metrics_prefix, watched), *more])
         server = HttpServer(app, *wanted)
         server.start()
@@ -49,15 +51,19 @@ def served(where: str | None, supervisors: Sequence[Supervisor], pages: Pages | 
         yield
 
 
-def _watched(supervisors: Sequence[Supervisor], stack: ExitStack) -> list[Watched]:
-    several = len(supervisors) > 1
-    names = database_names([supervisor.dsn() for supervisor in supervisors]) if several else [""]
-    return [_watch(supervisor, name, stack) for supervisor, name in zip(supervisors, names, strict=True)]
-
-
-def _watch(supervisor: Supervisor, database: str, stack: ExitStack) -> Watched:
+def _glance(supervisor: Supervisor, stack: ExitStack) -> Glance:
     glance = Glance(supervisor.settings, supervisor.dsn)
     stack.callback(glance.close)
+    return glance
+
+
+def _watched(supervisors: Sequence[Supervisor], glances: Sequence[Glance]) -> list[Watched]:
+    several = len(supervisors) > 1
+    names = database_names([supervisor.dsn() for supervisor in supervisors]) if several else [""]
+    return [_watch(*each) for each in zip(supervisors, names, glances, strict=True)]
+
+
+def _watch(supervisor: Supervisor, database: str, glance: Glance) -> Watched:
     meters = supervisor.meters if supervisor.meters is not None else Meters(())
     return Watched(
         database, supervisor.settings.node, supervisor.subscription, meters, Looker(glance.look), supervisor.vitals

@@ -4,8 +4,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -34,6 +34,7 @@ MOST = 256  # processes of one node: more than partitions could not all own one
 HANDLER_PATIENCE = 300.0
 STARTING = 0.02
 WATCH = 0.25
+ENDING = 2.0  # seconds that the loop has to end when all processes are killed
 
 
 class Supervisor:
@@ -72,7 +73,9 @@ class Supervisor:
         self._spawn_at = 0.0
         self._tick_at = 0.0
         self._stepped_at = 0.0
+        self._asking = False  # the database, which may not answer
         self._stop_at: float | None = None
+        self._killed_at: float | None = None
         self._lock = threading.Lock()
         self._wake_reader, self._wake_writer = os.pipe()
         self._thread = threading.Thread(target=self._run, name="partbox-supervisor", daemon=True)
@@ -88,6 +91,12 @@ class Supervisor:
     def running(self) -> bool:
         return self._thread.is_alive()
 
+    @property
+    def gone(self) -> bool:
+        """Ended; or all is killed, and its loop only waits for a database that does not answer."""
+        late = self._killed_at is not None and time.monotonic() - self._killed_at > ENDING
+        return late or not self.running
+
     def vitals(self) -> Vitals:
         """How it is, as far as it knows by itself. Any thread, never waits."""
         now, beaten = time.monotonic(), self._membership.beaten_at
@@ -95,9 +104,9 @@ class Supervisor:
             started=bool(self._stepped_at),
             running=self.running,
             stopping=self._stop_at is not None,
-            failure=str(self.failure) if self.failure else None,
+            failure=_shown(self.failure) if self.failure else None,
             lease=self.settings.lease,
-            stepped=now - self._stepped_at,
+            stepped=0.0 if self._asking else now - self._stepped_at,
             beaten=None if beaten is None else now - beaten,
             wanted=self._wanted,
             processes=tuple(child.process() for child in self.children),
@@ -127,8 +136,13 @@ class Supervisor:
         self._wake()
 
     def kill(self) -> None:
-        """End every process at once; what ran is delivered again."""
+        """End every process at once; what ran is delivered again. Does not wait for the loop, nor for its lock: a
+        signal's handler may have interrupted who holds that."""
         self._stop_at = 0.0
+        for child in self._children.copy().values():
+            with suppress(ValueError):  # it has ended, and is put away
+                child.kill()
+        self._killed_at = self._killed_at or time.monotonic()
         self._wake()
 
     def join(self, timeout: float | None = None) -> None:
@@ -186,6 +200,16 @@ class Supervisor:
             self._tick(now)
         self._wait(max(0.0, self._tick_at - time.monotonic()))
 
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """The loop stands still in here for as long as the database likes: no restart would help."""
+        self._asking = True
+        try:
+            yield
+        finally:
+            self._stepped_at = time.monotonic()
+            self._asking = False
+
     def _wait(self, timeout: float) -> None:
         starting = any(child.instance is None for child in self._children.values())
         sentinels = [child.sentinel for child in self._children.values()]
@@ -200,15 +224,27 @@ class Supervisor:
         """Spawn what is missing; let go what is too many."""
         staying = [child for child in self._children.values() if not child.ward.draining]
         if len(staying) < self._wanted and now >= self._spawn_at:
-            free = [index for index in range(MOST) if index not in self._children]
-            for index in free[: self._wanted - len(staying)]:
-                child = Child(self._context, self._job, self._memory, index)
-                with self._lock:
-                    self._children[index] = child
-                if self.meters is not None and child.meter is not None:
-                    self.meters.join(child.meter)
+            self._spawn(now, self._wanted - len(staying))
         staying.sort(key=lambda child: child.started_at)
         self._drain(staying[self._wanted :])
+
+    def _spawn(self, now: float, count: int) -> None:
+        """As many as the machine gives; the others later."""
+        free = [index for index in range(MOST) if index not in self._children]
+        try:
+            for index in free[:count]:
+                self._add(Child(self._context, self._job, self._memory, index))
+        except OSError as error:
+            pause = self._deaths.pause()
+            self._spawn_at = now + pause
+            text = "cannot start a process, which is tried again in %.1f s; %d run: %s"
+            self._tell("not_spawned", text, pause, len(self._children), error, seconds=pause)
+
+    def _add(self, child: Child) -> None:
+        with self._lock:
+            self._children[child.index] = child
+        if self.meters is not None and child.meter is not None:
+            self.meters.join(child.meter)
 
     def _drain(self, children: list[Child]) -> None:
         for child in children:
@@ -231,7 +267,8 @@ class Supervisor:
     def _tick(self, now: float) -> None:
         ready = [child.ward for child in self._children.values() if child.ready and child.exit_code is None]
         try:
-            self._tick_at = now + self._membership.tick(ready)
+            with self._waiting():
+                self._tick_at = now + self._membership.tick(ready)
         except Error as error:
             self._tell("no_heartbeat", NO_HEARTBEAT, error)
             self._tick_at = now + 0.2
@@ -247,7 +284,8 @@ class Supervisor:
             self._part_with(child)
         if victims:
             try:
-                self._membership.bury(victims)
+                with self._waiting():
+                    self._membership.bury(victims)
             except Error as error:
                 text = "could not bury %d dead processes, their leases will end: %s"
                 self._tell("not_buried", text, len(victims), error, instances=len(victims))
@@ -261,6 +299,9 @@ class Supervisor:
             self.stop()
             return
         if self._stop_at is not None:
+            if child.killed:
+                text = "process %d did not end in time and was killed: what ran may be delivered again"
+                self._tell("killed", text, child.pid, worker_pid=child.pid)
             return
         text = "process %d ended with %s; its partitions go to others and it is replaced"
         self._tell("crash", text, child.pid, code, worker_pid=child.pid, exit_code=code)
@@ -279,8 +320,6 @@ class Supervisor:
 
     def _kill_all(self) -> None:
         for child in self._children.values():
-            text = "process %d did not end in time and is killed: what ran may be delivered again"
-            self._tell("killed", text, child.pid, worker_pid=child.pid)
             child.kill()
 
     def _end(self) -> None:
@@ -294,3 +333,10 @@ class Supervisor:
         reader, writer, self._wake_writer = self._wake_reader, self._wake_writer, -1
         os.close(reader)
         os.close(writer)
+        if self.meters is not None:
+            self.meters.ended()
+
+
+def _shown(failure: BaseException) -> str:
+    """What anybody may read of it; the log has the rest."""
+    return str(failure) if isinstance(failure, PartboxError) else type(failure).__name__

@@ -1,7 +1,9 @@
 -- name: stats_plan
--- For this transaction: read the primary key in order up to the limits, whatever the statistics promise.
+-- For this transaction: read the primary key in order up to the limits, whatever the statistics promise, and each
+-- statement within so many milliseconds, or as the session says: a pooled one says nothing.
 select set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
-       set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
+       set_config('enable_sort', 'off', true), set_config('jit', 'off', true),
+       set_config('statement_timeout', coalesce(%(limit)s::text, current_setting('statement_timeout')), true)
 
 -- name: stats_overview
 -- A row for each subscription, or for the one asked for: its instances, its partitions with what is pending, its parked

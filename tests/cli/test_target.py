@@ -15,7 +15,7 @@ number = 5
 
 class Recording(Outbox):
     def run(self, **given):
-        source = given.pop("source")
+        source, _ = given.pop("source"), given.pop("pages")
         assert source().__class__.__name__ == "Recording"  # what a worker process will import
         print({name: list(value) if name == "dsns" else value for name, value in given.items() if value is not None})
         return 3

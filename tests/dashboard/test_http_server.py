@@ -13,8 +13,10 @@ import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
+from waiting import eventually
 
 from partbox.errors import PartboxError
+from partbox.observe import connections
 from partbox.observe.server import HttpServer
 
 
@@ -54,6 +56,18 @@ def asked(server: HttpServer, path: str = "/") -> Iterator[http.client.HTTPRespo
             yield response
     finally:
         connection.close()
+
+
+def dialled(server: HttpServer) -> socket.socket:
+    where = urlsplit(server.address)
+    return socket.create_connection((where.hostname, where.port), timeout=30)
+
+
+def is_dropped(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
 
 
 def greeting(server: HttpServer) -> bytes:
@@ -99,6 +113,49 @@ def test_an_address_that_cannot_be_had_is_refused_in_one_line(serve, host, said)
     assert f"{host}:{taken}" in str(error.value)
     assert "give another" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_connections_beyond_the_most_are_dropped_and_make_room_when_they_end(serve, monkeypatch):
+    monkeypatch.setattr(connections, "MOST", 3)
+    server = serve()
+    idle = [dialled(server) for _ in range(3)]
+    with dialled(server) as beyond:
+        assert is_dropped(beyond)
+    for each in idle:
+        each.close()
+
+    def answers():
+        try:
+            return greeting(server) == b"hello"
+        except OSError:
+            return False
+
+    eventually(answers)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: h"], ids=["nothing", "half a head"])
+def test_who_sends_no_request_is_not_waited_for(serve, monkeypatch, said):
+    monkeypatch.setattr(connections, "FIRST", 0.05)
+    with dialled(serve()) as connection:
+        connection.sendall(said)
+        assert is_dropped(connection)
+
+
+def test_half_a_second_request_is_not_waited_for_either(serve, monkeypatch):
+    monkeypatch.setattr(connections, "FIRST", 0.05)
+    with dialled(serve()) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        found = b""
+        while not found.endswith(b"hello"):
+            found += connection.recv(4096)
+        connection.sendall(b"GET / HT")
+        assert is_dropped(connection)
+
+
+def test_a_stream_outlives_the_patience_with_those_who_send_nothing(serve, monkeypatch):
+    monkeypatch.setattr(connections, "FIRST", 0.05)
+    with asked(serve(), "/stream") as response:
+        assert [response.readline() for _ in range(4)] == [b"tick\n"] * 4
 
 
 def test_stop_before_start_is_fine():

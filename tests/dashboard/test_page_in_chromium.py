@@ -1,6 +1,9 @@
 """What people see and do on the page, in a real browser, on a database where records were planted."""
 
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
+from held import Held
 from live import TOKEN, Live
 from waiting import eventually
 
@@ -101,6 +104,42 @@ def test_all_that_match_a_filter_go_after_a_question_with_their_number(live, pla
     seen.waits_for("#toast", f"{verb.lower()}ed 2 records")
 
 
+def test_all_means_those_that_were_counted_whatever_the_fields_say_by_now(live, plant, tab):
+    for name in "ab":
+        plant.park(name)
+    other = plant.park("c", event_type="Paid")
+    seen = tab(live.with_token)
+    seen.waits_for(f"#dead tr[data-record='{other}']")
+    seen.page.get_by_label("Event type").fill("Placed")
+    seen.page.keyboard.press("Enter")
+    seen.waits_for("[data-key=discard-all]", "Discard all 2 …")
+    seen.page.evaluate("document.querySelector('#filter-event_type').value = ''")
+    seen.button("Discard all 2 …").click()
+    seen.button("Discard 2", "#ask").click()
+    seen.waits_for("#toast", "discarded 2 records")
+    assert plant.states() == {other: "dead"}
+
+
+def test_a_filter_that_is_not_answered_yet_has_no_buttons_and_late_answers_are_dropped(live, plant, tab):
+    for name in "ab":
+        plant.park(name)
+    other = plant.park("c", event_type="Paid")
+    seen = tab(live.with_token)
+    held = Held(seen.page, lambda url: "/api/dead" in url and "event_type=" in url)
+    seen.waits_for("[data-key=discard-all]", "Discard all 3 …")
+    for event_type in ("Placed", "Paid"):
+        seen.page.get_by_label("Event type").fill(event_type)
+        seen.page.keyboard.press("Enter")
+        seen.waits_until_gone("#dead-tools button")
+    held.waits_for(2)
+    held.let_go("event_type=Paid")
+    seen.waits_for("[data-key=discard-all]", "Discard all 1 …")
+    held.let_go("event_type=Placed")
+    assert seen.text("#dead-note") == "1 match"
+    assert seen.page.locator("#dead tbody tr").count() == 1
+    assert seen.page.locator(f"#dead tr[data-record='{other}']").count() == 1
+
+
 def test_dead_records_are_turned_over_page_by_page(live, plant, tab):
     records = [plant.park(str(number)) for number in range(51)]
     seen = tab(live.with_token)
@@ -127,6 +166,25 @@ def test_a_blocked_aggregate_is_retried_and_skipped_with_a_reason(live, plant, t
     seen.button("Skip", "#ask").click()
     eventually(lambda: plant.row(head)["state"] == "dead")
     assert "skipped: nobody is there" in plant.row(head)["last_error"]
+
+
+def test_no_more_are_asked_for_than_are_ever_shown(live, plant, tab):
+    plant.park("7", "retrying", blocks=True)
+    found = live.get("/api/blocked").plain | {"more": True}
+    seen = tab(live.with_token)
+    asked = []
+
+    def answer(route):
+        asked.append(int(parse_qs(urlsplit(route.request.url).query)["limit"][0]))
+        route.fulfill(json=found)
+
+    seen.page.route("**/api/blocked?**", answer)
+    for limit in (150, 250, 350, 450, 500):
+        with seen.page.expect_response(lambda response, limit=limit: response.url.endswith(f"&limit={limit}")):
+            seen.button("Show more").click()
+    seen.waits_until_gone("[data-key=more]")
+    assert max(asked) == 500
+    assert seen.text("#blocked-note") == "the 1 longest blocked"
 
 
 def test_a_paused_subscription_is_said_and_resumed(live, plant, conn, tab):
@@ -163,6 +221,25 @@ def test_another_subscription_is_chosen_and_kept_in_the_address(live, plant, tab
     assert "?subscription=audit" in seen.page.url
     seen.page.reload()
     seen.waits_for(f"#dead tr[data-record='{other}']")
+
+
+def test_nothing_of_one_subscription_is_left_where_another_is_chosen(live, plant, tab):
+    plant.outbox.subscriptions.create("audit")
+    plant.park("7")
+    plant.park("7", "retrying", blocks=True)
+    other = plant.park("8", subscription="audit")
+    seen = tab(live.with_token)
+    seen.waits_for("#blocked tbody tr")
+    seen.waits_for("#dead tbody input").check()
+    seen.waits_for("[data-key=discard-chosen]", "Discard 1 …")
+    held = Held(seen.page, lambda url: "/api/" in url and "subscription=audit" in url)
+    seen.page.get_by_label("Subscription").select_option("audit")
+    held.waits_for(2)
+    assert seen.page.locator("#trouble tbody tr, #trouble .tools button").count() == 0
+    held.let_go("audit")
+    seen.button("Discard …", f"#dead tr[data-record='{other}']").click()
+    seen.button("Discard", "#ask").click()
+    eventually(lambda: sorted(plant.states().values()) == ["dead", "retrying"])
 
 
 def test_a_server_that_has_gone_is_said_and_found_again(dsn, plant, tab):

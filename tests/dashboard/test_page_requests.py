@@ -7,6 +7,7 @@ import pytest
 from live import TOKEN, Live
 from waiting import eventually
 
+from partbox.dashboard import desk
 from partbox.errors import SettingsError
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egpj.exe\x00".replace("\x00", "\x9b") + "x" * 10_000
@@ -92,12 +93,13 @@ def test_an_action_without_the_token_or_from_elsewhere_is_refused_and_changes_no
     for headers in (
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "http://["},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
-        {"host": "evil.example:9465"},
     ):
         assert live.post(f"/api/{action}", headers=headers, **body).status == 403
-    assert live.get(f"/api/{action}", {"authorization": f"Bearer {TOKEN}"}).status == 405
+    assert live.post(f"/api/{action}", headers={"host": "evil.example:9465"}, token=None, **body).status == 403
+    assert live.get(f"/api/{action}", {"authorization": f"Bearer {TOKEN}"}).status in (400, 405)
     form = {"content-type": "text/plain"}
     assert live.post(f"/api/{action}", headers=form, **body).status == 400
     assert (plant.states(), plant.versions()) == before[:2]
@@ -113,6 +115,21 @@ def test_this_machine_may_look_by_any_of_its_names(live, host):
 def test_a_name_that_was_made_to_point_here_sees_nothing(live, host):
     for path in ("/events", "/api/dead", "/api/blocked", "/api/dead/1"):
         assert live.get(path, {"host": host}).status == 403
+
+
+def test_by_the_name_of_a_proxy_on_this_machine_everything_needs_the_token(live, plant):
+    record = plant.park("a")
+    proxied = {"host": "partbox.example"}
+    for path in ("/events", "/api/dead", "/api/blocked", f"/api/dead/{record}"):
+        for wrong in ({}, {"authorization": f"Bearer {TOKEN}x"}):
+            answer = live.get(path, proxied | wrong)
+            assert (answer.status, "token" in answer.plain["error"]) == (403, True)
+    held = {"authorization": f"Bearer {TOKEN}"} | proxied
+    assert live.get("/api/dead", held).plain["count"] == 1
+    assert live.frames(1, held)[0]["may_act"]
+    own = proxied | {"origin": "https://partbox.example", "sec-fetch-site": "same-origin"}
+    assert live.post("/api/dead/replay", headers=own, records=[record]).plain["done"] == 1
+    assert live.post("/api/dead/replay", headers=own | {"origin": "https://evil.example"}).status == 403
 
 
 def test_where_others_can_reach_it_everything_but_the_empty_page_needs_the_token(dsn):
@@ -163,6 +180,9 @@ def test_dead_records_come_in_pages_and_by_filters(live, plant):
         ("/api/dead?older_than=soon", "older_than 'soon'"),
         ("/api/dead?subscription=audit", "'audit' does not exist"),
         ("/api/dead/4711", "no dead record 4711"),
+        ("/api/dead/first", "record 'first' must be a whole number"),
+        ("/api/dead/9223372036854775808", "9223372036854775808 is neither a record id"),
+        pytest.param(f"/api/dead/{'9' * 5_000}", "must be a whole number", id="a record of many digits"),
         ("/api/blocked?limit=-1", "limit '-1'"),
     ],
 )
@@ -178,6 +198,39 @@ def test_a_wrong_order_is_refused(live, plant, body):
     assert live.ask("POST", "/api/dead/replay", headers, body).status == 400
     assert live.ask("POST", "/api/dead/replay", headers, b" " * 70_000).status == 400
     assert plant.states() == {record: "dead"}
+
+
+@pytest.mark.parametrize("verb", ["replay", "discard"])
+@pytest.mark.parametrize(
+    ("filters", "said"),
+    [
+        ({"event": "Placed"}, "'event' is none of event_type, aggregate_type, aggregate_id, older_than"),
+        ({"event_type": "Placed", "tenant": "7"}, "'tenant' is none of"),
+        ({"event_type": ""}, "event_type '' is empty"),
+    ],
+    ids=["unknown", "unknown beside a known one", "empty"],
+)
+def test_a_filter_that_cannot_be_kept_to_is_refused_and_nothing_is_done(live, plant, verb, filters, said):
+    record = plant.park("a")
+    answer = live.post(f"/api/dead/{verb}-all", filters=filters)
+    assert (answer.status, said in answer.plain["error"], "\n" in answer.plain["error"]) == (400, True, False)
+    assert plant.states() == {record: "dead"}
+
+
+@pytest.mark.parametrize("verb", ["replay", "discard"])
+def test_an_order_for_all_that_names_records_is_refused(live, plant, verb):
+    record, other = plant.park("a"), plant.park("b")
+    answer = live.post(f"/api/dead/{verb}-all", records=[record])
+    assert (answer.status, plant.states()) == (400, {record: "dead", other: "dead"})
+
+
+def test_more_blocked_aggregates_than_are_ever_shown_are_said(live, plant, monkeypatch):
+    monkeypatch.setattr(desk, "MOST_KEYS", 3)
+    records = [plant.park(name, "retrying", blocks=True) for name in "abcd"]
+    shown = live.get("/api/blocked", limit=10).plain
+    assert (len(shown["keys"]), shown["more"]) == (3, True)
+    plant.conn.execute("delete from partbox.parked where record_id = %s", [records[0]])
+    eventually(lambda: live.get("/api/blocked", limit=10).plain["more"] is False)
 
 
 def test_what_is_hostile_comes_short_and_spelt_out_and_whole_on_demand(live, plant):

@@ -9,7 +9,7 @@ import pytest
 from observing import publish
 from waiting import eventually
 
-from partbox.db import stats
+from partbox.db import kept, stats
 from partbox.db.glance import Glance
 from partbox.errors import PartboxError, SchemaError
 from partbox.settings import load
@@ -56,9 +56,9 @@ def test_an_answer_is_given_again_for_a_second(conn, glance, clock):
 def test_a_look_that_takes_long_is_not_repeated_at_once(conn, glance, clock, monkeypatch):
     look = stats.overview
 
-    def slow(*given):
+    def slow(*given, **named):
         clock.now += 2
-        return look(*given)
+        return look(*given, **named)
 
     monkeypatch.setattr(stats, "overview", slow)
     first = glance.look()
@@ -137,3 +137,54 @@ def test_something_else_can_be_read_by_the_same_connection(conn, glance):
     with pytest.raises(psycopg.errors.DivisionByZero):
         glance.read(lambda own: own.execute("select 1 / 0"))
     assert glance.read(lambda own: own.info.backend_pid) == sessions(conn)[0]
+
+
+def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, glance, monkeypatch):
+    monkeypatch.setattr(kept, "CLOSING", 0.05)
+    begun, gate = threading.Event(), threading.Event()
+
+    def stuck(own):
+        begun.set()
+        return gate.wait(30) and own.info.backend_pid
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(glance.read, stuck)
+        assert begun.wait(30)
+        glance.close()
+        assert not looking.done()
+        gate.set()
+        assert looking.result(30)
+    eventually(lambda: not sessions(conn))
+    with pytest.raises(PartboxError, match="is closed"):
+        glance.look()
+
+
+def test_closing_does_not_wait_for_an_overview_either(conn, glance, monkeypatch):
+    monkeypatch.setattr(kept, "CLOSING", 0.05)
+    begun, gate = threading.Event(), threading.Event()
+    look = stats.overview
+
+    def stuck(*given, **named):
+        begun.set()
+        gate.wait(30)
+        return look(*given, **named)
+
+    monkeypatch.setattr(stats, "overview", stuck)
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(glance.look)
+        assert begun.wait(30)
+        glance.close()
+        gate.set()
+        assert looking.result(30).clusters
+    eventually(lambda: not sessions(conn))
+
+
+def test_a_look_through_a_pooler_is_cut_off_by_the_server_too(conn, dsn):
+    """Where the session says nothing of a time limit, the transaction does."""
+    glance = Glance(load(pooler=True), lambda: dsn, patience=0.2)
+    assert glance.read(lambda own: own.execute("show statement_timeout").fetchone()) == ("0",)
+    conn.execute("begin; lock table partbox.partition")
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        glance.look()
+    conn.execute("rollback")
+    glance.close()

@@ -242,7 +242,7 @@ def read(conn: Conn) -> float:
     """How many rows of the log an overview reads."""
     plan = b"explain (analyze, format json, costs off, timing off) "
     with conn.transaction():
-        conn.execute(stats.query("stats_plan", "partbox"))
+        conn.execute(stats.query("stats_plan", "partbox"), {"limit": None})
         values = {"subscription": None, "limit": stats.EXACT_UP_TO}
         ((explained,),) = conn.execute(plan + stats.query("stats_overview", "partbox"), values).fetchall()
     return sum(rows_of_records(explained[0]["Plan"]))

@@ -42,7 +42,7 @@ def overview(*clusters: Cluster) -> Overview:
 
 def process(**fields: Any) -> Process:
     usual = {"pid": 4711, "ready": True, "silent": 0.1, "vouched": True, "trusted": True, "instance": ADA}
-    return Process(**{**usual, **fields})
+    return Process(**{"handler": None, **usual, **fields})
 
 
 def vitals(*processes: Process, **fields: Any) -> Vitals:

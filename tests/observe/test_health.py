@@ -1,14 +1,20 @@
 """What makes a node unhealthy, and what makes it only wait."""
 
+import inspect
 import json
+import re
 
 import psycopg
 import pytest
-from overviews import ADA, cluster, instance, overview, partition, process, vitals, watched
+from overviews import ADA, NOW, cluster, instance, overview, partition, process, vitals, watched
 from waiting import eventually
 
+from partbox.db.stats import Overview
 from partbox.errors import SchemaError
+from partbox.observe import health
 from partbox.observe.health import Health, Orphans, orphaned
+from partbox.observe.http import routes
+from partbox.observe.metrics_page import page
 
 FREE = overview(cluster([partition(0, None, epoch=9), partition(1)], [instance(ADA)]))
 
@@ -60,6 +66,7 @@ def test_a_node_whose_own_loops_are_dead_is_dead(its, says):
         vitals(stepped=59.0, lease=12.0),
         vitals(process(silent=1_000.0, vouched=True)),
         vitals(process(silent=25.0, vouched=False), process(silent=0.2)),
+        vitals(process(silent=25.0, vouched=False, handler=25.0)),
         vitals(beaten=1_000.0),
         vitals(process(trusted=False), beaten=None),
         vitals(crash_loop=True, deaths=50),
@@ -72,6 +79,7 @@ def test_a_node_whose_own_loops_are_dead_is_dead(its, says):
         "a long lease",
         "a handler that blocks the interpreter",
         "one of two is silent",
+        "a handler over its time that blocks the interpreter",
         "no heartbeat gets through",
         "no lease",
         "a crash loop",
@@ -116,9 +124,9 @@ def test_a_backlog_shows_in_the_body_and_fails_nothing():
 def test_a_database_that_is_away_shows_in_the_body_and_fails_nothing_by_itself():
     alive, ready = asked(look=away)
     assert (alive.status, ready.status) == (200, 200)
-    told = json.dumps(ready.body)
-    assert "connection to postgresql://ada:***@db/shop failed" in told
-    assert "s3cret" not in told
+    assert ready.body["supervisors"][0]["database_error"] == "OperationalError"
+    for secret in ("ada", "s3cret", "shop"):
+        assert secret not in json.dumps([ready.body, alive.body])
 
 
 def test_a_schema_that_is_not_as_it_must_be_fails_readiness_alone():
@@ -128,6 +136,28 @@ def test_a_schema_that_is_not_as_it_must_be_fails_readiness_alone():
     alive, ready = asked(look=broken)
     assert (alive.status, ready.status) == (200, 503)
     assert "run `partbox init`" in ready.problems[0]
+
+
+def test_a_subscription_that_was_dropped_fails_readiness_alone():
+    alive, ready = asked(look=lambda: overview(cluster(subscription="audit")))
+    assert (alive.status, ready.status) == (200, 503)
+    assert "subscription 'default' does not exist any more" in ready.problems[0]
+
+
+def test_an_outbox_without_any_subscription_left_is_not_ready():
+    assert asked(look=lambda: Overview("partbox", NOW, ()))[1].status == 503
+
+
+def test_whether_it_lives_is_answered_without_a_thread_of_the_pool():
+    """All of those may be waiting for a database."""
+    (probe,) = [route.endpoint for route in routes("p", [watched()]) if route.path == "/healthz"]
+    assert inspect.iscoroutinefunction(probe)
+
+
+def test_the_probes_of_the_documentation_wait_for_longer_than_readiness_does():
+    probes, timeouts = re.findall(r"httpGet", page()), re.findall(r"timeoutSeconds: (\d+)", page())
+    assert len(timeouts) == len(probes) == 2
+    assert all(int(seconds) > health.PATIENCE for seconds in timeouts)
 
 
 @pytest.mark.parametrize(("seconds", "fails"), [(0.0, False), (12.0, False), (12.1, True)])

@@ -54,7 +54,7 @@ def test_an_answer_from_before_the_question_is_not_given(gate):
     assert looker.latest == second
 
 
-def test_what_is_wrong_is_told_in_a_line_without_secrets():
+def test_what_is_wrong_is_shown_without_what_a_driver_or_an_application_says(caplog):
     def unreachable():
         raise psycopg.OperationalError("connection to postgresql://ada:s3cret@db/shop\nfailed")
 
@@ -64,13 +64,45 @@ def test_what_is_wrong_is_told_in_a_line_without_secrets():
     def rotating():
         raise KeyError("vault")
 
-    sights = [looker.wait(looker.begin(), 30) for looker in map(Looker, (unreachable, broken, rotating))]
+    def refused():
+        raise psycopg.errors.InsufficientPrivilege("permission denied for table payroll")
+
+    sights = [looker.wait(looker.begin(), 30) for looker in map(Looker, (unreachable, broken, rotating, refused))]
     assert [sight.error for sight in sights] == [
-        "connection to postgresql://ada:***@db/shop failed",
+        "OperationalError",
         "no schema: run `partbox init`",
-        "KeyError: 'vault'",
+        "KeyError",
+        "InsufficientPrivilege (SQLSTATE 42501)",
     ]
-    assert [sight.broken for sight in sights] == [False, True, False]
+    assert [sight.broken for sight in sights] == [False, True, False, False]
+    assert "OperationalError: connection to postgresql://ada:***@db/shop failed" in caplog.text
+    assert "KeyError: 'vault'" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+def test_what_is_wrong_is_logged_when_it_begins_and_when_it_changes(caplog):
+    errors = iter(["away", "away", "starting up", None, "starting up"])
+
+    def look():
+        if error := next(errors):
+            raise psycopg.OperationalError(error)
+        return overview()
+
+    looker = Looker(look)
+    for _ in range(5):
+        assert looker.wait(looker.begin(), 30)
+    assert [record.args[1] for record in caplog.records] == ["away", "starting up", "starting up"]
+
+
+def test_without_a_thread_to_be_had_nobody_fails_and_the_next_look_is_one(monkeypatch):
+    def none(thread):
+        raise RuntimeError("can't start new thread")
+
+    looker = Looker(overview)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none)
+        assert looker.wait(looker.begin(), 0.01) is None
+    assert looker.wait(looker.begin(), 30).overview == overview()
 
 
 def test_a_look_is_begun_again_after_one_that_failed():
@@ -97,6 +129,47 @@ def test_a_scrape_does_not_wait_for_a_database_that_does_not_answer(gate, monkey
     assert not [line for line in lines if line.startswith("p_records{")]
     gate.set()
     eventually(lambda: "p_database_up 1.0" in generate_latest(registry_of("p", [node])).decode())
+
+
+def shown(node) -> list[str]:
+    return generate_latest(registry_of("p", [node])).decode().splitlines()
+
+
+def test_a_database_that_is_slow_keeps_for_a_minute_what_was_seen_last(gate, monkeypatch):
+    gate.set()
+    node = watched(lambda: gate.wait(60) and overview())
+    assert "p_database_up 1.0" in shown(node)
+    gate.clear()
+    monkeypatch.setattr(collector, "PATIENCE", 0.05)
+    lines = shown(node)
+    assert "p_database_up 1.0" in lines
+    assert 'p_partitions{subscription="default"} 256.0' in lines
+    monkeypatch.setattr(collector, "KEPT", 0.0)
+    lines = shown(node)
+    assert "p_database_up 0.0" in lines
+    assert not [line for line in lines if line.startswith("p_partitions{")]
+
+
+@pytest.mark.parametrize(
+    ("error", "up"), [(psycopg.errors.QueryCanceled("timeout"), 1.0), (psycopg.OperationalError("away"), 0.0)]
+)
+def test_a_look_that_the_server_cut_off_shows_that_it_answers(error, up, monkeypatch):
+    answers = iter([overview()])
+
+    def look():
+        for answer in answers:
+            return answer
+        raise error
+
+    node = watched(look)
+    shown(node)
+    lines = shown(node)
+    assert f"p_database_up {up}" in lines
+    assert ('p_partitions{subscription="default"} 256.0' in lines) is bool(up)
+    monkeypatch.setattr(collector, "KEPT", 0.0)
+    lines = shown(node)
+    assert f"p_database_up {up}" in lines
+    assert not [line for line in lines if line.startswith("p_partitions{")]
 
 
 def test_one_of_two_databases_that_is_away_takes_only_its_own_numbers():

@@ -11,6 +11,8 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.errors import SettingsError
 from partbox.events import Event
+from partbox.observe.application import application_of
+from partbox.observe.meter import Layout, Meter, Meters
 
 
 @pytest.fixture
@@ -67,6 +69,25 @@ def test_a_worker_in_the_process_is_shown_and_its_gauges_go_with_it(registry, ds
         assert shown(registry, "partbox_processes", subscription="default") == 0
     assert shown(registry, "partbox_lag_seconds_count", **labels) == 10
     assert shown(registry, "partbox_claimed_partitions_total", subscription="default") == 512
+
+
+def test_nodes_that_have_ended_leave_what_they_counted_and_nothing_else(registry):
+    application = application_of(registry, "partbox")
+    labels = {"subscription": "default"}
+    for round in (1, 2, 3):
+        meters, living = Meters(["greet"]), Meter(Layout(["greet"]))
+        application.add("default", meters)
+        meters.join(living)
+        meters.own.add("rebalances_total")
+        living.add("lanes", 5)
+        assert shown(registry, "partbox_rebalances_total", **labels) == round
+        assert shown(registry, "partbox_lanes", **labels) == 5
+        meters.retire(living)
+        meters.ended()
+        meters.ended()
+        assert shown(registry, "partbox_rebalances_total", **labels) == round
+        assert shown(registry, "partbox_lanes", **labels) == 0
+        assert len(application._meters) == 1
 
 
 def test_without_a_registry_nothing_is_counted_nor_shown(dsn):

@@ -17,7 +17,7 @@ token();
 const charts = new Charts(byId("charts"));
 const map = new PartitionMap();
 const context = {
-  subscription: () => frame?.subscription?.name ?? chosen ?? "default",
+  subscription: () => chosen || frame?.subscription?.name || "default",
   mayAct: () => mayAct,
   failed: (error) => toast(error.message, "bad"),
   changed: () => setTimeout(() => lists.forEach((list) => list.reload()), 300),
@@ -133,7 +133,7 @@ function alarm({ level, name, text, remedy, action }) {
 
 async function resume() {
   try {
-    await post("api/subscription/resume", { subscription: context.subscription() });
+    await post("api/subscription/resume", { subscription: frame.subscription.name });
     toast("resumed: workers notice within a heartbeat");
   } catch (error) {
     context.failed(error);

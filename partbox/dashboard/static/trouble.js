@@ -9,12 +9,17 @@ const FILTERS = ["event_type", "aggregate_id", "older_than"];
 const GENTLY = 10000; // milliseconds after which a list is asked for again, although nothing seems to have changed
 const AT_ONCE = 1500; // and at the earliest
 
-// A list that is asked for when it may have changed, with what is chosen in it.
+// A list that is asked for when it may have changed, with what is chosen in it. What is done concerns what is drawn:
+// `found`, null while there is none, of the subscription `of`. Listeners ask for both when they are called, as elements
+// that look the same stay with the listeners that they have.
 class List {
   chosen = new Set();
+  found = null;
+  of = null;
   #asked = 0;
   #mark = null;
   #busy = false;
+  #newest = 0; // the last request; answers of earlier ones are dropped
 
   constructor(context) {
     this.context = context;
@@ -29,24 +34,37 @@ class List {
   }
 
   async reload(now = this.now) {
+    const request = ++this.#newest;
     this.now = now;
     this.#busy = true;
     this.#asked = Date.now();
     const subscription = this.context.subscription();
     try {
       const found = await this.fetch(subscription);
-      if (subscription === this.context.subscription()) this.draw((this.found = found));
+      if (request === this.#newest && subscription === this.context.subscription()) this.#take(subscription, found);
     } catch (error) {
-      this.context.failed(error);
+      if (request === this.#newest) this.context.failed(error);
     } finally {
-      this.#busy = false;
+      if (request === this.#newest) this.#busy = false;
     }
   }
 
+  #take(subscription, found) {
+    if (subscription !== this.of) this.chosen.clear();
+    this.of = subscription;
+    this.found = found;
+    this.draw(found);
+  }
+
+  // Another subscription: nothing of this one can be chosen any more.
   forget() {
     this.chosen.clear();
+    this.found = null;
+    this.#newest++;
+    this.#busy = false;
     this.#asked = 0;
     this.#mark = null;
+    for (const name of this.places) show(byId(name));
   }
 
   redraw() {
@@ -77,7 +95,7 @@ class List {
 
   async act(path, body, done) {
     try {
-      const result = await post(path, { subscription: this.context.subscription(), ...body });
+      const result = await post(path, body);
       const failed = result.failed.map(({ why }) => why).join(" · ");
       const nothing = result.done ? "" : "nothing had to be done: it waits only for a worker";
       toast([result.done ? done(result.done) : failed ? "" : nothing, failed].filter(Boolean).join(" · "), failed ? "bad" : "good");
@@ -103,8 +121,11 @@ function table(heads, rows) {
   return el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
 }
 
+const MOST = 500; // blocked aggregates that are shown; the server shows no more, and takes no more at once
+
 export class Blocked extends List {
   what = "blocked aggregates";
+  places = ["blocked", "blocked-tools", "blocked-note"];
   #limit = 50;
 
   fetch(subscription) {
@@ -116,13 +137,13 @@ export class Blocked extends List {
     const may = this.context.mayAct();
     this.prune(records);
     byId("blocked-note").textContent = keys.length ? `${more ? "the " : ""}${number(keys.length)}${more ? " longest blocked" : ""}` : "none";
-    const chosen = [...this.chosen];
+    const chosen = this.chosen.size;
     show(
       byId("blocked-tools"),
-      ...(may && chosen.length
+      ...(may && chosen
         ? [
-            button(`Retry ${chosen.length} now`, "retry-chosen", () => this.#retry(chosen)),
-            button(`Skip ${chosen.length} …`, "skip-chosen", () => this.#skip(chosen)),
+            button(`Retry ${chosen} now`, "retry-chosen", () => this.#retry([...this.chosen])),
+            button(`Skip ${chosen} …`, "skip-chosen", () => this.#skip([...this.chosen])),
           ]
         : []),
     );
@@ -132,8 +153,13 @@ export class Blocked extends List {
     }
     const heads = [[may ? this.box(null, records) : ""], ["Aggregate"], ["Waits for"], ["State"], ["Attempts", "number"], ["Behind it", "number"], ["Blocked"], ["Worker"], ["Error"], [el("span", { class: "unseen" }, "Actions")]];
     const rows = keys.map((each) => this.#row(each, may));
-    const rest = more ? button("Show more", "more", () => { this.#limit += 100; this.reload(); }) : "";
+    const rest = more && this.#limit < MOST ? button("Show more", "more", () => this.#showMore()) : "";
     show(byId("blocked"), table(heads, rows), rest);
+  }
+
+  #showMore() {
+    this.#limit = Math.min(MOST, this.#limit + 100);
+    this.reload();
   }
 
   #row(each, may) {
@@ -160,10 +186,11 @@ export class Blocked extends List {
   }
 
   #retry(records) {
-    return this.act("api/blocked/retry", { records }, (done) => `${counted(done, "aggregate")} may go on now`);
+    return this.act("api/blocked/retry", { subscription: this.of, records }, (done) => `${counted(done, "aggregate")} may go on now`);
   }
 
   async #skip(records) {
+    const subscription = this.of;
     const what = records.length === 1 ? `record ${records[0]}` : `${records.length} records`;
     const reason = await confirm({
       question: `Skip ${what}?`,
@@ -173,12 +200,13 @@ export class Blocked extends List {
       field: "Reason",
     });
     if (reason === null) return;
-    await this.act("api/blocked/skip", { records, reason }, (done) => `skipped ${counted(done, "record")}`);
+    await this.act("api/blocked/skip", { subscription, records, reason }, (done) => `skipped ${counted(done, "record")}`);
   }
 }
 
 export class Dead extends List {
   what = "dead records";
+  places = ["dead", "dead-tools", "dead-note", "dead-pager"];
   #pages = [null]; // the record id that each page begins behind
 
   constructor(context) {
@@ -187,14 +215,20 @@ export class Dead extends List {
       byId(`filter-${name}`).addEventListener("change", () => {
         this.#pages = [null];
         this.chosen.clear();
+        this.found = null; // what is drawn is not what the filter says any more
+        show(byId("dead-tools"));
+        show(byId("dead-pager"));
         this.reload();
       });
     }
   }
 
-  fetch(subscription) {
+  // With the filters that it was asked with: what the fields say may be newer.
+  async fetch(subscription) {
+    const filters = this.#filters();
     const after = this.#pages[this.#pages.length - 1];
-    return get("api/dead", { subscription, ...this.#filters(), ...(after === null ? {} : { after }) });
+    const found = await get("api/dead", { subscription, ...filters, ...(after === null ? {} : { after }) });
+    return { ...found, filters };
   }
 
   forget() {
@@ -207,7 +241,7 @@ export class Dead extends List {
     return Object.fromEntries(given.filter(([, value]) => value));
   }
 
-  draw({ records: found, count, next }) {
+  draw({ records: found, count, next, filters }) {
     if (!found.length && this.#pages.length > 1) {
       this.#pages.pop();
       this.reload();
@@ -215,12 +249,12 @@ export class Dead extends List {
     }
     const records = found.map(({ record }) => record);
     const may = this.context.mayAct();
-    const filtered = Object.keys(this.#filters()).length > 0;
+    const filtered = Object.keys(filters).length > 0;
     this.prune(records);
     byId("dead-note").textContent = count ? `${number(count)}${filtered ? " match" : ""}` : "none";
     byId("dead-filters").hidden = !count && !filtered;
     show(byId("dead-tools"), ...(may && count ? this.#tools(count) : []));
-    show(byId("dead-pager"), ...this.#pager(count, next));
+    show(byId("dead-pager"), ...this.#pager(next));
     if (!found.length) {
       const text = filtered ? "No dead record matches." : "No record is dead. An event that has used up its attempts, or cannot ever succeed, comes here with its error, until it is replayed or discarded.";
       show(byId("dead"), el("p", { class: "empty" }, text));
@@ -231,25 +265,25 @@ export class Dead extends List {
   }
 
   #tools(count) {
-    const chosen = [...this.chosen];
-    if (chosen.length) {
+    const chosen = this.chosen.size;
+    if (chosen) {
       return [
-        button(`Replay ${chosen.length}`, "replay-chosen", () => this.#replay(chosen)),
-        button(`Discard ${chosen.length} …`, "discard-chosen", () => this.#discard(chosen)),
+        button(`Replay ${chosen}`, "replay-chosen", () => this.#replay([...this.chosen])),
+        button(`Discard ${chosen} …`, "discard-chosen", () => this.#discard([...this.chosen])),
       ];
     }
     return [
-      button(`Replay all ${number(count)} …`, "replay-all", () => this.#all("replay", count)),
-      button(`Discard all ${number(count)} …`, "discard-all", () => this.#all("discard", count)),
+      button(`Replay all ${number(count)} …`, "replay-all", () => this.#all("replay", this.found)),
+      button(`Discard all ${number(count)} …`, "discard-all", () => this.#all("discard", this.found)),
     ];
   }
 
-  #pager(count, next) {
+  #pager(next) {
     if (this.#pages.length === 1 && next === null) return [];
     return [
       button("Older", "older", () => this.#turn(() => this.#pages.pop()), { disabled: this.#pages.length === 1 }),
       el("span", {}, `page ${this.#pages.length}`),
-      button("Newer", "newer", () => this.#turn(() => this.#pages.push(next)), { disabled: next === null }),
+      button("Newer", "newer", () => this.#turn(() => this.#pages.push(this.found.next)), { disabled: next === null }),
     ];
   }
 
@@ -280,10 +314,11 @@ export class Dead extends List {
   }
 
   #replay(records) {
-    return this.act("api/dead/replay", { records }, (done) => `replayed ${counted(done, "record")}`);
+    return this.act("api/dead/replay", { subscription: this.of, records }, (done) => `replayed ${counted(done, "record")}`);
   }
 
   async #discard(records) {
+    const subscription = this.of;
     const what = records.length === 1 ? `record ${records[0]}` : `${records.length} records`;
     const wanted = await confirm({
       question: `Discard ${what}?`,
@@ -291,12 +326,13 @@ export class Dead extends List {
       yes: "Discard",
       danger: true,
     });
-    if (wanted) await this.act("api/dead/discard", { records }, (done) => `discarded ${counted(done, "record")}`);
+    if (wanted) await this.act("api/dead/discard", { subscription, records }, (done) => `discarded ${counted(done, "record")}`);
   }
 
-  async #all(verb, count) {
+  // What `found` counted, by the filters that it was found with.
+  async #all(verb, { count, filters }) {
+    const subscription = this.of;
     const name = `${verb[0].toUpperCase()}${verb.slice(1)}`;
-    const filters = this.#filters();
     const those = Object.keys(filters).length ? "that match" : "of this subscription";
     const wanted = await confirm({
       question: `${name} ${counted(count, "dead record")}?`,
@@ -305,7 +341,7 @@ export class Dead extends List {
       danger: verb === "discard",
     });
     if (!wanted) return;
-    const body = { subscription: this.context.subscription(), filters };
+    const body = { subscription, filters };
     let reached = 0;
     try {
       const done = await withProgress(`${name} dead records`, (progress, signal) =>
@@ -321,7 +357,7 @@ export class Dead extends List {
 
   async #show(record) {
     try {
-      const found = await get(`api/dead/${record}`, { subscription: this.context.subscription() });
+      const found = await get(`api/dead/${record}`, { subscription: this.of });
       const may = this.context.mayAct();
       const choice = await details(`Record ${record}`, whole(found), may ? [{ text: "Replay", value: "replay" }, { text: "Discard …", danger: true, value: "discard" }] : []);
       if (choice === "replay") await this.#replay([record]);

@@ -1,0 +1,55 @@
+"""The connections of the HTTP server: so many, and none that only waits. Needs `partbox[http]`.
+
+uvicorn has no end to either, and whoever opens connections and says nothing would take all the file descriptors of a
+node, which then can start no process.
+"""
+
+import asyncio
+from typing import Final, cast
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST: Final = 200
+FIRST: Final = 10.0  # seconds for the head of a request
+
+
+class Connection(H11Protocol):
+    """Is dropped beyond `MOST`, streams included, and closed when a request is not there in `FIRST` seconds."""
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))
+        if len(self.connections) > MOST:
+            self.transport.abort()
+        else:
+            self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._idle:
+            self._forget()
+        elif self._waiting is None:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    @property
+    def _idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(FIRST, self._expire)
+
+    def _forget(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _expire(self) -> None:
+        self._waiting = None
+        if self._idle:
+            self.transport.close()

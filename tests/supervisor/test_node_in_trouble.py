@@ -1,0 +1,183 @@
+"""A node whose database does not answer, or whose machine gives it no more processes."""
+
+import threading
+import time
+from socket import socketpair
+from types import SimpleNamespace
+
+import pytest
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.errors import PartboxError
+from partbox.observe.health import deadly
+from partbox.rules.lease import Signs
+from partbox.supervisor import supervisor as room
+from partbox.supervisor.running import run
+from partbox.supervisor.supervisor import Supervisor
+
+
+class Process:
+    """Of a node, but none: it ends when it is killed."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
+        self.meter = self.instance = self.exit_code = None
+        self.killed = self.ready = False
+        self.pid, self.started_at, self.handler_timeout = 4711, time.monotonic(), 1.0
+        self.sentinel, self._other_end = socketpair()
+        self.ward = SimpleNamespace(draining=False, vouched=True)
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def drain(self) -> None:
+        self.ward.draining = True
+
+    def signs(self) -> Signs:
+        return Signs(0.0, None, False)
+
+    def close(self) -> None:
+        self.sentinel.close()
+        self._other_end.close()
+
+
+class Frozen:
+    """A membership whose database is there and says nothing, until the gate opens."""
+
+    beaten_at = None
+
+    def __init__(self) -> None:
+        self.asked, self.gate = threading.Event(), threading.Event()
+
+    def open(self) -> None:
+        """It was still well."""
+
+    close = open
+
+    def tick(self, _) -> float:
+        self.asked.set()
+        self.gate.wait(60)
+        return 1.0
+
+    bury = tick
+
+
+@pytest.fixture
+def frozen():
+    frozen = Frozen()
+    yield frozen
+    frozen.gate.set()
+
+
+@pytest.fixture
+def node(frozen) -> Supervisor:
+    made = Outbox("postgresql://nowhere", purge_interval="1h").supervisor(processes=3)
+    made._membership = frozen
+    return made
+
+
+def asking(node: Supervisor, frozen: Frozen, *what) -> threading.Thread:
+    """The loop, at a moment when it asks the database and has done so for very long."""
+    thread = threading.Thread(target=what[0], args=what[1:])
+    thread.start()
+    assert frozen.asked.wait(30)
+    node._stepped_at = time.monotonic() - 1_000
+    return thread
+
+
+def of_loop(node: Supervisor) -> list[str]:
+    return [said for said in deadly(node.vitals()) if "loop" in said]
+
+
+def test_a_loop_that_waits_for_the_database_is_not_stuck(node, frozen, monkeypatch):
+    monkeypatch.setattr(Supervisor, "running", True)
+    thread = asking(node, frozen, node._tick, 0.0)
+    assert of_loop(node) == []
+    frozen.gate.set()
+    thread.join(30)
+    assert of_loop(node) == [], "it has just turned"
+    node._stepped_at -= 1_000
+    assert of_loop(node) != []
+
+
+def test_a_loop_that_waits_while_it_buries_is_not_stuck_either(node, frozen, monkeypatch):
+    monkeypatch.setattr(Supervisor, "running", True)
+    process = Process()
+    process.instance, process.exit_code, process.ward.draining = "its id", 0, True
+    node._children[0] = process
+    process.close()
+    thread = asking(node, frozen, node._reap)
+    assert of_loop(node) == []
+    frozen.gate.set()
+    thread.join(30)
+
+
+def test_a_node_that_is_killed_does_not_wait_for_the_database(node, frozen, monkeypatch):
+    monkeypatch.setattr(room, "ENDING", 0.05)
+    monkeypatch.setattr(room, "Child", lambda *_: Process(_[-1]))
+    ended = []
+    running = threading.Thread(target=lambda: ended.append(run([node])))
+    running.start()
+    assert frozen.asked.wait(30)
+    node.stop()
+    processes = node.children
+    assert len(processes) == 3
+    assert not any(process.killed for process in processes)
+    node.kill()
+    assert all(process.killed for process in processes)
+    running.join(30)
+    assert (ended, node.running) == ([0], True)
+    for process in processes:
+        process.exit_code = -9
+    frozen.gate.set()
+    node.join(30)
+    assert not node.running
+
+
+def test_processes_that_the_machine_does_not_give_are_tried_again_and_the_others_live(node, monkeypatch, caplog):
+    answers = iter([None, OSError(24, "Too many open files"), OSError(11, "no more processes"), None, None])
+
+    def child(*given):
+        if error := next(answers):
+            raise error
+        return Process(given[-1])
+
+    monkeypatch.setattr(room, "Child", child)
+    now = 100.0
+    for living in (1, 1, 3):
+        node._adjust(now)
+        assert len(node.children) == living
+        node._adjust(now)  # no sooner than that
+        assert len(node.children) == living
+        now = node._spawn_at
+    assert [record.event for record in caplog.records] == ["partbox.not_spawned"] * 2
+    assert "Too many open files" in caplog.text
+    assert not node._deaths.lately(now)
+    for process in node.children:
+        process.close()
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"), [(PartboxError("its log says why"), "its log says why"), (KeyError("vault"), "KeyError")]
+)
+def test_what_an_application_says_in_an_error_is_for_the_log(node, failure, said):
+    node.failure = failure
+    assert node.vitals().failure == said
+
+
+def test_the_end_of_a_node_is_the_end_of_its_own_meters():
+    ended = []
+    node = Outbox("postgresql://nowhere").supervisor(processes=1, metrics=True)
+    node.meters.ended = lambda: ended.append(1)
+    node._end()
+    assert ended == [1]
+
+
+def test_waiting_ends_eventually(node, frozen):
+    """The flag of the loop is taken back, whatever the database says."""
+    frozen.tick = lambda _: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        node._tick(0.0)
+    assert not node._asking
+    eventually(lambda: node.gone)
