@@ -41,7 +41,7 @@ def test_a_handler_past_the_drain_timeout_does_not_keep_the_process(cluster, eve
     node.stop()
     assert time.monotonic() - at < 15
     assert event not in cluster.journal.ended()
-    (said,) = [line for line in node.log.splitlines() if "may be delivered again" in line]
+    (said,) = [line for line in node.log.splitlines() if "was running: it may be delivered again" in line]
     assert f"{event_type!r}, id=1, aggregate=Account/account-0" in said
 
     gate.touch()
