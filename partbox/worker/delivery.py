@@ -34,7 +34,9 @@ class Delivery:
 
     def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
         """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
-        quick, first, ended, other = walk.quick, None, None, None
+        quick, ended, other = walk.quick, None, None
+        if quick is not None and walk.oldest is None:
+            walk.oldest = _first(lane)
         while (step := self.step(lane, walk)) is not None:
             endpoint, event = step
             plain = endpoint.plain
@@ -56,10 +58,8 @@ class Delivery:
             else:
                 self._end(lane, walk, endpoint, event, result)
             ended = step
-            if first is None:
-                first = event
-        if quick is not None and first is not None and ended is not None:
-            walk.left(lane, first, *ended)
+        if quick is not None and ended is not None:
+            walk.ended, walk.started = ended, lane.started
         return other
 
     async def walk_async(self, lane: Lane, walk: Walk) -> None:
@@ -246,6 +246,14 @@ class Delivery:
                 partition.finish([pair])
             self._holdings.touch(partition)
             return True
+
+
+def _first(lane: Lane) -> DeliveredEvent | None:
+    """What the lane has at its head."""
+    try:
+        return lane.queue[0]
+    except IndexError:  # cleared meanwhile
+        return None
 
 
 def hold_rest(lane: Lane) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from partbox.events import DeliveredEvent
 from partbox.observe import QUICK, Turn
 from partbox.worker.endpoint import Endpoint
-from partbox.worker.lane import Lane
 
 LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded and other lanes get their turn
 TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much; no longer than QUICK
@@ -19,9 +18,24 @@ TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved
 
 class Walk:
     """`ends`: monotonic seconds; `looked_at`: Unix seconds of the last look at the lease; `quick`: how many events of
-    each endpoint are done whose time was too short to be measured, None where nobody wants to know."""
+    each endpoint are done whose time was too short to be measured, None where nobody wants to know.
 
-    __slots__ = ("_began", "_ended", "_newest", "_oldest", "_other", "_timed", "ends", "looked_at", "quick", "timed")
+    Whoever leaves a lane sets what a call for each lane would cost too much for: `oldest`, the first event of all,
+    `ended`, the last of this lane that a handler got, with its endpoint, and `started`, when that was."""
+
+    __slots__ = (
+        "_began",
+        "_newest",
+        "_other",
+        "_timed",
+        "ended",
+        "ends",
+        "looked_at",
+        "oldest",
+        "quick",
+        "started",
+        "timed",
+    )
 
     def __init__(self, began: float, looked_at: float, *, counted: bool) -> None:
         self.ends = began + LANE_TURN
@@ -33,16 +47,10 @@ class Walk:
             self._timed: defaultdict[Endpoint, list[float]] = defaultdict(list)
             self._other = 0.0  # seconds that handlers ran without success
             self._began = began
-            self._ended: tuple[Endpoint, DeliveredEvent, float] | None = None  # the last of a lane, and its start
-            self._oldest: DeliveredEvent | None = None
             self._newest: DeliveredEvent | None = None
-
-    def left(self, lane: Lane, first: DeliveredEvent, endpoint: Endpoint, event: DeliveredEvent) -> None:
-        """The lane is left; `first` and `event` were the first and the last of it that a handler got."""
-        self._ended = (endpoint, event, lane.started)
-        self._newest = event
-        if self._oldest is None:
-            self._oldest = first
+            self.oldest: DeliveredEvent | None = None
+            self.ended: tuple[Endpoint, DeliveredEvent] | None = None
+            self.started = 0.0
 
     def passed(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
         """Time has passed since the last look: it may have been this event's handler, which has ended just now."""
@@ -54,9 +62,10 @@ class Walk:
 
     def passed_between(self) -> None:
         """The same where the event was the last of the lane before."""
-        if self._ended is not None:
-            ended, self._ended = self._ended, None
-            self.passed(*ended)
+        if self.ended is not None:
+            (endpoint, event), self.ended = self.ended, None
+            self._newest = event
+            self.passed(endpoint, event, self.started)
 
     def ran(self, endpoint: Endpoint, event: DeliveredEvent, seconds: float, *, done: bool) -> None:
         """A handler ran for so long; whether its event is done."""
@@ -66,18 +75,20 @@ class Walk:
             return
         self._timed[endpoint].append(seconds)
         self._newest = event
-        if self._oldest is None:
-            self._oldest = event
+        if self.oldest is None:
+            self.oldest = event
 
     def turns(self) -> Iterator[Turn]:
         """What was delivered since this was asked last, an endpoint each. The time that no handler is known for is
         shared by the quick ones."""
-        if self.quick is None or self._oldest is None or self._newest is None:
+        if self.quick is None:
             return
         self.passed_between()
+        if self.oldest is None or self._newest is None:
+            return
         known = self._other + sum(map(sum, self._timed.values()))
         share = max(0.0, time.monotonic() - self._began - known) / max(1, sum(self.quick.values()))
-        oldest, newest, ended = published_at(self._oldest), published_at(self._newest), time.time()
+        oldest, newest, ended = published_at(self.oldest), published_at(self._newest), time.time()
         for endpoint in {**self.quick, **self._timed}:
             quick, timed = self.quick.get(endpoint, 0), self._timed.get(endpoint, ())
             yield Turn(
@@ -92,7 +103,7 @@ class Walk:
         self.quick.clear()
         self._timed.clear()
         self._other, self._began = 0.0, time.monotonic()
-        self._ended = self._oldest = self._newest = None
+        self.oldest = self._newest = None
 
 
 def published_at(event: DeliveredEvent) -> float:

@@ -29,9 +29,10 @@ class Clock:
         return Y2000 + self.now
 
 
-class Lane:
-    def __init__(self, started):
-        self.started = started
+def leave(walk, started, first, endpoint, last):
+    """As whoever walks a lane leaves it."""
+    walk.oldest = walk.oldest or first
+    walk.ended, walk.started = (endpoint, last), started
 
 
 @pytest.fixture
@@ -60,8 +61,8 @@ def test_quick_events_share_the_time_of_the_walk(clock, endpoint):
     walk = Walk(clock.now, 0.0, counted=True)
     walk.quick[endpoint] += 100
     clock.now += 0.05
-    walk.left(Lane(clock.now), event(10), endpoint, event(20))
-    walk.left(Lane(clock.now), event(25), endpoint, event(30))
+    leave(walk, clock.now, event(10), endpoint, event(20))
+    leave(walk, clock.now, event(25), endpoint, event(30))
     (turn,) = walk.turns()
     assert (turn.count, turn.slow, turn.oldest, turn.newest) == (100, [], Y2000 + 10, Y2000 + 30)
     assert turn.seconds == pytest.approx(0.05)
@@ -75,7 +76,7 @@ def test_a_slow_event_is_found_at_the_look_that_follows_it(clock, endpoint):
     clock.now += 3.0
     walk.passed(endpoint, first, started)
     walk.quick[endpoint] += 4
-    walk.left(Lane(clock.now), event(2), endpoint, event(2))
+    leave(walk, clock.now, event(2), endpoint, event(2))
     (turn,) = walk.turns()
     assert (turn.count, turn.slow) == (5, [pytest.approx(3.0)])
     assert turn.seconds == pytest.approx(3.0)
@@ -87,7 +88,7 @@ def test_the_last_event_of_a_lane_may_be_the_slow_one(clock, endpoint, looked):
     walk.quick[endpoint] += 1
     started = clock.now
     clock.now += 0.5
-    walk.left(Lane(started), event(1), endpoint, event(1))
+    leave(walk, started, event(1), endpoint, event(1))
     if looked:
         walk.passed_between()
         clock.now += 0.7
@@ -102,7 +103,7 @@ def test_a_slow_event_that_ends_the_turn_of_its_lane_is_found_once(clock, endpoi
     started = clock.now
     clock.now += 0.5
     walk.passed(endpoint, slow, started)  # the look before the event that must wait for another turn
-    walk.left(Lane(started), slow, endpoint, slow)
+    leave(walk, started, slow, endpoint, slow)
     (turn,) = walk.turns()
     assert (turn.count, turn.slow) == (1, [pytest.approx(0.5)])
 
@@ -113,7 +114,7 @@ def test_what_did_not_succeed_is_no_delivery_and_its_time_is_nobody_elses(clock,
     walk.ran(endpoint, failed, 2.0, done=False)
     walk.passed(endpoint, failed, clock.now - 2.0)  # known already
     walk.quick[endpoint] += 1
-    walk.left(Lane(clock.now), event(2), endpoint, event(2))
+    leave(walk, clock.now, event(2), endpoint, event(2))
     clock.now += QUICK / 2
     (turn,) = walk.turns()
     assert (turn.count, turn.slow) == (1, [])
@@ -123,12 +124,12 @@ def test_what_did_not_succeed_is_no_delivery_and_its_time_is_nobody_elses(clock,
 def test_what_was_told_is_not_told_again(clock, endpoint):
     walk = Walk(clock.now, 0.0, counted=True)
     walk.quick[endpoint] += 3
-    walk.left(Lane(clock.now), event(1), endpoint, event(2))
+    leave(walk, clock.now, event(1), endpoint, event(2))
     assert [turn.count for turn in walk.turns()] == [3]
     assert list(walk.turns()) == []
     walk.quick[endpoint] += 1
     clock.now += 0.0005
-    walk.left(Lane(clock.now), event(3), endpoint, event(3))
+    leave(walk, clock.now, event(3), endpoint, event(3))
     (turn,) = walk.turns()
     assert (turn.count, turn.oldest, turn.seconds) == (1, Y2000 + 3, pytest.approx(0.0005))
 
