@@ -52,7 +52,7 @@ def test_a_frame_tells_everything_and_the_next_ones_leave_the_past_out(live, pla
     assert [alarm["name"] for alarm in shown["alarms"]] == ["no-workers"]
     assert (first["may_act"], len(first["history"])) == (False, 1)
     assert "history" not in second
-    assert second["at"] > first["at"]
+    assert second["at"] >= first["at"]  # the same where a look takes long: its answer lasts longer then
 
 
 def test_a_subscription_that_does_not_exist_is_nobody_elses_data(live):
