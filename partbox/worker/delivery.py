@@ -35,6 +35,7 @@ class Delivery:
     def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
         """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
         quick, ended, other = walk.quick, None, None
+        counted, count = None, 0  # of one endpoint in a row: a look-up for each would cost more than all else here
         if quick is not None and walk.oldest is None:
             walk.oldest = _first(lane)
         while (step := self.step(lane, walk)) is not None:
@@ -53,13 +54,18 @@ class Delivery:
                 result = error
             if result is None and event.parked is None and plain:
                 lane.done.append(event._row[1:3])
-                if quick is not None:
-                    quick[endpoint] += 1
+                if endpoint is not counted:
+                    if quick is not None and counted is not None:
+                        quick[counted] += count
+                    counted, count = endpoint, 0
+                count += 1
             else:
                 self._end(lane, walk, endpoint, event, result)
             ended = step
         if quick is not None and ended is not None:
             walk.ended, walk.started = ended, lane.started
+            if counted is not None:
+                quick[counted] += count
         return other
 
     async def walk_async(self, lane: Lane, walk: Walk) -> None:

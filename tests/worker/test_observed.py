@@ -127,6 +127,17 @@ def test_every_delivery_is_told_once_whoever_runs_it(desk, witness, register, co
     assert witness.all("parked") == []
 
 
+def test_handlers_that_take_turns_in_one_lane_are_counted_apart(desk, witness):
+    for name in ("Odd", "Even"):
+        desk.outbox.on(name, name=name)(lambda event: None)
+    with desk.conn.transaction():
+        for number in range(30):
+            desk.publish("k", number, event_type="Even" if number % 3 else "Odd")
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(desk.all_done)
+    assert witness.delivered_by() == {"Odd": 10, "Even": 20}
+
+
 def test_the_time_of_a_slow_handler_is_told_and_nobody_elses_is(desk, witness):
     @desk.outbox.on("Counted", name="h")
     def handle(event):
