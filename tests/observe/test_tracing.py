@@ -268,7 +268,8 @@ def test_a_batch_handler_has_one_span_and_its_outcomes_are_counted_one_by_one(tr
     traced.deliver()
 
     spans = traced.named("handle")
-    assert [told(span).get("messaging.batch.message_count", 1) for span in spans] == sizes
+    counts = [told(span).get("messaging.batch.message_count", 1) for span in spans]
+    assert sorted(counts) == sorted(sizes)  # they may end in another order than they began in
     assert sum(len(linked(span, "publish")) for span in spans) == 4
     assert [told(span)["partbox.outcome"] for span in spans if told(span)["partbox.outcome"] != "done"] != []
     assert sum(told(poll)["success.count"] for poll in traced.named("poll")) == 2
