@@ -107,8 +107,8 @@ METRICS: tuple[Metric, ...] = (
         "lag_seconds",
         HANDLER,
         LAG_SECONDS,
-        "from publish to the handler's end; of events delivered in a row, on one thread within some 20 ms, "
-        "the lags of the first and of the last stand for half of them each",
+        "from publish to the handler's end; of events that one thread delivers in a row, for 20 ms and until the "
+        "handler that runs then has ended, the lags of the first and of the last stand for half of them each",
         outbox_java="`outbox.dispatch.latency.ms`",
     ),
     _histogram(

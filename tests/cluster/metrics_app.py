@@ -37,4 +37,4 @@ def hopeless(event: Any) -> Dead:
 @outbox.on("Slow", name="slow")
 def slow(event: Any) -> None:
     while not Path(event.payload["gate"]).exists():
-        time.sleep(0.01)
+        time.sleep(0.01)  # a file is the only sign from the test to this process

@@ -29,7 +29,7 @@ def deadly(event: Any) -> None:
 @outbox.on("Slow")
 def slow(event: Any) -> None:
     while not Path("gate").exists():
-        time.sleep(0.01)
+        time.sleep(0.01)  # a file is the only sign from the test to this process
 
 
 @outbox.on("Sent")

@@ -17,9 +17,9 @@ put_off: set[Any] = set()
 
 @outbox.on("Placed", name="place")
 def place(event: Any) -> None:
-    time.sleep(0.002)
+    time.sleep(0.002)  # so that a backlog can be seen from outside
     while (here / "shut").exists():
-        time.sleep(0.02)
+        time.sleep(0.02)  # a file is the only sign from the test to this process
 
 
 @outbox.on("Shipped", name="ship", retry="fixed:0.3", max_attempts=1000)

@@ -38,7 +38,7 @@ class Yielding(list):
 
     def __getitem__(self, at):
         found = super().__getitem__(at)
-        time.sleep(0)
+        time.sleep(0)  # gives the interpreter away, and waits for nothing
         return found
 
 

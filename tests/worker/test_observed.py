@@ -142,7 +142,7 @@ def test_the_time_of_a_slow_handler_is_told_and_nobody_elses_is(desk, witness):
     @desk.outbox.on("Counted", name="h")
     def handle(event):
         if event.payload["number"] % 5 == 4:
-            time.sleep(SLOW)
+            time.sleep(SLOW)  # what is measured
 
     desk.publish("a", *range(10))
     desk.publish("b", *range(10))
