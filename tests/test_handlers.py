@@ -46,7 +46,7 @@ def handlers() -> Handlers:
 
 
 def found(handlers, event_type, aggregate_type="Order", subscription="default", **settings):
-    return handlers.routes(subscription, Settings(**settings)).find(event_type, aggregate_type)
+    return handlers.routes(subscription, Settings(**settings))[event_type, aggregate_type]
 
 
 def test_the_most_specific_handler_is_called(handlers):
@@ -227,9 +227,9 @@ def test_types_without_end_do_not_fill_the_memory(handlers):
     handlers.register(print, "Placed")
     routes = handlers.routes("default", Settings())
     for number in range(CACHED * 2 + 5):
-        assert routes.find(f"unknown {number}", "Order").name == "on_unroutable"
-        assert routes.find("Placed", "Order").call is print
-        assert len(routes._found) <= CACHED
+        assert routes[f"unknown {number}", "Order"].name == "on_unroutable"
+        assert routes["Placed", "Order"].call is print
+        assert len(routes) <= CACHED
 
 
 def test_a_registry_travels_by_dill_with_objects_closures_and_lambdas(handlers):
@@ -270,7 +270,7 @@ handlers.register(Shout())
 
 def child(handlers, sent):
     routes = handlers.routes("default", Settings())
-    sent.send([routes.find(kind, "Any").call("you") for kind in ("Greeted", "Shouted")])
+    sent.send([routes[kind, "Any"].call("you") for kind in ("Greeted", "Shouted")])
 
 
 if __name__ == "__main__":

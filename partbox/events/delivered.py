@@ -31,19 +31,23 @@ class DeliveredEvent:
     created_at; times are 8 bytes, big-endian microseconds since 2000-01-01 UTC.
     """
 
-    __slots__ = ("_codecs", "_payload", "_row", "attempt", "epoch", "parked", "partition", "subscription")
+    __slots__ = ("_codecs", "_payload", "_row", "attempt", "epoch", "parked", "subscription")
     _payload: Any
 
     def __init__(
         self, row: Row, epoch: int, subscription: str, attempt: int, codecs: Decoder, parked: Any = None
     ) -> None:
         self._row = row
-        self.partition: int = row[0]
         self.epoch = epoch
         self.subscription = subscription
         self.attempt = attempt
         self.parked = parked
         self._codecs = codecs
+
+    @property
+    def partition(self) -> int:
+        """0 to 255, by the hash of the aggregate id."""
+        return int(self._row[0])
 
     @property
     def id(self) -> int:

@@ -1,6 +1,6 @@
 """Walks one lane: hands its events to their handlers, one after the other, and notes what became of each."""
 
-import time
+from time import monotonic, time
 
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
@@ -12,6 +12,7 @@ from partbox.worker.loop import Loop
 from partbox.worker.partition import Partition
 from partbox.worker.reports import Reports
 from partbox.worker.slot import Slot
+from partbox.worker.tally import Tally
 from partbox.worker.walk import TRUST_SPAN, Walk
 
 Step = tuple[Endpoint, DeliveredEvent]
@@ -22,24 +23,50 @@ class Delivery:
 
     def __init__(self, holdings: Holdings, routes: Routes[Endpoint], slot: Slot, reports: Reports) -> None:
         self._holdings = holdings
-        self.find = routes.find
+        self.routes = routes
         self._slot = slot
         self.reports = reports
         self.followers: dict[Lane, list[DeliveredEvent]] = {}  # what runs with the current event of a lane, in a list
         self._trusted_at = 0.0
 
-    def begin(self, began: float) -> Walk:
+    def begin(self, began: float, tally: Tally | None = None) -> Walk:
         """A walk that begins now (monotonic seconds)."""
-        return Walk(began, self._trusted_at, counted=self.reports.counted)
+        if tally is not None:
+            tally.begin(began)
+        return Walk(began, self._trusted_at, tally)
 
     def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
-        """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
-        quick, ended, other = walk.quick, None, None
-        counted, count = None, 0  # of one endpoint in a row: a look-up for each would cost more than all else here
-        if quick is not None and walk.oldest is None:
-            walk.oldest = _first(lane)
-        while (step := self.step(lane, walk)) is not None:
-            endpoint, event = step
+        """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind.
+
+        It goes from event to event as `step` does, but without a call for each.
+        """
+        partition, routes, tally = lane.partition, self.routes, walk.tally
+        counted, count, got = None, 0, None
+        if tally is not None:
+            counted, count = tally.endpoint, tally.count
+            if tally.oldest is None:
+                tally.oldest = _first(lane)
+        other = None
+        while (queue := lane.queue) and not partition.stopping:
+            if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
+                break
+            if partition.life != lane.life:
+                with self._holdings.lock:
+                    self.record(lane)
+                continue
+            try:
+                event = queue.popleft()
+            except IndexError:  # cleared meanwhile
+                continue
+            if partition.remembered and self._remembered(partition, event):
+                continue
+            now = monotonic()
+            if now > walk.ends and lane.current is not None:
+                self.put_back(lane, event)
+                break
+            row = event._row
+            lane.started, lane.current = now, event
+            endpoint = routes[row[3:5]]
             plain = endpoint.plain
             if not plain:
                 if endpoint.kind is not Kind.SYNC:
@@ -53,19 +80,20 @@ class Delivery:
             except BaseException as error:  # also SystemExit: a handler does not end the process
                 result = error
             if result is None and event.parked is None and plain:
-                lane.done.append(event._row[1:3])
-                if endpoint is not counted:
-                    if quick is not None and counted is not None:
-                        quick[counted] += count
-                    counted, count = endpoint, 0
-                count += 1
+                lane.done.append(row[1:3])
+                if tally is not None:
+                    if endpoint is not counted:
+                        if counted is not None:
+                            tally.switch(counted, count)
+                        counted, count = endpoint, 0
+                    count += 1
             else:
                 self._end(lane, walk, endpoint, event, result)
-            ended = step
-        if quick is not None and ended is not None:
-            walk.ended, walk.started = ended, lane.started
-            if counted is not None:
-                quick[counted] += count
+            got, by = event, endpoint
+        lane.current = None
+        if tally is not None and got is not None:
+            tally.endpoint, tally.count = counted, count
+            tally.last, tally.started = (by, got), lane.started
         return other
 
     async def walk_async(self, lane: Lane, walk: Walk) -> None:
@@ -78,11 +106,12 @@ class Delivery:
             if self.refused(lane, endpoint, event):
                 continue
             self._end(lane, walk, endpoint, event, await Loop.call(endpoint.call, event, endpoint.handler.timeout))
-        self.reports.walked(walk)
+        if walk.tally is not None:
+            self.reports.delivered(walk.tally)
 
     def trusted(self) -> bool:
         """May a handler start now? The wall clock jumps over every pause of the process or its machine."""
-        now = time.time()
+        now = time()
         if -TRUST_SPAN < now - self._trusted_at < TRUST_SPAN:
             return True
         if self._slot.version != self._holdings.version or not self._slot.trusted():
@@ -92,11 +121,12 @@ class Delivery:
 
     def _look(self, lane: Lane, walk: Walk) -> bool:
         """Time has passed: a handler was slow perhaps, and may the next one start?"""
-        if walk.quick is not None:
-            if lane.current is None:
-                walk.passed_between()
-            elif lane.done and lane.done[-1] == lane.current._row[1:3]:  # else it did not run, or is noted already
-                walk.passed(self.find(*lane.current._row[3:5]), lane.current, lane.started)
+        tally, event = walk.tally, lane.current
+        if tally is not None:
+            if event is None:
+                tally.passed_between()
+            elif lane.done and lane.done[-1] == event._row[1:3]:  # else it did not run, or is noted already
+                tally.passed(self.routes[event._row[3:5]], event, lane.started)
         if not self.trusted():
             return False
         walk.looked_at = self._trusted_at
@@ -107,7 +137,7 @@ class Delivery:
         partition = lane.partition
         while (queue := lane.queue) and not partition.stopping:
             # Without a call, for it is done before each event.
-            if not -TRUST_SPAN < time.time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
+            if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
                 break
             if partition.life != lane.life:
                 with self._holdings.lock:
@@ -119,13 +149,13 @@ class Delivery:
                 continue
             if partition.remembered and self._remembered(partition, event):
                 continue
-            now = time.monotonic()
+            now = monotonic()
             if now > walk.ends and lane.current is not None:
                 self.put_back(lane, event)
                 break
             row = event._row
             lane.started, lane.current = now, event
-            return self.find(row[3], row[4]), event
+            return self.routes[row[3:5]], event
         lane.current = None
         return None
 
@@ -145,10 +175,10 @@ class Delivery:
 
     def _end(self, lane: Lane, walk: Walk, endpoint: Endpoint, event: DeliveredEvent, result: object) -> None:
         """The handler has ended, not as it mostly does."""
-        seconds = time.monotonic() - lane.started
+        seconds = monotonic() - lane.started
         verdict = endpoint.judge(event, result, lane.started)
-        if walk.quick is not None:
-            walk.ran(endpoint, event, seconds, done=verdict is None)
+        if walk.tally is not None:
+            walk.tally.ran(endpoint, event, seconds, done=verdict is None)
         self.settle(lane, event, verdict, result, seconds)
 
     def settle(

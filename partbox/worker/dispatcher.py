@@ -20,6 +20,7 @@ from partbox.worker.lists import Lists
 from partbox.worker.loop import Loop
 from partbox.worker.partition import Partition
 from partbox.worker.slot import RUNNING_SINCE, Slot, boottime
+from partbox.worker.tally import Tally
 from partbox.worker.walk import Walk
 
 BUNDLE = 64  # lanes that a lone runner takes at a time
@@ -46,6 +47,7 @@ class Dispatcher:
         self._holdings = holdings
         self._lock = holdings.lock
         self._delivery = delivery
+        self._reports = delivery.reports
         self._lists = Lists(holdings, delivery, self._more)
         self._letters = letters
         self._slot = slot
@@ -143,41 +145,39 @@ class Dispatcher:
 
     def _run(self) -> None:
         lanes: list[Lane] = []
+        tally = self._reports.tally()
         try:
-            while lanes := self._next(lanes):
-                walk = self._delivery.begin(lanes[0].started)
+            while lanes := self._next(lanes, tally):
+                walk = self._delivery.begin(lanes[0].started, tally)
                 lanes = self._walk_all(lanes, walk)
-                self._delivery.reports.walked(walk)
+                if tally is not None and tally.end():
+                    self._reports.delivered(tally)
         except BaseException as error:
             self._on_failure(error)
 
     def _walk_all(self, lanes: list[Lane], walk: Walk) -> list[Lane]:
         """Walk them until the turn ends, which the last start of a handler tells; those that are to be ended."""
-        ended = []
+        ended: list[Lane] = []
         for at, lane in enumerate(lanes, start=1):
-            if self._walk(lane, walk):
+            if isinstance(lane, LetterLane):
+                self._letters.walk(lane)
+                ended.append(lane)
+            elif (endpoint := self._delivery.walk(lane, walk)) is None or self._go_on(lane, endpoint, walk.tally):
                 ended.append(lane)
             if lane.started > walk.ends:
                 return ended + lanes[at:]  # these wait for another turn
         return ended
 
-    def _walk(self, lane: Lane, walk: Walk) -> bool:
-        """Walk the lane; False if it goes on in the event loop, which will end it."""
-        if isinstance(lane, LetterLane):
-            self._letters.walk(lane)
-            return True
-        endpoint = self._delivery.walk(lane, walk)
-        if endpoint is None:
-            return True
-        self._delivery.reports.walked(walk)  # what follows takes its own time
-        return self._go_on(lane, endpoint)
-
-    def _go_on(self, lane: Lane, endpoint: Endpoint) -> bool:
-        """Its next event is not for a runner alone."""
+    def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:
+        """Its next event is not for a runner alone; False if the event loop will end the lane."""
+        if tally is not None:
+            self._reports.delivered(tally)  # what follows takes its own time
         if endpoint.kind is Kind.TRANSACTIONAL:
             self._serial.add(lane)
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
             self._end_all(self._lists.run(lane, endpoint))
+            if tally is not None:
+                tally.begin(time.monotonic())
         else:
             self._loop.start(self._walk_async(lane, endpoint))
             return False
@@ -189,7 +189,8 @@ class Dispatcher:
             if endpoint.kind is Kind.LISTS:
                 others = await self._lists.run_async(lane, endpoint)
             else:
-                await self._delivery.walk_async(lane, self._delivery.begin(time.monotonic()))
+                walk = self._delivery.begin(time.monotonic(), self._reports.tally())
+                await self._delivery.walk_async(lane, walk)
         except Exception as error:
             self._on_failure(error)
         self._end_all([lane, *others])
@@ -216,24 +217,29 @@ class Dispatcher:
         if isinstance(lane, LetterLane) or lane.partition.stopping or not lane.queue:
             return False
         row = lane.queue[0]._row
-        return self._delivery.find(row[3], row[4]) is endpoint
+        return self._delivery.routes[row[3:5]] is endpoint
 
-    def _next(self, ended: list[Lane]) -> list[Lane]:
-        """End these lanes and wait for the next to run; none when it is time to go."""
+    def _next(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
+        """End these lanes and wait for the next to run; none when it is time to go. Tells before it waits."""
         while True:
             with self._lock:
                 for lane in ended:
                     self._end(lane)
                 ended = []
-                if self._stopped:
+                owed = tally if tally is not None and tally.oldest is not None else None
+                if self._stopped and owed is None:
                     return []
                 if not (self._fresh or self._due) or len(self._running) - len(self._joined) >= self._concurrency:
-                    self._idle += 1  # whoever notifies takes it off again
-                    self._work.wait()
-                    continue
-                if self._delivery.trusted():
+                    if owed is None:
+                        self._idle += 1  # whoever notifies takes it off again
+                        self._work.wait()
+                        continue
+                elif not self._stopped and self._delivery.trusted():
                     return self._begin(self._pick())
-            time.sleep(UNTRUSTED)
+            if owed is not None:
+                self._reports.delivered(owed)
+            else:
+                time.sleep(UNTRUSTED)
 
     def _pick(self) -> list[Lane]:
         """The next lanes, two fresh ones to a due one. More than one where nobody else could take the others."""

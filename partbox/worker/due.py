@@ -49,7 +49,7 @@ class Due:
     ) -> None:
         self._holdings = holdings
         self._intake = intake
-        self._find = routes.find
+        self._routes = routes
         self._schema = schema
         self._subscription = subscription
         self._on_lost = on_lost
@@ -167,7 +167,7 @@ class Due:
         return dead
 
     def _used_up(self, row: ParkedRow, body: Row) -> bool:
-        most = self._find(body[3], body[4]).handler.max_attempts
+        most = self._routes[body[3:5]].handler.max_attempts
         return most is not None and row.attempts >= most
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row) -> list[tuple[DeliveredEvent, Verdict]]:

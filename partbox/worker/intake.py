@@ -39,7 +39,7 @@ class Intake:
     ) -> None:
         self._holdings = holdings
         self._dispatcher = dispatcher
-        self._find = routes.find
+        self._routes = routes
         self._transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in routes.all())
         self._codecs = codecs
         self._subscription = subscription
@@ -84,7 +84,7 @@ class Intake:
     def dead(self, partition: Partition, row: ParkedRow, body: Row) -> tuple[DeliveredEvent, Verdict]:
         """A parked row that killed its process so often that it does not run again; to be told. Lock held."""
         event = self._event(partition, body, row)
-        verdict = self._find(body[3], body[4]).perished(row.attempts)
+        verdict = self._routes[body[3:5]].perished(row.attempts)
         partition.park(event, verdict)
         self._holdings.touch(partition)
         self._holdings.wake(partition, key_of(event))

@@ -95,13 +95,13 @@ class Lists:
 
     def _settle(self, members: list[Member], endpoint: Endpoint, result: object) -> None:
         """Of the time that the list took each event has its share."""
-        walk = self._delivery.begin(time.monotonic())
         share = (time.monotonic() - members[0].lane.started) / len(members)
         verdicts = self._verdicts(members, endpoint, result, share)
-        if walk.quick is not None:
+        tally = self._delivery.reports.tally()
+        if tally is not None:
             for member, verdict in zip(members, verdicts, strict=True):
-                walk.ran(endpoint, member.event, share, done=verdict is None)
-            self._delivery.reports.walked(walk)
+                tally.ran(endpoint, member.event, share, done=verdict is None)
+            self._delivery.reports.delivered(tally)
 
     def _verdicts(
         self, members: list[Member], endpoint: Endpoint, result: object, share: float

@@ -1,15 +1,15 @@
 """What is told of the events of one process: to observers, and to the log."""
 
 import logging
-from collections.abc import Callable
 
 from partbox.errors import PayloadError
 from partbox.events import DeliveredEvent
+from partbox.handlers import Routes
 from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.rules.parking import AT_ONCE, Verdict
 from partbox.worker.endpoint import Endpoint
-from partbox.worker.walk import Walk
+from partbox.worker.tally import Tally
 
 log = logging.getLogger("partbox.worker")
 
@@ -17,15 +17,19 @@ log = logging.getLogger("partbox.worker")
 class Reports:
     """Any thread; without the lock of the holdings where it can be."""
 
-    def __init__(self, observers: Observers, find: Callable[[str, str], Endpoint]) -> None:
+    def __init__(self, observers: Observers, routes: Routes[Endpoint]) -> None:
         self._observers = observers
-        self._find = find
+        self._routes = routes
         self._settles = observers.hears("settled")
-        self.counted = observers.hears("delivered")
+        self._counts = observers.hears("delivered")
 
-    def walked(self, walk: Walk) -> None:
-        """A runner has ended its walk."""
-        for turn in walk.turns():
+    def tally(self) -> Tally | None:
+        """What counts the deliveries of one thread or task; None where nobody wants to know."""
+        return Tally() if self._counts else None
+
+    def delivered(self, tally: Tally) -> None:
+        """Tell of what it has counted."""
+        for turn in tally.turns():
             self._observers.delivered(turn)
 
     def settled(
@@ -50,7 +54,7 @@ class Reports:
 
     def _name(self, event: DeliveredEvent) -> str:
         """Its handler's."""
-        return self._find(event._row[3], event._row[4]).handler.name
+        return self._routes[event._row[3:5]].handler.name
 
 
 def _tell(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, handler: str) -> None:

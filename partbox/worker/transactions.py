@@ -196,7 +196,7 @@ class Transactions:
     def go_on(self, lane: Lane) -> bool:
         """Whether the lane's next event is for me, and then waits for its turn. Lock held."""
         row = lane.queue[0]._row
-        if self._delivery.find(row[3], row[4]).kind is not Kind.TRANSACTIONAL:
+        if self._delivery.routes[row[3:5]].kind is not Kind.TRANSACTIONAL:
             return False
         self._queues.setdefault(lane.partition, _Queue()).add(lane)
         self._work.set()
@@ -344,7 +344,7 @@ class _Transaction:
 
     def _run_one(self, lane: Lane, event: DeliveredEvent) -> None:
         row = event._row
-        endpoint = self._owner._delivery.find(row[3], row[4])
+        endpoint = self._owner._delivery.routes[row[3:5]]
         started = lane.started
         refusal = self._owner._guilty.pop(event._row[1:3], None) or endpoint.refusal(started)
         result = refusal or self._result(endpoint, event)
@@ -422,13 +422,14 @@ class _Transaction:
         self._owner._on_saved()
 
     def _report(self) -> None:
-        delivery = self._owner._delivery
-        walk = delivery.begin(time.monotonic())
+        reports = self._owner._delivery.reports
+        tally = reports.tally()
         for run in self._runs:
-            if walk.quick is not None:
-                walk.ran(run.endpoint, run.event, run.seconds or 0.0, done=run.verdict is None)
-            delivery.reports.settled(run.event, run.verdict, run.result, run.seconds)
-        delivery.reports.walked(walk)
+            if tally is not None:
+                tally.ran(run.endpoint, run.event, run.seconds or 0.0, done=run.verdict is None)
+            reports.settled(run.event, run.verdict, run.result, run.seconds)
+        if tally is not None:
+            reports.delivered(tally)
 
     def _failed(self, error: Exception) -> None:
         """Rolled back, or perhaps not: the saved cursors will tell. Until they are read nothing here goes on."""

@@ -56,7 +56,7 @@ class Watch:
             return not any(partition.parks or partition in self._holdings.dirty for partition in self.stuck)
 
     def _judge(self, lane: Lane, event: DeliveredEvent, ran: float) -> None:
-        endpoint = self._delivery.find(event._row[3], event._row[4])
+        endpoint = self._delivery.routes[event._row[3:5]]
         timeout = endpoint.handler.timeout
         if timeout is not None and ran > timeout + RESISTS * endpoint.handler.is_async:
             self._said[lane] = event

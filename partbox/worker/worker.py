@@ -53,7 +53,7 @@ class Worker:
         self._about = Started(subscription, tuple(each.handler.name for each in self._routes.all()), concurrency)
         kinds = {endpoint.kind for endpoint in self._routes.all()}
         self.holdings = holdings = Holdings(concurrency)
-        reports = Reports(observers, self._routes.find)
+        reports = Reports(observers, self._routes)
         self._delivery = Delivery(holdings, self._routes, slot, reports)
         self._transactions: Transactions | None = None
         self.dispatcher = Dispatcher(

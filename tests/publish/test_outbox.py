@@ -65,7 +65,7 @@ def test_on_and_register_fill_the_registry() -> None:
 
     outbox.register(Audit())
     routes = outbox.handlers.routes("default", outbox.settings)
-    placed, other = routes.find("OrderPlaced", "Order"), routes.find("OrderPlaced", "Cart")
+    placed, other = routes["OrderPlaced", "Order"], routes["OrderPlaced", "Cart"]
     assert placed is not None
     assert other is not None
     assert (placed.call, other.event_type) == (confirm, "*")

@@ -123,7 +123,7 @@ def deliver(outbox: Outbox, conn: psycopg.Connection[Any]) -> list[Any]:
     routes = outbox.handlers.routes("default", outbox.settings)
     outcomes = []
     for event in delivered(conn):
-        handler = routes.find(event.event_type, event.aggregate_type)
+        handler = routes[event.event_type, event.aggregate_type]
         assert handler is not None
         outcomes.append(asyncio.run(handler.call(event)) if handler.is_async else handler.call(event))
     return outcomes
@@ -290,7 +290,7 @@ def test_an_event_that_does_not_fit_its_task_any_more_is_dead_without_its_values
     for payload in ({"n": "secret"}, {"m": 1}, [1], None, {"n": 1, "m": "secret"}):
         with conn.transaction():
             outbox.publish(conn, "send", payload, aggregate_type=TASK)
-    handler = outbox.handlers.routes("default", outbox.settings).find("send", TASK)
+    handler = outbox.handlers.routes("default", outbox.settings)["send", TASK]
     assert handler is not None
     for event in delivered(conn):
         with pytest.raises(PayloadError, match="does not fit task 'send'") as caught:

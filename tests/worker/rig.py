@@ -63,7 +63,7 @@ class Rig:
         self.holdings = Holdings()
         self.waiting = Waiting()
         routes = Handlers().routes(DEFAULT, self.settings).map(lambda handler: Endpoint(handler, (), 4_000, NOBODY))
-        intake = Intake(self.holdings, self.waiting, routes, Codecs(), DEFAULT, Reports(NOBODY, routes.find))  # type: ignore[arg-type]
+        intake = Intake(self.holdings, self.waiting, routes, Codecs(), DEFAULT, Reports(NOBODY, routes))  # type: ignore[arg-type]
         self.reader = Reader(self.holdings, self.waiting, intake, self.settings, NOBODY)  # type: ignore[arg-type]
         self.ownership = Ownership(
             self.holdings,

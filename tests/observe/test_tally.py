@@ -1,0 +1,186 @@
+"""What a tally tells of the events that were delivered, though it hardly looks at a clock."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from partbox.codecs import Codecs
+from partbox.events import DeliveredEvent
+from partbox.handlers import Handlers
+from partbox.observe import QUICK, Observers
+from partbox.settings import load
+from partbox.worker import tally as tallying
+from partbox.worker.endpoint import Endpoint
+from partbox.worker.tally import TELL_EVERY, Tally
+
+Y2000 = 946_684_800
+
+
+class Clock:
+    """Stands still unless it is moved."""
+
+    def __init__(self):
+        self.now = 1_000.0
+
+    def monotonic(self):
+        return self.now
+
+    def time(self):
+        return Y2000 + self.now
+
+
+def begun(clock):
+    tally = Tally()
+    tally.begin(clock.now)
+    return tally
+
+
+def leave(tally, started, first, endpoint, last, *, quick):
+    """As whoever walks a lane leaves it, with so many quick ones."""
+    tally.oldest = tally.oldest or first
+    tally.endpoint, tally.count = endpoint, tally.count + quick
+    tally.last, tally.started = (endpoint, last), started
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(tallying, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def endpoint(dsn):
+    handlers = Handlers()
+    handlers.register(lambda event: None, "A", name="h")
+    routes = handlers.routes("default", load(dsn=dsn))
+    return routes.map(lambda each: Endpoint(each, (), 100, Observers()))["A", "x"]
+
+
+def event(published):
+    created = int(published * 1_000_000).to_bytes(8, "big")
+    row = (0, 1, bytes(16), "A", "x", "1", None, b"1", None, None, None, None, created, created)
+    return DeliveredEvent(row, 1, "default", 1, Codecs(None))
+
+
+def test_quick_events_share_the_time_of_their_turns_and_of_nothing_between(clock, endpoint):
+    tally = begun(clock)
+    clock.now += 0.005
+    leave(tally, clock.now, event(10), endpoint, event(20), quick=60)
+    assert not tally.end()
+    clock.now += 1_000
+    tally.begin(clock.now)
+    clock.now += 0.045
+    leave(tally, clock.now, event(25), endpoint, event(30), quick=40)
+    (turn,) = tally.turns()
+    assert (turn.count, turn.slow, turn.oldest, turn.newest) == (100, [], Y2000 + 10, Y2000 + 30)
+    assert turn.seconds == pytest.approx(0.05)
+    assert turn.ended == Y2000 + clock.now
+
+
+def test_it_is_time_to_tell_once_in_a_while(clock, endpoint):
+    tally = begun(clock)
+    for number in range(1, 4):
+        clock.now += TELL_EVERY / 2
+        leave(tally, clock.now, event(number), endpoint, event(number), quick=1)
+        assert tally.end() is (number > 1)
+        tally.begin(clock.now)
+    assert [turn.count for turn in tally.turns()] == [3]
+    tally.begin(clock.now)
+    leave(tally, clock.now, event(4), endpoint, event(4), quick=1)
+    assert not tally.end()
+
+
+def test_each_endpoint_has_a_turn_of_its_own(clock, endpoint):
+    other = Endpoint(replace(endpoint.handler, name="other"), (), 100, Observers())
+    tally = begun(clock)
+    tally.switch(endpoint, 2)
+    leave(tally, clock.now, event(1), other, event(2), quick=3)
+    tally.switch(other, tally.count)
+    tally.count = 0
+    leave(tally, clock.now, event(3), endpoint, event(4), quick=4)
+    assert {turn.handler: turn.count for turn in tally.turns()} == {"h": 6, "other": 3}
+
+
+def test_a_slow_event_is_found_at_the_look_that_follows_it(clock, endpoint):
+    tally, first = begun(clock), event(1)
+    started = clock.now
+    clock.now += 3.0
+    tally.passed(endpoint, first, started)
+    leave(tally, clock.now, event(2), endpoint, event(2), quick=5)
+    (turn,) = tally.turns()
+    assert (turn.count, turn.slow) == (5, [pytest.approx(3.0)])
+    assert turn.seconds == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("looked", ["at the end", "by a look in the next lane", "at the end of its turn"])
+def test_the_last_event_of_a_lane_may_be_the_slow_one(clock, endpoint, looked):
+    tally = begun(clock)
+    started = clock.now
+    clock.now += 0.5
+    leave(tally, started, event(1), endpoint, event(1), quick=1)
+    if looked != "at the end":
+        look = tally.passed_between if looked == "by a look in the next lane" else tally.end
+        look()
+        clock.now += 0.7
+        look()  # it is found once
+    (turn,) = tally.turns()
+    assert (turn.count, turn.slow) == (1, [pytest.approx(0.5)])
+
+
+def test_a_quick_event_before_a_pause_is_not_slow(clock, endpoint):
+    tally = begun(clock)
+    leave(tally, clock.now, event(1), endpoint, event(1), quick=1)
+    tally.end()
+    clock.now += 60
+    (turn,) = tally.turns()
+    assert (turn.count, turn.slow, turn.newest) == (1, [], Y2000 + 1)
+
+
+def test_a_slow_event_that_ends_the_turn_of_its_lane_is_found_once(clock, endpoint):
+    tally, slow = begun(clock), event(1)
+    started = clock.now
+    clock.now += 0.5
+    tally.passed(endpoint, slow, started)  # the look before the event that must wait for another turn
+    leave(tally, started, slow, endpoint, slow, quick=1)
+    (turn,) = tally.turns()
+    assert (turn.count, turn.slow) == (1, [pytest.approx(0.5)])
+
+
+def test_what_did_not_succeed_is_no_delivery_and_its_time_is_nobody_elses(clock, endpoint):
+    tally, failed = begun(clock), event(1)
+    clock.now += 2.0
+    tally.ran(endpoint, failed, 2.0, done=False)
+    tally.passed(endpoint, failed, clock.now - 2.0)  # known already
+    leave(tally, clock.now, event(2), endpoint, event(2), quick=1)
+    clock.now += QUICK / 2
+    (turn,) = tally.turns()
+    assert (turn.count, turn.slow) == (1, [])
+    assert turn.seconds == pytest.approx(QUICK / 2)
+
+
+def test_what_was_told_is_not_told_again(clock, endpoint):
+    tally = begun(clock)
+    leave(tally, clock.now, event(1), endpoint, event(2), quick=3)
+    assert [turn.count for turn in tally.turns()] == [3]
+    assert tally.turns() == []
+    leave(tally, clock.now, event(3), endpoint, event(3), quick=1)
+    clock.now += 0.0005
+    (turn,) = tally.turns()
+    assert (turn.count, turn.oldest, turn.seconds) == (1, Y2000 + 3, pytest.approx(0.0005))
+
+
+def test_without_a_delivery_nothing_is_told(clock, endpoint):
+    tally = begun(clock)
+    tally.ran(endpoint, event(1), 1.0, done=False)
+    assert tally.turns() == []
+    assert tally.oldest is None
+
+
+def test_the_database_s_time_is_read_as_python_s(clock, endpoint):
+    published = time.time()
+    tally = begun(clock)
+    tally.ran(endpoint, event(published - Y2000), 0.1, done=True)
+    (turn,) = tally.turns()
+    assert turn.oldest == turn.newest == pytest.approx(published, abs=1e-3)
