@@ -87,6 +87,11 @@ class Outage:
             self.conn.execute("update partbox.parked set due_at = clock_timestamp() where due_at is not null")
             self.conn.execute("update partbox.partition set parked_version = parked_version + 1")
 
+    def waits(self):
+        """Whether all that is parked has been put off again."""
+        due = "select not exists (select from partbox.parked where due_at <= clock_timestamp())"
+        return self.conn.execute(due).fetchone()[0]
+
     def parked(self):
         return self.conn.execute("select count(*) from partbox.parked").fetchone()[0]
 
@@ -129,6 +134,7 @@ def test_an_outage_parks_a_bounded_number_kills_nothing_and_ends_by_itself(
             before = sampler.looks
             outage.make_due()
             eventually(lambda before=before: sampler.looks > before + 4, 30, 0.05)
+        eventually(outage.waits, 60, 0.1)
         tried = len(outage.tried())
         cores, wal, rows = outage.cost(8)
         parked = outage.parked()
@@ -142,8 +148,9 @@ def test_an_outage_parks_a_bounded_number_kills_nothing_and_ends_by_itself(
     delivered = outage.delivered()
     assert len(delivered) == aggregates
     assert all(seqs == list(range(EVENTS // aggregates)) for seqs in delivered.values())
-    # What waits costs little: each head of a key is written at each probe at most, of which 8 seconds see three.
+    # What waits costs little: each head of a key is written at each probe at most, of which 8 seconds see three; and
+    # sessions tell the statistics late, so the time before the first may be counted too.
     print(f"{cores:.2f} cores, {wal:,.0f} bytes of WAL and {rows:,.0f} rows a second")  # noqa: T201 - a measurement
     assert cores < 1
-    assert 8 * rows < 3 * parked + 5_000
+    assert 8 * rows < 4 * parked + 5_000
     assert outage.node.stop() == 0

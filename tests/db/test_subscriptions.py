@@ -232,7 +232,12 @@ def test_commands_beside_plans_claims_saves_and_buries_never_deadlock(dsn, conn,
         return problem is None
 
     def buried(own, _):
-        own.execute("update partbox.partition set owner = gen_random_uuid() where partition = 5 and owner is null")
+        own.execute(
+            """update partbox.partition p set owner = gen_random_uuid()
+                 from (select subscription, partition from partbox.partition where partition = 5 and owner is null
+                        order by subscription, partition for no key update) unowned
+                where (p.subscription, p.partition) = (unowned.subscription, unowned.partition)"""
+        )
         return instances.bury(own, SCHEMA, [], known_dead=False)[1]
 
     with background() as run:
