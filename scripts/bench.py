@@ -1,7 +1,8 @@
 """Drains a preloaded log by one worker process with a no-op handler, and prints ratios.
 
 The yardstick is read in the same run: iterating the same lean columns through a psycopg server-side cursor. Times of
-the drain are the database's: from the claim of the partitions to the last save.
+the drain are the database's: from the claim of the partitions to the last save. `--pairs` also drains with and without
+metrics, in turn, and compares the CPU time of the worker process.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import psycopg
 
 from partbox import Outbox
@@ -31,16 +33,19 @@ def main() -> None:
     parser.add_argument("--aggregates", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=3, help="pairs of yardstick and drain; medians are printed")
     parser.add_argument("--concurrency", type=int, default=1)
+    parser.add_argument("--pairs", type=int, default=0, help="drains with and without metrics, in turn")
     given = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="partbox-bench-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         server = Server(Path(folder) / "data", options={"max_wal_size": "4GB"})
         try:
-            rounds = [_round(server.start(), given) for _ in range(given.rounds)]
+            dsn = server.start()
+            rounds = [_round(dsn, given) for _ in range(given.rounds)]
+            pairs = [_pair(dsn, given, number) for number in range(given.pairs)]
         finally:
             server.stop()
-    _print(rounds)
+    _print(rounds, pairs)
 
 
 def _round(dsn: str, given: argparse.Namespace) -> tuple[float, float, float]:
@@ -102,7 +107,41 @@ def _drain(conn: psycopg.Connection, outbox: Outbox, given: argparse.Namespace) 
     return given.events / taken, wal / given.events
 
 
-def _print(rounds: list[tuple[float, float, float]]) -> None:
+def _pair(dsn: str, given: argparse.Namespace, number: int) -> float:
+    """CPU time with metrics by that without them."""
+    cost = {metrics: _cost(dsn, given, metrics=metrics) for metrics in ((False, True) if number % 2 else (True, False))}
+    ratio = cost[True] / cost[False]
+    print(f"  CPU without metrics {cost[False]:6.2f} µs/event   with {cost[True]:6.2f}   ratio {ratio:.3f}", flush=True)
+    return ratio
+
+
+def _cost(dsn: str, given: argparse.Namespace, *, metrics: bool) -> float:
+    """Microseconds of CPU time that the worker process spends on an event, its start apart."""
+    outbox = Outbox(dsn, schema="bench")
+    outbox.register(noop, "*")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        _load(conn, dsn, given)
+    outbox.subscriptions.pause("default")
+    node = outbox.supervisor(processes=1, concurrency=given.concurrency, metrics=metrics)
+    node.start()
+    while not (node.children and node.children[0].instance):
+        time.sleep(0.05)
+    worker = psutil.Process(node.children[0].pid)
+    before = sum(worker.cpu_times()[:2])
+    outbox.subscriptions.resume("default")
+    while not node.empty():
+        time.sleep(0.05)
+    spent = sum(worker.cpu_times()[:2]) - before
+    node.stop()
+    node.join()
+    return spent / given.events * 1e6
+
+
+def _print(rounds: list[tuple[float, float, float]], pairs: list[float]) -> None:
+    if pairs:
+        print(f"CPU with metrics / without:         {statistics.median(pairs):.3f} (budget: at most 1.05)")
+    if not rounds:
+        return
     ratio = statistics.median(drained / yardstick for yardstick, drained, _ in rounds)
     wal = statistics.median(wal for _, _, wal in rounds)
     print(f"drain / iterating the same columns: {ratio:.2f} (budget: at least 0.30)")
