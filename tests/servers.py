@@ -1,6 +1,7 @@
 """Servers and databases for tests: the embedded PostgreSQL 18, or the version PARTBOX_TEST_BINARIES names."""
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from uuid import uuid4
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from partbox.db import server_user, wheel
 from partbox.db.embedded import Server
@@ -57,6 +58,23 @@ def new_database(server_dsn: str, template: str) -> Iterator[str]:
         yield make_conninfo(server_dsn, dbname=name)
     finally:
         execute(server_dsn, "drop database {} with (force)", name)
+
+
+@contextmanager
+def new_standby(server: Server, folder: Path) -> Iterator[Path]:
+    """Data of a standby that follows a running server, made in `folder`; its socket is in it, beside its data."""
+    programs, primary = server._programs, conninfo_to_dict(server.dsn)
+    source = ["-h", str(primary["host"]), "-p", str(primary["port"]), "-U", "postgres"]
+    server_user.open_folder(folder)
+    pgdata = server_user.private_folder(folder / "pgdata", programs.user)
+    programs.run("pg_basebackup", pgdata, *source, "-c", "fast", "-X", "stream", "-R", "--no-sync")
+    settings = {**server.options, "unix_socket_directories": str(pgdata)}
+    options = shlex.join(part for name, value in settings.items() for part in ("-c", f"{name}={value}"))
+    programs.run("pg_ctl", pgdata, "start", "-l", "server.log", "-o", options, "-w", "-t", "60")
+    try:
+        yield pgdata
+    finally:
+        programs.run("pg_ctl", pgdata, "stop", "-m", "immediate", "-w")
 
 
 def execute(dsn: str, statement: str, *names: str) -> None:

@@ -7,6 +7,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from partbox.db import migrate
 from partbox.db.sql import query
 from partbox.errors import SchemaError, SettingsError
 
@@ -70,6 +71,5 @@ def check(conn: Connection[Any], schema: str) -> None:
     if not original:
         raise SchemaError(
             f'schema "{schema}" is a logical copy (dump or replication): its cursors are those of another cluster, and '
-            "workers would lose events; `partbox init --schema NAME` makes a new outbox (`partbox rebase`, which "
-            "adopts a copy, is to come)"
+            f"workers would lose events; `{migrate.command('rebase', schema)}` adopts it"
         )

@@ -12,15 +12,20 @@
 --    for a snapshot older than N, and what was open at N was not visible in that one either, so its ids are above.
 --    A time: what lies from the first id of that time on is above L, and new; below it everything is as for now.
 --    The beginning: nothing is visible in 1:1:, and everything is above 0.
+--    In a copy that was rebased the xids of old records are another cluster's, and up to the id in the marker nothing
+--    becomes visible any more: that is a floor, also for the beginning.
 set transaction isolation level read committed;
 select pg_advisory_xact_lock_shared(hashtext('partbox.purge'), hashtext({schema_name}));
 with made as (
     insert into {schema}.subscription (name, type_filters) values (%(name)s, %(types)s::text[])
         on conflict (name) do nothing
     returning name
+), rebased as (
+    select coalesce((select m.value::bigint from {schema}.meta m where m.key = 'marker'), 0) as floor_id
 ), now as materialized (
     select pg_current_snapshot() as snapshot, coalesce(pg_sequence_last_value({sequence}), 0) as last_id,
-           coalesce((select max(p.floor_id) from {schema}.partition p), 0) as floor_id
+           greatest((select max(p.floor_id) from {schema}.partition p), rebased.floor_id) as floor_id
+      from rebased
 ), first as (
     select r.partition, min(r.id) as id
       from {schema}.record r
@@ -31,8 +36,9 @@ insert into {schema}.partition (subscription, partition, snapshot, last_id, floo
 select made.name, number,
        case when %(beginning)s then '1:1:' else now.snapshot end,
        case when %(beginning)s then 0 else least(now.last_id, first.id - 1) end,
-       case when %(beginning)s then 0 else now.floor_id end
+       case when %(beginning)s then rebased.floor_id else now.floor_id end
   from made
+ cross join rebased
  cross join now
  cross join generate_series(0, 255) as number
   left join first on first.partition = number

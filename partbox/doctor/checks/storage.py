@@ -25,8 +25,8 @@ def copied(case: Case) -> Iterator[Finding]:
             "this schema is a logical copy: its cursors are those of another database cluster",
             ("the marker in table meta was not written here, or a saved snapshot lies in this server's future",),
             (
-                f"a new outbox: `partbox init --schema NAME`, and publish there (adopting a copy, `partbox rebase`, "
-                f"is to come); {quoted(case.schema)} stays as it is",
+                f"with all its workers stopped: {case.command('rebase')}; then they deliver what had not been "
+                "delivered when the copy was made",
             ),
         )
 

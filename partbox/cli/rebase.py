@@ -1,0 +1,100 @@
+"""`partbox rebase`: a schema that came from a dump goes on in this cluster."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from psycopg.conninfo import conninfo_to_dict
+from rich.console import Console
+
+from partbox.cli.confirm import INTERRUPTED, confirm
+from partbox.cli.database import database
+from partbox.cli.options import Dsn, Json, Schema
+from partbox.cli.output import console, counted, print_json, printable, table
+from partbox.db.rebase import Moved, Rebased
+from partbox.rebase import Progress, examine
+from partbox.rebase import rebase as run
+from partbox.rules import asked
+from partbox.settings import load
+
+Force = Annotated[bool, typer.Option("--force", help="Also if the schema is no copy of another cluster's.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Timeout = Annotated[
+    str, typer.Option(metavar="TIME", help="How long to wait for open transactions of publishers, such as 90s or 5m.")
+]
+
+COLUMNS = ("subscription", "cursors moved", "late records parked")
+
+
+def rebase(
+    yes: Yes = False,
+    force: Force = False,
+    timeout: Timeout = "60s",
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Adopt an outbox that came from a dump, or by logical replication, so that workers start on it.
+
+    They then deliver what had not been delivered when the copy was made, in order. Stop them first; publishers may
+    work, and wait while it lasts. Stop the original's workers too, or both deliver the rest. Ctrl-C changes nothing.
+
+    Example: pg_restore -d shop shop.dump && partbox rebase --dsn postgresql://localhost/shop
+    """
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    asked.length("timeout", timeout)
+    name = settings.schema_name
+    examine(lambda: database(settings), settings, force=force)
+    confirm(f"adopt schema {printable(name)!r} of {_where(database(settings))}, and deliver what is left there", yes)
+    with _waiting() as progress:
+        done = run(lambda: database(settings), settings, force=force, timeout=timeout, progress=progress)
+    if json:
+        print_json(asdict(done))
+    else:
+        _print(name, done)
+
+
+def _where(dsn: str) -> str:
+    """The database in words, without the rest of its DSN, in which a password may be."""
+    given = conninfo_to_dict(dsn)
+    return f"database {printable(str(given.get('dbname') or given.get('user') or 'postgres'))!r}"
+
+
+def _print(schema: str, done: Rebased) -> None:
+    typer.echo(f"schema {printable(schema)!r} is rebased: workers may start")
+    if done.subscriptions:
+        console().print(table(COLUMNS, map(_row, done.subscriptions), COLUMNS[1:], COLUMNS[:1]))
+    if done.instances:
+        typer.echo(f"{counted(done.instances, 'instance')} of the copy forgotten")
+    if done.next_after > done.last_id:
+        text = "the id sequence was raised from {:,} to {:,}: what was published here before that may count as consumed"
+        typer.echo(text.format(done.last_id, done.next_after), err=True)
+
+
+def _row(each: Moved) -> tuple[str, ...]:
+    return each.subscription, f"{each.cursors:,}", f"{each.parked:,}"
+
+
+@contextmanager
+def _waiting() -> Iterator[Progress]:
+    """Says on the standard error what it waits for: in one line that changes at a terminal, else in a line each."""
+    error = Console(stderr=True)
+    said = ""
+
+    def line(what: str) -> None:
+        nonlocal said
+        if what != said:
+            typer.echo(f"partbox: waiting: {printable(what)}", err=True)
+        said = what
+
+    try:
+        if not error.is_terminal:
+            yield line
+        else:
+            with error.status("rebasing") as status:
+                yield lambda what: status.update(printable(f"waiting: {what}"))
+    except KeyboardInterrupt:
+        typer.echo("partbox: interrupted: nothing was changed", err=True)
+        raise typer.Exit(INTERRUPTED) from None

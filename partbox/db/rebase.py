@@ -1,0 +1,120 @@
+"""Makes a logical copy of a schema one of this cluster, in one transaction; see `sql/queries/rebase.sql`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from psycopg import Connection, IsolationLevel
+
+from partbox.db.sql import query
+
+LOCK = "3s"
+"""How long a lock is waited for at a time. Longer than deadlock_timeout, after which an autovacuum gives way."""
+
+Problem = Literal["healthy", "workers"]
+
+
+class Known(NamedTuple):
+    """An instance of the schema; `left` of its lease in seconds, by the database's clock."""
+
+    instance_id: UUID
+    node: str
+    pid: int
+    subscription: str
+    heartbeat_at: datetime
+    left: float
+    lease: float
+
+
+class Holding(NamedTuple):
+    """A session that holds what is waited for, or (without a pid) a prepared transaction; `open` is its age (s)."""
+
+    pid: int | None
+    application: str
+    prepared: str | None
+    open: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A subscription: how many `cursors` were moved to this cluster, how many late records were `parked` for it."""
+
+    subscription: str
+    cursors: int
+    parked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rebased:
+    """What was done. `records` got a transaction id that counts as ended; `instances` were forgotten.
+
+    `last_id` is where the id sequence was found, and `next_after` where it is now; lower than that it was behind ids
+    that are in use.
+    """
+
+    subscriptions: tuple[Moved, ...]
+    records: int
+    instances: int
+    last_id: int
+    next_after: int
+
+
+def healthy(conn: Connection[Any], schema: str) -> bool:
+    """Are these the cursors of this cluster?"""
+    row = conn.execute(query("marker", schema), {}).fetchone()
+    return bool(row and row[1])
+
+
+def known(conn: Connection[Any], schema: str) -> list[Known]:
+    """Every instance, of whatever subscription."""
+    return [Known(*row) for row in conn.execute(query("rebase_instances", schema), {}).fetchall()]
+
+
+def holders(conn: Connection[Any], schema: str) -> list[Holding]:
+    """Who has, or may have, what a rebase waits for; the oldest transaction first."""
+    return [Holding(*row) for row in conn.execute(query("rebase_holders", schema), {}).fetchall()]
+
+
+def rebase(conn: Connection[Any], schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
+    """Do it, or say what is in the way: `healthy` already (unless `force`), or instances that are not, as seen, `dead`.
+
+    psycopg.errors.LockNotAvailable if somebody holds a lock for longer than a moment; nothing was changed then.
+    """
+    conn.isolation_level = IsolationLevel.READ_COMMITTED
+    with conn.transaction():
+        beats = _lock(conn, schema)
+        if not force and healthy(conn, schema):
+            return "healthy"
+        if any(dead.get(instance) != heartbeat for instance, heartbeat in beats.items()):
+            return "workers"
+        return _move(conn, schema)
+
+
+def _lock(conn: Connection[Any], schema: str) -> dict[UUID, datetime]:
+    """Take all locks, in order; the heartbeats that were found."""
+    conn.execute(query("rebase_patience", schema), {"lock": LOCK})
+    conn.execute(query("rebase_lock_purge", schema), {})
+    conn.execute(query("rebase_lock_records", schema), {})
+    beats = dict(conn.execute(query("rebase_lock_instances", schema), {}).fetchall())
+    conn.execute(query("rebase_lock_partitions", schema), {})
+    return beats
+
+
+def _move(conn: Connection[Any], schema: str) -> Rebased:
+    """Behind the locks. The sequence comes late: it is the one thing that no rollback takes back."""
+    parked = dict(conn.execute(query("rebase_park", schema), {}).fetchall())
+    records = conn.execute(query("rebase_records", schema), {}).rowcount
+    moved = conn.execute(query("rebase_cursors", schema), {}).fetchall()
+    instances = conn.execute(query("rebase_forget", schema), {}).rowcount
+    last_id, next_after = conn.execute(query("rebase_sequence", schema), {}).fetchone() or (0, 0)
+    conn.execute(query("rebase_unmark", schema), {})
+    conn.execute(query("rebase_mark", schema), {})
+    return Rebased(
+        tuple(Moved(name, cursors, parked.get(name, 0)) for name, cursors in moved),
+        records,
+        instances,
+        last_id,
+        next_after,
+    )
