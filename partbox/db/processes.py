@@ -22,6 +22,12 @@ def children(parent: int) -> list[int]:
     return [pid for pid in pids if _status(pid)[1:2] == [str(parent)]]
 
 
+def group(leader: int) -> list[int]:
+    """The pids of the process group of `leader` that have not ended."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if (found := _status(pid))[2:3] == [str(leader)] and found[0] not in ("Z", "X")]
+
+
 def alive(pid: int) -> bool:
     """False if the process has ended, also if nobody has collected it yet."""
     return _status(pid)[:1] not in ([], ["Z"], ["X"])

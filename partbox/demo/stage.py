@@ -47,7 +47,7 @@ class Stage:
 @contextmanager
 def stage(dsn: str | None) -> Iterator[Stage]:
     """Set it up, and take it down; SettingsError if the schema is there already."""
-    with _folder() as folder, _embedded(folder / "db") if dsn is None else _borrowed(dsn) as database:
+    with new_folder("partbox-demo-") as folder, _embedded(folder / "db") if dsn is None else _borrowed(dsn) as database:
         yield Stage(database, folder)
 
 
@@ -67,14 +67,14 @@ def aside(log: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def new_folder(prefix: str) -> Iterator[Path]:
     """A new one. Root lends the server a user who must be able to pass through it."""
     root = os.geteuid() == 0
     places = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     open_ones = [place for place in places if place.is_dir() and not (root and server_user.closed(place))]
     if not open_ones:
         raise SettingsError(f"{places[0]} is closed to other users: set TMPDIR to a folder that they can enter")
-    folder = Path(tempfile.mkdtemp(prefix="partbox-demo-", dir=open_ones[0]))
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=open_ones[0]))
     try:
         if root:
             folder.chmod(0o755)

@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from journal import Writer
-
 from partbox import Dead, Outbox
+from partbox.chaos.journal import Writer
 
 outbox = Outbox()
 writer = Writer(Path(os.environ["CLUSTER_JOURNAL"]))

@@ -8,12 +8,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from journal import Delivery, Journal, now
 from ledger import Ledger
 from node import PATIENCE, Node
-from oracle import Verdict, judge
 from owners import Owners
 from waiting import eventually
+
+from partbox.chaos.journal import Delivery, Journal, now
+from partbox.chaos.oracle import Verdict, judge
 
 FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
 

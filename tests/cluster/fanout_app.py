@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from journal import Writer
-
 from partbox import Outbox
+from partbox.chaos.journal import Writer
 
 outbox = Outbox()
 writer = Writer(Path(os.environ["CLUSTER_JOURNAL"]))

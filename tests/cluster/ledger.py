@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from oracle import Published
 from psycopg import Connection, Rollback
 
 from partbox import Event, Outbox
+from partbox.chaos.oracle import Published
 
 RAISE = """
 with locked as (select aggregate from ledger where aggregate = any (%(names)s) order by aggregate for update)

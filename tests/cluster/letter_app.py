@@ -5,9 +5,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from journal import Writer
-
 from partbox import Dead, Outbox
+from partbox.chaos.journal import Writer
 
 outbox = Outbox()
 folder = Path(os.environ["CLUSTER_JOURNAL"])

@@ -16,9 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from journal import Writer
-
 from partbox import Outbox
+from partbox.chaos.journal import Writer
 
 outbox = Outbox()
 writer = Writer(Path(os.environ["CLUSTER_JOURNAL"]))

@@ -4,8 +4,9 @@ import contextlib
 
 import psycopg
 from ledger import publishing
-from oracle import judge
 from waiting import eventually
+
+from partbox.chaos.oracle import judge
 
 
 def test_a_write_transaction_held_open_elsewhere_changes_nothing_in_delivery(cluster):

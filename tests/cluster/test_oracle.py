@@ -1,8 +1,9 @@
 """The oracle itself, on histories in which a fault was planted."""
 
 import pytest
-from journal import Delivery
-from oracle import Published, judge
+
+from partbox.chaos.journal import Delivery
+from partbox.chaos.oracle import Published, judge
 
 LOG = [Published(f"{aggregate}{seq}", aggregate, seq) for aggregate in "ab" for seq in (1, 2, 3)]
 

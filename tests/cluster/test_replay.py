@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 import psycopg
 import pytest
-from journal import Delivery, now
 from ledger import publishing
 from node import PATIENCE
-from oracle import Published, judge
 from waiting import eventually
 
+from partbox.chaos.journal import Delivery, now
+from partbox.chaos.oracle import Published, judge
 from partbox.rules.hashing import partition_of
 
 AGGREGATES = 100

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from journal import Journal
 from ledger import Ledger, publishing
 from node import PATIENCE, Node
-from oracle import Verdict, judge
 from waiting import eventually
 
 from partbox import Outbox
+from partbox.chaos.journal import Journal
+from partbox.chaos.oracle import Verdict, judge
 from partbox.errors import PartboxError
 from partbox.subscriptions import Subscriptions
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 import psycopg
-from journal import Delivery
 from node import Node
-from oracle import judge
 from waiting import eventually
 
 from partbox import Event
+from partbox.chaos.journal import Delivery
+from partbox.chaos.oracle import judge
 
 QUICK = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 10, "retry": "fixed:0.1", "max_attempts": 3}
 

@@ -5,11 +5,12 @@ import signal
 
 import psycopg
 import pytest
-from journal import Journal
 from ledger import Ledger, publishing
 from node import Node
 from owners import Owners
 from waiting import eventually
+
+from partbox.chaos.journal import Journal
 
 FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
 PATIENCE = 60

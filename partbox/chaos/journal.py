@@ -18,17 +18,27 @@ def now() -> float:
 
 @dataclass(slots=True)
 class Delivery:
-    """One call of a handler; `end` is None while it runs, and for ever if it never came to its end."""
+    """One call of a handler; `end` is None while it runs, and for ever if it never came to its end.
+
+    `start` and `end` are times of `now`, `wall` is the start by the node's own calendar, in seconds since 1970. `seq`
+    is None for an event that has no place in an order. `failed`: it told of an error, and the event is still to come.
+    """
 
     event: str
-    aggregate: str
-    seq: int
+    aggregate: str | None
+    seq: int | None
     partition: int
     epoch: int
     attempt: int
     pid: int
     start: float
     end: float | None = None
+    wall: float = 0.0
+    failed: bool = False
+
+    @property
+    def done(self) -> bool:
+        return self.end is not None and not self.failed
 
 
 class Writer:
@@ -39,9 +49,10 @@ class Writer:
         self._fd: int | None = None
 
     @contextmanager
-    def noted(self, event: Any) -> Iterator[None]:
-        """Note the start of a handler, and its end unless it is cancelled, killed or raises."""
-        call = f"{event.event_id}/{event.epoch}/{event.attempt}/{now()!r}"
+    def noted(self, event: Any) -> Iterator[str]:
+        """Note the start of a handler, and its end unless it is cancelled, killed or raises; gives the call's name."""
+        started = now()
+        call = f"{event.event_id}/{event.epoch}/{event.attempt}/{started!r}"
         self._write(
             {
                 "call": call,
@@ -52,11 +63,16 @@ class Writer:
                 "epoch": event.epoch,
                 "attempt": event.attempt,
                 "pid": os.getpid(),
-                "start": now(),
+                "start": started,
+                "wall": time.time(),
             }
         )
-        yield
+        yield call
         self._write({"call": call, "end": now()})
+
+    def failed(self, call: str) -> None:
+        """Note that the handler ends with an error now."""
+        self._write({"call": call, "end": now(), "failed": True})
 
     def _write(self, line: dict[str, Any]) -> None:
         if self._fd is None:
@@ -76,15 +92,20 @@ class Journal:
 
     def deliveries(self, of: Callable[[Delivery], bool] = lambda _: True) -> list[Delivery]:
         """Every delivery noted so far, by start."""
-        for path in self.folder.glob("*.journal"):
-            self._read(path)
+        self.read()
         return sorted(filter(of, self._calls.values()), key=lambda delivery: delivery.start)
 
     def started(self) -> set[str]:
         return {delivery.event for delivery in self.deliveries()}
 
     def ended(self) -> set[str]:
-        return {delivery.event for delivery in self.deliveries() if delivery.end is not None}
+        return {delivery.event for delivery in self.deliveries() if delivery.done}
+
+    def read(self) -> int:
+        """Read on; how many deliveries there are."""
+        for path in self.folder.glob("*.journal"):
+            self._read(path)
+        return len(self._calls)
 
     def _read(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -101,3 +122,4 @@ class Journal:
             self._calls[call] = Delivery(**line)
         else:
             self._calls[call].end = line["end"]
+            self._calls[call].failed = line.get("failed", False)

@@ -1,30 +1,33 @@
 """Judges a history of deliveries against what was published.
 
-Each aggregate's events are numbered 1, 2, 3 … in the order of their publishing. A history is right if
+The events of an aggregate are numbered 1, 2, 3 … in the order of their publishing, where there is one. A history is
+right if
 
 * nothing is lost: every published event has a delivery that came to its end;
 * order holds: no delivery starts before every earlier event of its aggregate has come to an end at least once; and
   under one epoch, that is, in the hands of one owner, the numbers only rise. A crash may so repeat a suffix, in order,
-  under a new epoch, and nothing else. Epochs never go back: who starts a handler has the highest epoch so far;
+  under a new epoch, and nothing else;
+* epochs never go back: who starts a handler has the highest epoch that was seen in the partition so far;
 * no two handlers of one aggregate run at the same time.
 
-Repeats are counted, not judged: which of them are excused depends on what a test did to the cluster.
+A call that ended with an error counts as an attempt: the event may come again. Other repeats are counted, not judged:
+which of them are excused depends on what was done to the cluster (see `excuses`).
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from journal import Delivery
+from partbox.chaos.journal import Delivery
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """An event that is in the log."""
+    """An event that is in the log; `seq` None has no place in an order, `aggregate` None no company."""
 
     event: str
-    aggregate: str
-    seq: int
+    aggregate: str | None
+    seq: int | None
 
 
 @dataclass(slots=True)
@@ -56,48 +59,75 @@ def judge(published: Iterable[Published], deliveries: Iterable[Delivery]) -> Ver
     """The verdict on a history. Deliveries of what was not published count as unknown and as nothing else."""
     numbered = {one.event: one for one in published}
     verdict = Verdict()
-    histories: defaultdict[str, list[Delivery]] = defaultdict(list)
+    history: list[Delivery] = []
     for delivery in sorted(deliveries, key=lambda delivery: delivery.start):
-        if delivery.event in numbered:
-            histories[delivery.aggregate].append(delivery)
-        else:
-            verdict.unknown.append(delivery)
-    ended = {delivery.event for history in histories.values() for delivery in history if delivery.end is not None}
+        (history if delivery.event in numbered else verdict.unknown).append(delivery)
+    ended = {delivery.event for delivery in history if delivery.done}
     verdict.lost = [one for one in numbered.values() if one.event not in ended]
+    verdict.repeats = [second for _, second in repeats(history)]
+    verdict.stale = list(_stale(history))
     orders: defaultdict[str, list[int]] = defaultdict(list)
     for one in numbered.values():
-        orders[one.aggregate].append(one.seq)
-    for aggregate, history in histories.items():
-        _judge_order(verdict, sorted(orders[aggregate]), history)
-        verdict.overlaps.extend(_overlaps(history))
+        if one.aggregate is not None and one.seq is not None:
+            orders[one.aggregate].append(one.seq)
+    for aggregate, its in _by_aggregate(history).items():
+        _judge_order(verdict, sorted(orders[aggregate]), [one for one in its if one.seq is not None])
+        verdict.overlaps.extend(_overlaps(its))
     return verdict
+
+
+def repeats(history: Iterable[Delivery]) -> Iterator[tuple[Delivery, Delivery]]:
+    """Each delivery of an event that had been started before, with the one before; a failed one is none before."""
+    last: dict[str, Delivery] = {}
+    for delivery in history:
+        if delivery.event in last:
+            yield last[delivery.event], delivery
+        if not delivery.failed:
+            last[delivery.event] = delivery
+
+
+def _by_aggregate(history: Iterable[Delivery]) -> dict[str, list[Delivery]]:
+    found: defaultdict[str, list[Delivery]] = defaultdict(list)
+    for delivery in history:
+        if delivery.aggregate is not None:
+            found[delivery.aggregate].append(delivery)
+    return found
+
+
+def _stale(history: Iterable[Delivery]) -> Iterator[Delivery]:
+    """What started after a later owner of the partition had started something: that much is provable."""
+    newest: defaultdict[int, int] = defaultdict(int)
+    for delivery in history:
+        if delivery.epoch < newest[delivery.partition]:
+            yield delivery
+        newest[delivery.partition] = max(delivery.epoch, newest[delivery.partition])
 
 
 def _judge_order(verdict: Verdict, order: list[int], history: list[Delivery]) -> None:
     first_end: dict[int, float] = {}
     for delivery in history:
-        if delivery.end is not None:
-            first_end[delivery.seq] = min(delivery.end, first_end.get(delivery.seq, delivery.end))
+        if delivery.done:
+            assert delivery.end is not None
+            first_end[_seq(delivery)] = min(delivery.end, first_end.get(_seq(delivery), delivery.end))
     # By when all events up to a number have ended once.
     clear, latest = {}, 0.0
     for seq in order:
         clear[seq] = latest
         latest = max(latest, first_end.get(seq, float("inf")))
-    seen: set[str] = set()
     highest: dict[int, int] = {}
-    newest = 0
     for delivery in history:
-        if delivery.event in seen:
-            verdict.repeats.append(delivery)
-        if delivery.start < clear[delivery.seq]:
+        seq = _seq(delivery)
+        if delivery.start < clear[seq]:
             verdict.too_early.append(delivery)
-        if delivery.seq <= highest.get(delivery.epoch, 0):
+        if seq <= highest.get(delivery.epoch, 0):
             verdict.backwards.append(delivery)
-        if delivery.epoch < newest:
-            verdict.stale.append(delivery)
-        seen.add(delivery.event)
-        highest[delivery.epoch] = max(delivery.seq, highest.get(delivery.epoch, 0))
-        newest = max(newest, delivery.epoch)
+        if not delivery.failed:
+            highest[delivery.epoch] = max(seq, highest.get(delivery.epoch, 0))
+
+
+def _seq(delivery: Delivery) -> int:
+    assert delivery.seq is not None
+    return delivery.seq
 
 
 def _overlaps(history: list[Delivery]) -> Iterator[tuple[Delivery, Delivery]]:

@@ -1,0 +1,274 @@
+"""Does to the cluster what the schedule says, and undoes it in time."""
+
+import heapq
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+
+import psycopg
+
+from partbox.chaos import network
+from partbox.chaos.excuses import CRASH, Disturbance
+from partbox.chaos.faults import DRAIN, LEASE
+from partbox.chaos.fleet import ROLE, Fleet, Slot
+from partbox.chaos.journal import now
+from partbox.chaos.mood import Mood, MoodFile
+from partbox.chaos.node import Node
+from partbox.chaos.place import Place
+from partbox.chaos.publishers import ROLE as PUBLISHER
+from partbox.chaos.schedule import Step
+from partbox.chaos.watcher import Watcher
+from partbox.db import processes
+from partbox.db.sql import query
+
+LOOK = 0.1
+BLINK = 0.5  # seconds that a signal, or a cut, may take to arrive
+PATIENCE = DRAIN + 20.0
+MOOD = 2.0  # seconds in which a handler must take a ticket
+
+
+class Actor:
+    """`disturbances` are what it did to owners; `done` and `missed` count the faults that found somebody, or not."""
+
+    def __init__(self, place: Place, fleet: Fleet, watcher: Watcher, tell: Callable[[str], None]) -> None:
+        self._place = place
+        self._fleet = fleet
+        self._watcher = watcher
+        self._tell = tell
+        self._mood = MoodFile(place.folder)
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self.disturbances: list[Disturbance] = []
+        self.done: Counter[str] = Counter()
+        self.missed: Counter[str] = Counter()
+
+    def do(self, step: Step) -> None:
+        """Begin it; what must be undone is due `lasts` seconds from now."""
+        said = _ACTS[step.fault](self, step)
+        (self.missed if said is None else self.done)[step.fault] += 1
+        self._tell(f"{step.fault}: {'there is nothing to hit now' if said is None else said}")
+
+    def settle(self) -> None:
+        """Undo what is due by now."""
+        while self._later and self._later[0][0] <= time.monotonic():
+            heapq.heappop(self._later)[2]()
+
+    def finish(self) -> None:
+        """Undo everything, now; somebody works then."""
+        while self._later:
+            heapq.heappop(self._later)[2]()
+        if not self._fleet.up():
+            self._fleet.join()
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), action))
+
+    def _hit(self, cause: str, pids: list[int], at: float, until: float, frozen: bool = False) -> None:
+        self.disturbances += [Disturbance(cause, at, until, pid, frozen) for pid in pids]
+
+    # Whom.
+
+    def _slot(self, step: Step) -> Slot | None:
+        up = self._fleet.up()
+        return up[int(step.who * len(up))] if up else None
+
+    def _worker(self, step: Step) -> tuple[Slot, int] | None:
+        """A process that is a member; one that only starts has nothing to lose."""
+        members = [(slot, pid) for slot in self._fleet.up() for pid in self._members(slot.node)]
+        return members[int(step.who * len(members))] if members else None
+
+    def _members(self, node: Node) -> list[int]:
+        return sorted(set(node.workers()) & set(self._watcher.pids(node.name)))
+
+    # What.
+
+    def _kill_process(self, step: Step) -> str | None:
+        found = self._worker(step)
+        if found is None:
+            return None
+        slot, pid = found
+        self._hit(step.fault, [pid], now(), now() + BLINK)
+        _send(pid, signal.SIGKILL)
+        return f"{slot.node.name}, process {pid}"
+
+    def _kill_supervisor(self, step: Step) -> str | None:
+        slot = self._slot(step)
+        if slot is None:
+            return None
+        self._hit(step.fault, slot.node.workers(), now(), now() + LEASE)
+        _send(slot.node.pid, signal.SIGKILL)
+        self._after(step.lasts, lambda: self._fleet.start(slot))
+        return slot.node.name
+
+    def _kill_node(self, step: Step) -> str | None:
+        slot = self._slot(step)
+        if slot is None:
+            return None
+        self._hit(step.fault, slot.node.workers(), now(), now() + BLINK)
+        slot.node.signal_all(signal.SIGKILL)
+        self._after(step.lasts, lambda: self._fleet.start(slot))
+        return slot.node.name
+
+    def _freeze_process(self, step: Step) -> str | None:
+        found = self._worker(step)
+        if found is None:
+            return None
+        slot, pid = found
+        self._freeze(step, slot.node, [pid])
+        return f"{slot.node.name}, process {pid}, for {step.lasts:.1f} s"
+
+    def _freeze_node(self, step: Step) -> str | None:
+        slot = self._slot(step)
+        if slot is None:
+            return None
+        self._freeze(step, slot.node, slot.node.family())
+        return f"{slot.node.name}, for {step.lasts:.1f} s"
+
+    def _freeze(self, step: Step, node: Node, pids: list[int]) -> None:
+        at = now()
+        for pid in pids:
+            _send(pid, signal.SIGSTOP)
+
+        def thaw() -> None:
+            for pid in set(pids) & set(node.family()):
+                _send(pid, signal.SIGCONT)
+            self._hit(step.fault, pids, at, now(), frozen=True)
+
+        self._after(step.lasts, thaw)
+
+    def _restart_node(self, step: Step) -> str | None:
+        slot = self._slot(step)
+        if slot is None:
+            return None
+        self._let_go(slot.node, lambda: self._after(step.lasts, lambda: self._fleet.start(slot)))
+        return slot.node.name
+
+    def _let_go(self, node: Node, then: Callable[[], None]) -> None:
+        """Ask it to leave, and go on once it has; one that does not go in time is killed."""
+        node.ask_to_leave()
+        until = time.monotonic() + PATIENCE
+
+        def look() -> None:
+            if node.family() and time.monotonic() < until:
+                node.process.poll()
+                time.sleep(0.02)
+                self._after(LOOK, look)
+                return
+            if left := node.family():
+                self._hit("did not leave in time", left, now(), now() + BLINK)
+                node.end(0)
+            then()
+
+        self._after(LOOK, look)
+
+    def _scale(self, step: Step) -> str:
+        up = self._fleet.up()
+        want = 1 + int(step.how * (len(up) + 1))
+        if want >= len(up):
+            return f"{self._fleet.join().node.name} joins"
+        leavers = up[want:]
+        for slot in leavers:
+            self._let_go(slot.node, lambda: None)
+        return f"{', '.join(slot.node.name for slot in leavers)} leave" + ("s" if len(leavers) == 1 else "")
+
+    def _cut_backends(self, step: Step) -> str | None:
+        return self._cut(step, ROLE)
+
+    def _cut_publishers(self, step: Step) -> str | None:
+        return self._cut(step, PUBLISHER)
+
+    def _cut(self, step: Step, role: str) -> str | None:
+        at = now()
+        try:
+            with self._place.connect("chaos") as conn:
+                named = {"name": self._place.named(role)}
+                found = [pid for (pid,) in conn.execute(query("chaos_sessions", self._place.schema), named)]
+                first = int(step.who * len(found))
+                victims = found[first : first + 1 + int(step.how * len(found))]
+                for pid in victims:
+                    conn.execute(query("chaos_cut", self._place.schema), {"pid": pid})
+        except psycopg.OperationalError:
+            return None
+        if role == ROLE:
+            self.disturbances.append(Disturbance("connection lost", at, now() + BLINK))
+        return f"{len(victims)} of {len(found)} sessions" if victims else None
+
+    def _misbehave(self, step: Step) -> str:
+        mood = Mood(step.fault, f"{step.fault}-{next(self._numbers)}")
+        self._mood.set(mood)
+        self._after(step.lasts or MOOD, lambda: self._calm(mood))
+        return f"for {step.lasts:.1f} s" if step.lasts else "one handler"
+
+    def _calm(self, mood: Mood) -> None:
+        if self._mood.now() == mood:
+            self._mood.set(Mood())
+
+    def _restart_server(self, step: Step) -> str | None:
+        server = self._place.server
+        if server is None or not server.running:
+            return None
+        at = now()
+        if step.fault == "restart-fast":
+            server.stop("fast")
+        elif step.fault == "restart-immediate":
+            server.stop("immediate")
+        else:
+            server.kill()
+        if step.fault != "restart-fast":
+            self._watcher.crashed()
+
+        def start() -> None:
+            server.start()
+            cause = "database restart" if step.fault == "restart-fast" else CRASH
+            self.disturbances.append(Disturbance(cause, at, now()))
+
+        self._after(step.lasts, start)
+        return f"PostgreSQL is away for {step.lasts:.1f} s"
+
+    def _disturb_wire(self, step: Step) -> str | None:
+        slot = self._slot(step)
+        if slot is None or slot.wire is None or self._fleet.network is None:
+            return None
+        at, wire, node = now(), slot.wire, slot.node
+        self._fleet.network.set(wire, step.fault)
+
+        def mend() -> None:
+            if self._fleet.network is not None:
+                self._fleet.network.set(wire, network.PASS)
+            self._hit(step.fault, node.workers(), at, now())
+
+        self._hit(step.fault, node.workers(), at, at + step.lasts)
+        self._after(step.lasts, mend)
+        return f"{node.name}, for {step.lasts:.1f} s"
+
+    def _jump(self, step: Step) -> str | None:
+        slot = self._slot(step)
+        if slot is None or slot.clock is None:
+            return None
+        clock, offset = slot.clock, (step.how - 0.5) * 7200
+        clock.set(offset)
+        self._after(step.lasts, lambda: clock.set(0.0))
+        return f"{slot.node.name} by {offset:+.0f} s, for {step.lasts:.1f} s"
+
+
+_ACTS: dict[str, Callable[[Actor, Step], str | None]] = {
+    "kill-process": Actor._kill_process,
+    "kill-supervisor": Actor._kill_supervisor,
+    "kill-node": Actor._kill_node,
+    "freeze-process": Actor._freeze_process,
+    "freeze-node": Actor._freeze_node,
+    "restart-node": Actor._restart_node,
+    "scale": Actor._scale,
+    "cut-backends": Actor._cut_backends,
+    "cut-publishers": Actor._cut_publishers,
+    **dict.fromkeys(("fail", "hang", "block-gil"), Actor._misbehave),
+    **dict.fromkeys(("restart-fast", "restart-immediate", "crash"), Actor._restart_server),
+    **dict.fromkeys((network.DELAY, network.HANG, network.HALF, network.CUT), Actor._disturb_wire),
+    "clock": Actor._jump,
+}
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    processes.signal_all([pid], number)

@@ -1,0 +1,73 @@
+"""The application that the nodes of a run deliver to: its handlers write down what they do, and misbehave when asked.
+
+It is imported by worker processes only, which find the run's folder in the environment.
+"""
+
+import asyncio
+import ctypes
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from partbox.chaos.faults import HANDLER_TIMEOUT, LEASE
+from partbox.chaos.journal import Writer
+from partbox.chaos.mood import MoodFile
+from partbox.errors import RecoverableError
+from partbox.events import DeliveredEvent
+from partbox.outbox import Outbox
+
+FOLDER: Final = "CHAOS_FOLDER"
+TARGET: Final = "partbox.chaos.application:outbox"
+SYNC, ASYNC = "ChaosStep", "ChaosAsyncStep"
+WORK = 0.002  # seconds at most that a handler takes
+LABOUR = 0.1  # the same of some, so that others wait in the process: what it must not start when it has lost its lease
+LABORIOUS = 0.2
+FAILING = 0.2  # of first attempts, while handlers fail
+
+outbox = Outbox()
+_folder = Path(os.environ.get(FOLDER, "."))
+_writer = Writer(_folder / "journal")
+_mood = MoodFile(_folder)
+
+
+@outbox.on(SYNC, timeout=HANDLER_TIMEOUT)
+def step(event: DeliveredEvent) -> None:
+    with _noted(event):
+        time.sleep(_behave(event))
+
+
+@outbox.on(ASYNC, timeout=HANDLER_TIMEOUT)
+async def async_step(event: DeliveredEvent) -> None:
+    with _noted(event):
+        await asyncio.sleep(_behave(event))
+
+
+@contextmanager
+def _noted(event: DeliveredEvent) -> Iterator[None]:
+    with _writer.noted(event) as call:
+        try:
+            yield
+        except BaseException:  # a timeout cancels
+            _writer.failed(call)
+            raise
+
+
+def _behave(event: DeliveredEvent) -> float:
+    """Misbehave, or say how long the work takes."""
+    mood = _mood.now()
+    if mood.kind == "fail" and event.attempt == 1 and random.random() < FAILING:
+        raise RecoverableError("chaos")
+    if mood.kind in ("hang", "block-gil") and event.attempt == 1 and _mood.take(mood.ticket):
+        if mood.kind == "hang":
+            return HANDLER_TIMEOUT * 2
+        _hold_the_interpreter(LEASE + 0.5)
+    return random.uniform(0, LABOUR if random.random() < LABORIOUS else WORK)
+
+
+def _hold_the_interpreter(seconds: float) -> None:
+    """As C code does that never lets other threads of Python run."""
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))

@@ -1,0 +1,71 @@
+"""A node's own calendar, which can jump: libfaketime, where the machine has it."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+PLACES: Final = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1")
+PROBE: Final = """
+import threading, time
+time.sleep(0.01), threading.Event().wait(0.01)
+print(time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME))
+"""
+TIMEOUT = 20.0
+JUMP: Final = 3600.0
+
+
+class Clock:
+    """A file that says how far off the calendar of the processes with these `surroundings` is."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.set(0.0)
+
+    def set(self, offset: float) -> None:
+        """Seconds ahead of the true time, or behind it."""
+        new = self._file.with_suffix(".new")
+        new.write_text(f"{offset:+.3f}s\n")
+        new.replace(self._file)
+
+    @property
+    def surroundings(self) -> Mapping[str, str]:
+        """Environment variables; the clocks that never step are left alone."""
+        return {
+            "LD_PRELOAD": _library() or "",
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_DONT_RESET": "1",
+        }
+
+
+def lacking(folder: Path) -> str | None:
+    """Why calendars cannot jump here; None if they can."""
+    if _library() is None:
+        return "libfaketime is not installed (Debian: apt install libfaketime)"
+    clock = Clock(folder / "probe.clock")
+    clock.set(JUMP)
+    try:
+        wall, monotonic, boottime = _probed(clock)
+    except (ValueError, subprocess.SubprocessError):
+        return "this libfaketime does not work with Python: it breaks time.sleep where it leaves steady clocks alone"
+    steady = (monotonic, time.monotonic()), (boottime, time.clock_gettime(time.CLOCK_BOOTTIME))
+    if abs(wall - time.time() - JUMP) > JUMP / 2 or any(abs(here - there) > JUMP / 2 for here, there in steady):
+        return "this libfaketime cannot change the calendar alone"
+    return None
+
+
+def _probed(clock: Clock) -> list[float]:
+    command = [sys.executable, "-c", PROBE]
+    found = subprocess.run(command, env=dict(clock.surroundings), capture_output=True, text=True, timeout=TIMEOUT)
+    return [float(word) for word in found.stdout.split()]
+
+
+@cache
+def _library() -> str | None:
+    root = Path("/")
+    return next((str(path) for place in PLACES for path in sorted(root.glob(place.lstrip("/")))), None)

@@ -1,0 +1,109 @@
+"""What a fault excuses, and no more than that.
+
+At least once means: an owner that is torn away from its work leaves some of it finished and not saved, and the next
+owner does that again. So a repeat is excused if something was done to *that owner* (its process, its connections, its
+lease, or the database) between the first delivery and the repeat, and if the first delivery was young enough to be
+still unsaved then. Everything else is a violation, whatever else went on in the cluster.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from partbox.chaos.journal import Delivery
+from partbox.chaos.oracle import Published, Verdict, judge, repeats
+
+UNEXPLAINED: Final = "unexplained"
+CRASH: Final = "database crash"
+MEMORY: Final = 15.0
+"""Seconds for which finished work may be unsaved: behind a handler that hangs until its timeout, or an outage."""
+
+LATE: Final = 30.0
+"""Seconds after a crash in which an owner that lives on repeats: by then it has read all again. The next owner may be
+long in coming, so what it repeats has no such limit."""
+
+IN_FLIGHT: Final = 1.0
+"""Seconds after a thaw in which a handler that was just being called when its process froze may note its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """Something that happened to the owner `pid` (None: to all of them) between `at` and `until`, times of `now`."""
+
+    cause: str
+    at: float
+    until: float
+    pid: int | None = None
+    frozen: bool = False
+
+    def explains(self, first: Delivery, second: Delivery) -> bool:
+        """Whether `second` may repeat `first` because of it."""
+        hit = self.pid in (None, first.pid)
+        last = first.end if first.end is not None else first.start
+        return hit and self.at <= second.start and first.start <= self.until and last >= self.at - MEMORY
+
+    def breaks_in(self, first: Delivery, second: Delivery) -> bool:
+        """Whether the owner lost `first` to whoever runs `second`, while its handler could not be stopped."""
+        return self.pid == first.pid and self.at <= second.start and first.start <= self.until
+
+
+@dataclass(slots=True)
+class Judgement:
+    """The verdict that is left, and the repeats by what caused them; those of `unexplained` nothing excuses."""
+
+    verdict: Verdict
+    repeats: Counter[str]
+    unexplained: list[tuple[Delivery, Delivery]] = field(default_factory=list)
+    in_flight: int = 0
+
+
+def excuse(
+    published: Sequence[Published],
+    deliveries: Sequence[Delivery],
+    disturbances: Sequence[Disturbance],
+    concurrency: int,
+) -> Judgement:
+    """Judge the history, and take from the verdict what the disturbances excuse."""
+    history = sorted(deliveries, key=lambda delivery: delivery.start)
+    verdict = judge(published, history)
+    caught = _in_flight(verdict.stale, disturbances, concurrency)
+    verdict.stale = [one for one in verdict.stale if id(one) not in caught]
+    verdict.overlaps = [
+        (first, second)
+        for first, second in verdict.overlaps
+        if id(second) not in caught and not any(each.breaks_in(first, second) for each in disturbances)
+    ]
+    known = {one.event for one in published}
+    pairs = [(first, second) for first, second in repeats(history) if first.event in known]
+    causes = {id(second): _cause(first, second, disturbances, caught) for first, second in pairs}
+    # A crash of the database may take back saves, and then an owner repeats a suffix under its own epoch.
+    verdict.backwards = [one for one in verdict.backwards if causes.get(id(one)) != CRASH and id(one) not in caught]
+    unexplained = [(first, second) for first, second in pairs if causes[id(second)] == UNEXPLAINED]
+    return Judgement(verdict, Counter(causes.values()), unexplained, len(caught))
+
+
+def _in_flight(stale: Iterable[Delivery], disturbances: Iterable[Disturbance], concurrency: int) -> set[int]:
+    """Which stale starts were calls under way when their process froze: after the last look at the clock, before the
+    first line of the handler. There are at most `concurrency` of them in a freeze."""
+    found: set[int] = set()
+    left: defaultdict[Disturbance, int] = defaultdict(lambda: concurrency)
+    freezes = [each for each in disturbances if each.frozen]
+    for one in stale:
+        for freeze in freezes:
+            if freeze.pid == one.pid and freeze.at <= one.start <= freeze.until + IN_FLIGHT and left[freeze]:
+                left[freeze] -= 1
+                found.add(id(one))
+                break
+    return found
+
+
+def _cause(first: Delivery, second: Delivery, disturbances: Iterable[Disturbance], caught: set[int]) -> str:
+    if id(second) in caught:
+        return "in flight when frozen"
+    same_life = (first.pid, first.epoch) == (second.pid, second.epoch)
+    explaining = [each for each in disturbances if each.explains(first, second)]
+    for each in sorted(explaining, key=lambda each: (each.pid is None, each.at)):
+        if not same_life or (each.cause == CRASH and second.start <= each.until + LATE):
+            return each.cause
+    return UNEXPLAINED

@@ -1,0 +1,79 @@
+"""The faults there are, what each does, and what it needs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from partbox.errors import SettingsError
+
+LEASE: Final = 3.0
+HEARTBEAT: Final = 0.5
+DRAIN: Final = 20.0
+HANDLER_TIMEOUT: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`lasts` is the range of its duration in seconds; `needs` is what else must be there, else None."""
+
+    name: str
+    does: str
+    lasts: tuple[float, float] = (0.0, 0.0)
+    needs: str | None = None
+
+
+_BEYOND = (LEASE + 1.0, LEASE + 2.5)
+_DOWN = (0.5, 3.0)
+
+FAULTS: Final = {
+    fault.name: fault
+    for fault in (
+        Fault("kill-process", "SIGKILL of a worker process"),
+        Fault("kill-supervisor", "SIGKILL of a node's supervisor; its processes must end by themselves", _DOWN),
+        Fault("kill-node", "SIGKILL of all processes of a node", _DOWN),
+        Fault("freeze-process", "SIGSTOP of a worker process beyond its lease, then SIGCONT", _BEYOND),
+        Fault("freeze-node", "the same with a whole node", _BEYOND),
+        Fault("restart-node", "SIGTERM, and another one in its place", (0.0, 1.0)),
+        Fault("scale", "nodes join, or leave gracefully"),
+        Fault("cut-backends", "pg_terminate_backend of some of the cluster's sessions"),
+        Fault("cut-publishers", "the same of the publishers'"),
+        Fault("fail", "handlers raise an error at the first attempt", (0.3, 1.5)),
+        Fault("hang", "a handler hangs beyond its timeout"),
+        Fault("block-gil", "a handler holds the interpreter's lock for longer than the lease"),
+        Fault("restart-fast", "PostgreSQL is stopped (fast) and started", _DOWN, "--embedded"),
+        Fault("restart-immediate", "PostgreSQL is stopped (immediate) and recovers", _DOWN, "--embedded"),
+        Fault("crash", "SIGKILL of all PostgreSQL's processes; it recovers", _DOWN, "--embedded"),
+        Fault("net-delay", "a node's connections are slow", (1.0, 4.0), "proxy"),
+        Fault("net-hang", "a node's connections stay open and carry nothing, beyond the lease", _BEYOND, "proxy"),
+        Fault("net-half", "a node's connections carry what it says, but no answers", _BEYOND, "proxy"),
+        Fault("net-cut", "a node's connections are cut, and new ones refused", (0.0, 2.0), "proxy"),
+        Fault("clock", "a node's calendar jumps", (2.0, 5.0), "libfaketime"),
+    )
+}
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """The faults of a list such as "kill-node,hang", in the order they are known; "all" and "none" stand for those."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names == ["none"]:
+        return ()
+    if names == ["all"]:
+        return tuple(FAULTS)
+    if not names:
+        raise SettingsError(f"--faults {text!r} names no fault: give all, none, or some of {', '.join(FAULTS)}")
+    for name in names:
+        if name not in FAULTS:
+            raise SettingsError(f"--faults has an unknown fault {name!r}: {_hint(name)}")
+    return tuple(name for name in FAULTS if name in names)
+
+
+def possible(names: Iterable[str], lacking: dict[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Those faults whose needs are met, and of the others why not; `lacking` gives the reason for each lacking need."""
+    skipped = {name: lacking[need] for name in names if (need := FAULTS[name].needs) is not None and need in lacking}
+    return tuple(name for name in names if name not in skipped), skipped
+
+
+def _hint(name: str) -> str:
+    close = get_close_matches(name, FAULTS, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are all, none, {', '.join(FAULTS)}"

@@ -1,0 +1,48 @@
+"""What handlers are asked to do wrong: a file that the run writes and every handler looks at."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Mood:
+    """`kind` is "calm", "fail", "hang" or "block-gil"; the last two are for the one handler that takes `ticket`."""
+
+    kind: str = "calm"
+    ticket: str = ""
+
+
+class MoodFile:
+    """The mood of all handlers of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "mood"
+        self._tickets = folder / "tickets"
+        self._seen: int | None = None
+        self._mood = Mood()
+
+    def set(self, mood: Mood) -> None:
+        """Have all handlers be in this mood from now on."""
+        self._tickets.mkdir(exist_ok=True)
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(asdict(mood)))
+        new.replace(self._path)
+
+    def now(self) -> Mood:
+        try:
+            changed = self._path.stat().st_ino, self._path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return Mood()
+        if hash(changed) != self._seen:
+            self._mood, self._seen = Mood(**json.loads(self._path.read_text())), hash(changed)
+        return self._mood
+
+    def take(self, ticket: str) -> bool:
+        """Whether this handler is the one: the first to ask is, over all processes."""
+        try:
+            os.close(os.open(self._tickets / ticket, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return False
+        return True

@@ -1,0 +1,199 @@
+"""Those who publish, each in a thread with a connection and a habit of its own."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection, Rollback
+
+from partbox.chaos.ledger import Ledger
+from partbox.chaos.oracle import Published
+from partbox.chaos.place import Place
+from partbox.db.sql import query
+
+ROLE: Final = "publisher"
+DOOMED = 0.1  # of all transactions; they are rolled back after they have published
+RETRY = 0.2  # seconds until a connection that was lost is opened again
+JOIN = 15.0
+LOCK_TIMEOUT = "5s"  # a prepared transaction whose end was lost would hold its locks until somebody resolves it
+
+
+class Publisher(threading.Thread):
+    """Publishes until told to stop; `interrupted` counts transactions whose end nobody knows."""
+
+    pause = (0.01, 0.05)
+    """Seconds between two transactions."""
+
+    def __init__(self, place: Place, ledger: Ledger, seed: str) -> None:
+        super().__init__(name=f"chaos-{seed}", daemon=True)
+        self.place = place
+        self.ledger = ledger
+        self.dice = random.Random(seed)
+        self.stopping = threading.Event()
+        self.interrupted = 0
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stopping.is_set():
+                try:
+                    self._session()
+                except (psycopg.OperationalError, psycopg.InternalError):
+                    self.interrupted += 1
+                    self.stopping.wait(RETRY)
+        except Exception as error:
+            self.error = error
+
+    def _session(self) -> None:
+        with self.place.connect(ROLE) as conn:
+            conn.execute("select set_config('synchronous_commit', 'on', false)")
+            conn.execute("select set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
+            self.begin(conn)
+            while not self.stopping.wait(self.dice.uniform(*self.pause)):
+                self.transact(conn)
+
+    def begin(self, conn: Connection[Any]) -> None:
+        """On each new connection."""
+
+    def transact(self, conn: Connection[Any]) -> None:
+        """One transaction, as this kind of publisher does it."""
+        doomed = self.dice.random() < DOOMED
+        events: list[Published] = []
+        with conn.transaction():
+            for published in self.steps(conn):
+                events.extend(published)
+            if doomed:
+                raise Rollback
+        if doomed:
+            self.ledger.declined(len(events))
+        else:
+            self.ledger.committed(events)
+
+    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+        """What is published in a transaction."""
+        raise NotImplementedError
+
+    def some(self, names: Sequence[str], most: int) -> list[str]:
+        return self.dice.sample(names, self.dice.randint(1, most))
+
+
+class Short(Publisher):
+    """A few aggregates under their locks."""
+
+    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+        yield self.ledger.raised(conn, self.some(self.ledger.names, 5), self.dice.choice((1, 1, 2)))
+
+
+class Slow(Publisher):
+    """The same, and takes its time before it commits: others wait for its locks, or commit with higher ids before."""
+
+    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+        yield self.ledger.raised(conn, self.some(self.ledger.names, 2))
+        self.stopping.wait(self.dice.uniform(0.02, 0.4))
+        yield self.ledger.published(conn, [(None, None)])
+
+
+class Savepoints(Publisher):
+    """Takes back a part of what it publishes. Names rise, so that locks are taken in one order."""
+
+    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+        for name in sorted(self.some(self.ledger.names, 4)):
+            taken_back = self.dice.random() < 0.4
+            with conn.transaction():
+                events = self.ledger.raised(conn, [name])
+                if taken_back:
+                    raise Rollback
+            if taken_back:
+                self.ledger.declined(len(events))
+            else:
+                yield events
+
+
+class Copies(Publisher):
+    """Many events at once, by COPY."""
+
+    pause = (1.0, 3.0)
+
+    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+        yield self.ledger.raised(conn, self.some(self.ledger.names, 40), self.dice.randint(2, 8))
+
+
+class Unlocked(Publisher):
+    """No lock, no order: aggregates that others publish to at the same time, and events that belong to none."""
+
+    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+        names = [*(f"free-{number}" for number in range(10)), None]
+        for _ in range(self.dice.randint(1, 4)):
+            yield self.ledger.published(conn, [(self.dice.choice(names), None)])
+
+
+class TwoPhase(Publisher):
+    """Prepares, waits, and then commits or rolls back. What a lost connection leaves prepared is committed later."""
+
+    pause = (0.05, 0.3)
+    _number = 0
+
+    @property
+    def prefix(self) -> str:
+        return self.place.named("prepared ")
+
+    def begin(self, conn: Connection[Any]) -> None:
+        resolve(conn, self.place.schema, self.prefix)
+        conn.autocommit = False
+
+    def transact(self, conn: Connection[Any]) -> None:
+        self._number += 1
+        gid = f"{self.prefix}{self._number}"
+        conn.tpc_begin(gid)
+        try:
+            events = self.ledger.raised(conn, self.some(self.ledger.prepared, 3))
+            conn.tpc_prepare()
+        except psycopg.Error:
+            if not conn.closed:
+                conn.tpc_rollback()
+            raise
+        self.stopping.wait(self.dice.uniform(0.0, 0.5))
+        if self.dice.random() < DOOMED:
+            conn.tpc_rollback()
+            self.ledger.declined(len(events))
+        else:
+            conn.tpc_commit()
+            self.ledger.committed(events)
+
+
+class Held(Publisher):
+    """A write transaction that is held open, idle, while everything else goes on."""
+
+    pause = (0.1, 1.0)
+
+    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+        yield self.ledger.raised(conn, self.some(self.ledger.held, 3))
+        self.stopping.wait(self.dice.uniform(2.0, 8.0))
+        yield self.ledger.raised(conn, self.some(self.ledger.held, 3))
+
+
+KINDS: Final = (Short, Short, Slow, Slow, Savepoints, Copies, Unlocked, Unlocked, Held)
+
+
+def publishers(place: Place, ledger: Ledger, seed: int, two_phase: bool) -> list[Publisher]:
+    """All of them, not started yet."""
+    kinds: list[type[Publisher]] = [*KINDS, *([TwoPhase] if two_phase else [])]
+    return [kind(place, ledger, f"{seed} {kind.__name__} {number}") for number, kind in enumerate(kinds)]
+
+
+def stop(all_of_them: Sequence[Publisher], wait: Callable[[float], object]) -> None:
+    """Have them end their transactions, and wait for that."""
+    for each in all_of_them:
+        each.stopping.set()
+    until = time.monotonic() + JOIN
+    while any(each.is_alive() for each in all_of_them) and time.monotonic() < until:
+        wait(0.05)
+
+
+def resolve(conn: Connection[Any], schema: str, prefix: str) -> None:
+    """Commit what was prepared and is still there."""
+    for (gid,) in conn.execute(query("chaos_prepared", schema), {"prefix": prefix}).fetchall():
+        conn.tpc_commit(gid)

@@ -1,0 +1,120 @@
+"""What a run came to."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from partbox.chaos.excuses import Judgement
+from partbox.chaos.journal import Delivery
+from partbox.chaos.oracle import Published
+from partbox.chaos.watcher import Regress
+
+EXAMPLES = 5
+
+WORDS = {
+    "lost": "published, and never handled to its end",
+    "made_up": "handled, and never committed",
+    "too_early": "started before an earlier event of its aggregate had been handled",
+    "backwards": "one owner went back in an aggregate",
+    "overlaps": "two handlers of one aggregate at the same time",
+    "after_lease": "started after a later owner of the partition had begun",
+    "stale_saves": "a cursor or an epoch went back",
+    "unexplained_repeats": "delivered again though nothing had happened to its owner",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`faults` are those that happened, by name; `missed` found nobody to hit, `skipped` are those that cannot be done
+    here, with the reason. `violations` has a count for each promise; `repeats` the excused ones by their cause."""
+
+    seed: int
+    seconds: float
+    nodes: int
+    processes: int
+    published: int
+    rolled_back: int
+    interrupted: int
+    deliveries: int
+    drained: bool
+    drain_seconds: float
+    interrupted_by_user: bool
+    faults: Mapping[str, int]
+    missed: Mapping[str, int]
+    skipped: Mapping[str, str]
+    repeats: Mapping[str, int]
+    in_flight: int
+    violations: Mapping[str, int]
+    examples: Mapping[str, list[Any]] = field(default_factory=dict)
+    kept: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise was kept."""
+        return self.drained and not any(self.violations.values())
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return 0 if self.ok else 1
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"ok": self.ok, **asdict(self)}
+
+    def table(self) -> Table:
+        """For people."""
+        made = Table.grid(padding=(0, 2, 0, 0))
+        made.add_column()
+        made.add_column(justify="right", style="bold")
+        made.add_column()
+        for name, number, remark in self._rows():
+            made.add_row(name, number, Text(remark))
+        return made
+
+    def verdict(self) -> Text:
+        """One line: the promises, and whether they were kept."""
+        if self.ok:
+            return Text(f"every promise was kept (seed {self.seed})", style="bold green")
+        broken = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.violations.items() if count)
+        if not self.drained:
+            broken = f"not everything was delivered in time; {broken}".rstrip("; ")
+        where = f"; the history is in {self.kept}" if self.kept else ""
+        return Text(f"BROKEN: {broken} (seed {self.seed}){where}", style="bold red")
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [
+            ("published", f"{self.published:,}", f"{self.rolled_back:,} more rolled back"),
+            ("deliveries", f"{self.deliveries:,}", f"all done {self.drain_seconds:.1f} s after the last was published"),
+            *((f"fault {name}", f"{count:,}", "") for name, count in self.faults.items()),
+            *((f"no {name}", "", reason) for name, reason in self.skipped.items()),
+            *(("repeats", f"{count:,}", f"excused: {cause}") for cause, count in self.repeats.items()),
+            *((name.replace("_", " "), f"{count:,}", WORDS[name]) for name, count in self.violations.items()),
+        ]
+
+
+def violations(judgement: Judgement, stale_saves: list[Regress]) -> dict[str, list[Any]]:
+    """What is not excused, by promise."""
+    verdict = judgement.verdict
+    return {
+        "lost": verdict.lost,
+        "made_up": verdict.unknown,
+        "too_early": verdict.too_early,
+        "backwards": verdict.backwards,
+        "overlaps": verdict.overlaps,
+        "after_lease": verdict.stale,
+        "stale_saves": stale_saves,
+        "unexplained_repeats": judgement.unexplained,
+    }
+
+
+def examples(found: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """The first few of each."""
+    return {name: [_plain(each) for each in those[:EXAMPLES]] for name, those in found.items() if those}
+
+
+def _plain(found: Delivery | Published | Regress | tuple[Any, ...]) -> Any:
+    return [_plain(each) for each in found] if isinstance(found, tuple) else asdict(found)

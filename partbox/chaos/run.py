@@ -1,0 +1,263 @@
+"""A run from its beginning to its verdict."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from partbox.chaos import clock
+from partbox.chaos.actor import Actor
+from partbox.chaos.excuses import UNEXPLAINED, excuse
+from partbox.chaos.faults import FAULTS, possible
+from partbox.chaos.fleet import Fleet, Route
+from partbox.chaos.journal import Journal
+from partbox.chaos.ledger import Ledger
+from partbox.chaos.network import HOST, Network
+from partbox.chaos.place import Place, kept, place
+from partbox.chaos.publishers import publishers, resolve, stop
+from partbox.chaos.report import Report, examples, violations
+from partbox.chaos.schedule import schedule
+from partbox.chaos.watcher import Watcher, forgotten, read, regresses
+from partbox.db.sql import query
+from partbox.demo.ending import Ending
+from partbox.errors import PartboxError
+from partbox.outbox import Outbox
+
+LOOK = 0.05
+CONCURRENCY: Final = 4
+ACCOUNTS: Final = 120
+TO_START = 90.0
+TO_DRAIN = 120.0
+TO_LEAVE = 45.0
+TWO_PHASE: Final = "two-phase"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run: `dsn` None = an embedded database; `processes` of each node; `faults` by name."""
+
+    seconds: float
+    seed: int
+    nodes: int
+    processes: int
+    faults: tuple[str, ...]
+    dsn: str | None = None
+    schema: str = "partbox_chaos"
+    keep: bool = False
+
+
+def perform(plan: Plan, out: TextIO) -> Report:
+    """Run it, telling on `out` what happens; afterwards nothing of it is left, unless something was found or `keep`.
+
+    The first Ctrl-C ends publishing and faults early, and the run is judged; a second one does not wait for deliveries.
+    Raises PartboxError or psycopg.Error if it cannot go on.
+    """
+    with Ending() as ending, place(plan.dsn, plan.schema, plan.keep) as where:
+        return _Run(plan, where, ending, out).run()
+
+
+class _Run:
+    def __init__(self, plan: Plan, where: Place, ending: Ending, out: TextIO) -> None:
+        self._plan = plan
+        self._place = where
+        self._ending = ending
+        self._out = out
+        self._began = time.monotonic()
+        self._lasted = self._told = 0.0
+        self._network: Network | None = None
+        lacking = self._lacking()
+        self._faults, skipped = possible(plan.faults, lacking)
+        self._two_phase = TWO_PHASE not in lacking
+        self._skipped = {**skipped, **({} if self._two_phase else {TWO_PHASE: lacking[TWO_PHASE]})}
+        self._journal = Journal(where.folder / "journal")
+        self._ledger = Ledger(Outbox(where.dsn, schema=plan.schema), ACCOUNTS)
+        self._fleet = Fleet(where, self._route(), plan.processes, CONCURRENCY)
+        self._watcher = Watcher(where, self._fleet.leaving)
+        self._actor = Actor(where, self._fleet, self._watcher, self._say)
+        self._publishers = publishers(where, self._ledger, plan.seed, self._two_phase)
+
+    def run(self) -> Report:
+        for name, reason in self._skipped.items():
+            self._say(f"no {name}: {reason}")
+        try:
+            self._start()
+            self._disturb()
+            quiet = time.monotonic()
+            drained = self._drain()
+            report = self._judge(drained, time.monotonic() - quiet, self._stop())
+        finally:
+            self._end()
+        return report
+
+    def _start(self) -> None:
+        """Wait until the nodes own everything; from there on time counts."""
+        with self._place.connect("chaos") as conn:
+            self._ledger.open(conn)
+        for _ in range(self._plan.nodes):
+            self._fleet.join()
+        self._watcher.start()
+        self._wait(lambda: self._watcher.settled, TO_START, self._ending.asked.is_set)
+        if not self._watcher.settled and not self._ending.asked.is_set():
+            raise PartboxError(f"the nodes do not start within {TO_START:g} s: {self._fleet.last_words()}")
+        self._began = time.monotonic()
+        self._say(f"{self._plan.nodes} nodes own all partitions; seed {self._plan.seed}")
+        for publisher in self._publishers:
+            publisher.start()
+
+    def _disturb(self) -> None:
+        """The schedule, until its end or Ctrl-C; then everybody stops publishing and everything is mended."""
+        steps = list(schedule(self._plan.seed, self._plan.seconds, self._faults))
+        while self._elapsed < self._plan.seconds and not self._ending.asked.is_set():
+            while steps and steps[0].at <= self._elapsed:
+                self._actor.do(steps.pop(0))
+            self._actor.settle()
+            self._look()
+            self._ending.asked.wait(LOOK)
+        self._lasted = self._elapsed
+        self._say("publishers stop; everything is mended")
+        self._actor.finish()
+        stop(self._publishers, self._ending.at_once.wait)
+        if self._two_phase:
+            with self._place.connect("chaos") as conn:
+                resolve(conn, self._plan.schema, self._place.named("prepared "))
+
+    def _drain(self) -> bool:
+        """Wait until all that is published is handled and saved; False if that does not happen in time."""
+        with self._place.connect("chaos") as conn:
+
+            def left() -> int:
+                row = conn.execute(query("chaos_left", self._plan.schema), {}).fetchone()
+                return int(row[0]) if row else 0
+
+            return self._wait(lambda: left() == 0, TO_DRAIN, self._ending.at_once.is_set, 0.5)
+
+    def _stop(self) -> list[str]:
+        """Let the nodes leave; those that had to be killed."""
+        self._say("the nodes leave")
+        return self._fleet.stop(TO_LEAVE)
+
+    def _judge(self, drained: bool, drain_seconds: float, stuck: list[str]) -> Report:
+        self._watcher.stopping.set()
+        self._watcher.join()
+        for name in stuck:
+            self._say(f"{name} did not leave and was killed")
+        with self._place.connect("chaos") as conn:
+            truth, cursors = self._ledger.truth(conn), read(conn, self._plan.schema)
+        deliveries = self._journal.deliveries()
+        stale_saves = [
+            *self._watcher.stale_saves,
+            *regresses(self._watcher.cursors, cursors, crashed=False),
+            *forgotten(deliveries, cursors),
+        ]
+        judgement = excuse(truth, deliveries, [*self._actor.disturbances, *self._watcher.losses], CONCURRENCY)
+        found = violations(judgement, stale_saves)
+        self._place.keep |= any(found.values()) or not drained
+        return Report(
+            seed=self._plan.seed,
+            seconds=round(self._lasted, 1),
+            nodes=self._plan.nodes,
+            processes=self._plan.processes,
+            published=len(truth),
+            rolled_back=self._ledger.rolled_back,
+            interrupted=sum(each.interrupted for each in self._publishers),
+            deliveries=len(deliveries),
+            drained=drained,
+            drain_seconds=round(drain_seconds, 1),
+            interrupted_by_user=self._ending.asked.is_set(),
+            faults=dict(self._actor.done),
+            missed=dict(self._actor.missed),
+            skipped=self._skipped,
+            repeats={cause: count for cause, count in judgement.repeats.items() if cause != UNEXPLAINED},
+            in_flight=judgement.in_flight,
+            violations={name: len(those) for name, those in found.items()},
+            examples=examples(found),
+            kept=str(kept(self._place.folder)) if self._place.keep else None,
+        )
+
+    def _end(self) -> None:
+        """End whatever still runs, whatever happened."""
+        for publisher in self._publishers:
+            publisher.stopping.set()
+        self._watcher.stopping.set()
+        self._fleet.kill()
+        if self._network is not None:
+            self._network.stop()
+        for thread in (*self._publishers, self._watcher):
+            if thread.ident is not None:
+                thread.join(5)
+
+    # What the place can do.
+
+    def _lacking(self) -> dict[str, str]:
+        """What is not there, and why; starts the network if that is wanted and works."""
+        lacking = {}
+        wanted = {FAULTS[name].needs for name in self._plan.faults}
+        if self._place.server is None:
+            lacking["--embedded"] = "the server is not ours to stop: use --embedded"
+        with self._place.connect("chaos") as conn:
+            allowed = conn.execute(query("chaos_allows", self._plan.schema), {}).fetchone()
+            self._host, self._port, self._password = conn.info.host, conn.info.port, conn.info.password
+        if allowed == (0,):
+            lacking[TWO_PHASE] = "two-phase commit is off: the server has max_prepared_transactions = 0"
+        if "proxy" in wanted and (reason := self._open_network()):
+            lacking["proxy"] = reason
+        if "libfaketime" in wanted and (reason := clock.lacking(self._place.folder)):
+            lacking["libfaketime"] = reason
+        self._clocks = "libfaketime" in wanted and "libfaketime" not in lacking
+        return lacking
+
+    def _open_network(self) -> str | None:
+        network = Network(self._host, self._port)
+        network.start()
+        try:
+            through = {"host": self._outer_host, "hostaddr": HOST, "port": str(network.wire().port), **self._secret}
+            psycopg.connect(make_conninfo(self._place.dsn, **through)).close()
+        except psycopg.OperationalError as error:
+            network.stop()
+            return f"the database cannot be reached through a proxy: {str(error).splitlines()[0]}"
+        self._network = network
+        return None
+
+    def _route(self) -> Route:
+        return Route(self._network, self._outer_host, self._password or None, self._clocks)
+
+    @property
+    def _outer_host(self) -> str:
+        """The name that certificates are checked against; a socket has none."""
+        return HOST if self._host.startswith("/") else self._host
+
+    @property
+    def _secret(self) -> Mapping[str, str]:
+        """What libpq found by the address, in a password file: the address of the proxy is another one."""
+        return {"password": self._password} if self._password else {}
+
+    # Time.
+
+    @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _wait(
+        self, check: Callable[[], bool], seconds: float, given_up: Callable[[], bool], pause: float = LOOK
+    ) -> bool:
+        end = time.monotonic() + seconds
+        while not (done := check()) and time.monotonic() < end and not given_up():
+            self._look()
+            self._ending.at_once.wait(pause)
+        return done
+
+    def _look(self) -> None:
+        """Raise what ended a thread of ours; on a terminal tell, once a second, how things are."""
+        for error in (self._watcher.error, *(each.error for each in self._publishers)):
+            if error is not None:
+                raise error
+        if self._out.isatty() and time.monotonic() >= self._told + 1:
+            self._told = time.monotonic()
+            self._say(f"{self._ledger.count:,} published, {self._journal.read():,} deliveries")
+
+    def _say(self, text: str) -> None:
+        self._out.write(f"{self._elapsed:6.1f} s  {text}\n")
+        self._out.flush()

@@ -1,0 +1,42 @@
+"""What is done to the cluster, and when: a pure function of seed, length and faults."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from partbox.chaos.faults import FAULTS
+
+FIRST = 1.0  # seconds until the first fault
+PAUSE = (0.5, 2.0)  # seconds from one fault to the next
+LAST = 1.0  # seconds before the end after which no fault begins
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Do `fault` at `at` seconds from the start, for `lasts` seconds.
+
+    Whom it hits is not known before the run: `who` and `how`, from 0 to below 1, choose among what is there then.
+    """
+
+    at: float
+    fault: str
+    lasts: float
+    who: float
+    how: float
+
+
+def schedule(seed: int, seconds: float, faults: Sequence[str]) -> tuple[Step, ...]:
+    """The steps, by time. Each fault has its turn before any comes again."""
+    return tuple(_steps(random.Random(f"partbox chaos {seed}"), seconds, sorted(faults)))
+
+
+def _steps(dice: random.Random, seconds: float, faults: list[str]) -> Iterator[Step]:
+    turn: list[str] = []
+    at = FIRST
+    while faults and at < seconds - LAST:
+        if not turn:
+            turn = dice.sample(faults, len(faults))
+        fault = turn.pop()
+        lasts = dice.uniform(*FAULTS[fault].lasts)
+        yield Step(round(at, 3), fault, round(lasts, 3), dice.random(), dice.random())
+        at += dice.uniform(*PAUSE)

@@ -1,0 +1,148 @@
+"""Looks at the cluster's own tables all the time: who lost his lease unasked, and whether anything goes back."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+
+from partbox.chaos.excuses import Disturbance
+from partbox.chaos.journal import Delivery, now
+from partbox.chaos.place import Place
+from partbox.db.sql import query
+
+ROLE: Final = "watcher"
+LOOK = 0.2
+LOST: Final = "lease lost, or process dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A partition's row."""
+
+    partition: int
+    epoch: int
+    last_id: int
+    floor_id: int
+    xmax: int
+    owned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Regress:
+    """A stale write that was accepted: `what` of a partition was `before` and is `after`."""
+
+    partition: int
+    what: str
+    before: int
+    after: int
+
+
+def regresses(before: Mapping[int, Cursor], after: Mapping[int, Cursor], crashed: bool) -> list[Regress]:
+    """What has gone back. After a crash of the database cursors may, which are saved without waiting for the disc;
+    epochs never may. A snapshot may while the last id rises: an unfinished late record below that holds it back."""
+    return [one for number, old in before.items() for one in _regresses(old, after[number], crashed)]
+
+
+def _regresses(old: Cursor, new: Cursor, crashed: bool) -> Iterator[Regress]:
+    if new.epoch < old.epoch:
+        yield Regress(old.partition, "epoch", old.epoch, new.epoch)
+    if crashed:
+        return
+    if new.last_id < old.last_id:
+        yield Regress(old.partition, "last_id", old.last_id, new.last_id)
+    elif new.last_id == old.last_id and new.xmax < old.xmax:
+        yield Regress(old.partition, "xmax", old.xmax, new.xmax)
+
+
+def forgotten(deliveries: Sequence[Delivery], cursors: Mapping[int, Cursor]) -> list[Regress]:
+    """Partitions whose epoch is, in the end, older than one that a handler was shown."""
+    shown: dict[int, int] = {}
+    for one in deliveries:
+        shown[one.partition] = max(one.epoch, shown.get(one.partition, 0))
+    return [
+        Regress(partition, "epoch", epoch, cursors[partition].epoch)
+        for partition, epoch in shown.items()
+        if cursors[partition].epoch < epoch
+    ]
+
+
+@dataclass(slots=True)
+class _Member:
+    pid: int
+    node: str
+    seen: float
+
+
+class Watcher(threading.Thread):
+    """`leaving(node)` says whether a node was asked to go: then its instances' end is no loss."""
+
+    def __init__(self, place: Place, leaving: Callable[[str], bool]) -> None:
+        super().__init__(name="chaos-watcher", daemon=True)
+        self._place = place
+        self._leaving = leaving
+        self._members: dict[UUID, _Member] = {}
+        self._cursors: dict[int, Cursor] = {}
+        self._crashed = False
+        self.stopping = threading.Event()
+        self.losses: list[Disturbance] = []
+        self.stale_saves: list[Regress] = []
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                with self._place.connect(ROLE) as conn:
+                    self._look(conn, self._crashed)
+                    self._crashed = False
+                    while not self.stopping.wait(LOOK):
+                        self._look(conn)
+            except psycopg.OperationalError:
+                self.stopping.wait(LOOK)
+            except Exception as error:
+                self.error = error
+                return
+
+    def crashed(self) -> None:
+        """The database has crashed, and our connection with it: what it kept without the disc may be gone."""
+        self._crashed = True
+
+    @property
+    def settled(self) -> bool:
+        """Whether all partitions are owned."""
+        return bool(self._cursors) and all(cursor.owned for cursor in self._cursors.values())
+
+    def pids(self, node: str) -> list[int]:
+        """The worker processes of a node that are members."""
+        return sorted(member.pid for member in self._members.copy().values() if member.node == node)
+
+    def owners(self) -> int:
+        return len(self._members)
+
+    @property
+    def cursors(self) -> dict[int, Cursor]:
+        """As they were at the last look."""
+        return self._cursors
+
+    def _look(self, conn: psycopg.Connection[Any], crashed: bool = False) -> None:
+        asked = now()
+        members = conn.execute(query("chaos_instances", self._place.schema), {}).fetchall()
+        cursors = read(conn, self._place.schema)
+        self._compare(members, asked)
+        if self._cursors:
+            self.stale_saves += regresses(self._cursors, cursors, crashed)
+        self._cursors = cursors
+
+    def _compare(self, members: Sequence[tuple[UUID, str, int]], asked: float) -> None:
+        there = {id: _Member(pid, node, asked) for id, node, pid in members}
+        for id, gone in self._members.items():
+            if id not in there and not self._leaving(gone.node):
+                self.losses.append(Disturbance(LOST, gone.seen, now(), gone.pid))
+        self._members = there
+
+
+def read(conn: psycopg.Connection[Any], schema: str) -> dict[int, Cursor]:
+    """Every partition's row, by its number."""
+    return {row[0]: Cursor(*row) for row in conn.execute(query("chaos_cursors", schema), {})}

@@ -1,0 +1,75 @@
+"""`partbox chaos`: tries to make a cluster lose, reorder or duplicate events."""
+
+import random
+import sys
+from typing import Annotated
+
+import typer
+
+from partbox import settings
+from partbox.chaos import Plan, chosen, perform
+from partbox.chaos.place import SCHEMA
+from partbox.cli.options import Json
+from partbox.cli.output import console, print_json
+from partbox.errors import SettingsError
+
+Dsn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DSN", show_default=False, help="Use this database, in a schema of its own (never PARTBOX_DSN)."
+    ),
+]
+Embedded = Annotated[bool, typer.Option("--embedded", help="Use a PostgreSQL of its own, which is maltreated as well.")]
+Seconds = Annotated[float, typer.Option(min=1, metavar="N", help="How long to publish and disturb.")]
+Seed = Annotated[
+    int | None, typer.Option(min=0, metavar="N", show_default=False, help="Replays a schedule (else a new one).")
+]
+Nodes = Annotated[int, typer.Option(min=1, max=16, metavar="N", help="Nodes at the start.")]
+Processes = Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Worker processes of each node.")]
+Faults = Annotated[str, typer.Option(metavar="LIST", help="all, none, or names such as kill-node,hang.")]
+Schema = Annotated[str, typer.Option(metavar="NAME", help="Its own schema, made and dropped.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave the schema (of --dsn) and the history behind.")]
+
+
+def chaos(
+    dsn: Dsn = None,
+    embedded: Embedded = False,
+    seconds: Seconds = 60,
+    seed: Seed = None,
+    nodes: Nodes = 2,
+    processes: Processes = 2,
+    faults: Faults = "all",
+    schema: Schema = SCHEMA,
+    keep: Keep = False,
+    json: Json = False,
+) -> None:
+    """Publish in every way there is, maltreat a cluster, and judge whether every event came, once and in order.
+
+    Worker processes are killed and frozen, connections cut, handlers hang; publishers of their own write meanwhile.
+    Exit code 0: every promise was kept. 1: one was broken, and the history is kept. 2: wrong usage.
+
+    Example: partbox chaos --embedded --seconds 60
+    """
+    if (dsn is None) != embedded:
+        raise typer.BadParameter("give either --dsn DSN or --embedded: the run publishes and breaks things")
+    try:
+        settings.load(schema=schema)
+        names = chosen(faults)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+    plan = Plan(
+        seconds=seconds,
+        seed=random.randrange(1_000_000) if seed is None else seed,
+        nodes=nodes,
+        processes=processes,
+        faults=names,
+        dsn=dsn,
+        schema=schema,
+        keep=keep,
+    )
+    report = perform(plan, sys.stderr)
+    if json:
+        print_json(report.plain())
+    else:
+        console().print("", report.table(), "", report.verdict(), sep="\n")
+    raise typer.Exit(report.code)

@@ -1,0 +1,160 @@
+"""`partbox chaos`, run as people run it: what it finds, what it refuses, how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+from waiting import eventually
+
+from partbox.chaos.faults import FAULTS
+
+COMMAND = [str(Path(sys.executable).with_name("partbox")), "chaos"]
+PATIENCE = 300.0
+TAME = [name for name, fault in FAULTS.items() if fault.needs is None]
+
+
+@pytest.fixture
+def open_folder(folder):
+    """A folder that root's server can pass through; everything a run makes goes there."""
+    folder.mkdir()
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def chaos(open_folder):
+    """Starts a run; afterwards none of its processes may be left, nor a file."""
+    started = []
+
+    def start(*arguments: str, **environment: str) -> subprocess.Popen:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
+        started.append(
+            subprocess.Popen(
+                [*COMMAND, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                env=kept | {"TMPDIR": str(open_folder)} | environment,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:  # the test has failed: now at once
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)
+        process.communicate()
+    eventually(lambda: not left(open_folder), timeout=20)
+    assert list(open_folder.iterdir()) == []
+
+
+def left(folder: Path) -> list[psutil.Process]:
+    """Whoever works in the folder: nodes do, and PostgreSQL."""
+
+    def works_there(process: psutil.Process) -> bool:
+        try:
+            return str(folder) in process.cwd() or str(folder) in " ".join(process.cmdline())
+        except psutil.Error:
+            return False
+
+    return [process for process in psutil.process_iter() if works_there(process)]
+
+
+def ended(process: subprocess.Popen) -> dict:
+    """The report of a run, which must find nothing."""
+    out, said = process.communicate(timeout=PATIENCE)
+    report = json.loads(out) if out else {}
+    assert (process.returncode, report.get("violations")) == (0, dict.fromkeys(report["violations"], 0)), out + said
+    return report
+
+
+def refused(process: subprocess.Popen, code: int) -> str:
+    out, said = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (code, ""), said
+    return " ".join(said.replace("│", " ").split())
+
+
+def schemas(dsn: str) -> list[str]:
+    with psycopg.connect(dsn) as conn:
+        return [name for (name,) in conn.execute("select nspname from pg_namespace where nspname like 'partbox%'")]
+
+
+@pytest.mark.timeout(360)
+def test_a_cluster_on_a_users_database_keeps_every_promise_under_every_fault_that_needs_nothing(chaos, empty_dsn):
+    process = chaos(
+        "--dsn", empty_dsn, "--seconds", "20", "--seed", "7", "--nodes", "2", "--processes", "2",
+        "--faults", ",".join(TAME), "--json",
+    )  # fmt: skip
+    report = ended(process)
+    assert report["published"] > 500
+    assert sum(report["faults"].values()) >= 8
+    assert report["skipped"] == {}
+    assert schemas(empty_dsn) == []
+
+
+@pytest.mark.timeout(360)
+def test_a_cluster_keeps_every_promise_while_its_server_and_its_network_break(chaos):
+    faults = ",".join(name for name, fault in FAULTS.items() if fault.needs in ("--embedded", "proxy"))
+    report = ended(chaos("--embedded", "--seconds", "20", "--seed", "11", "--faults", faults, "--json"))
+    assert report["published"] > 300
+    assert len(report["faults"]) >= 5
+
+
+@pytest.mark.timeout(240)
+def test_ctrl_c_ends_what_was_started_and_still_judges(chaos, empty_dsn):
+    process = chaos("--dsn", empty_dsn, "--seconds", "600", "--nodes", "1", "--faults", "kill-process", "--json")
+    for line in process.stderr:
+        if "kill-process" in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    report = ended(process)
+    assert report["interrupted_by_user"]
+    assert report["seconds"] < 500
+    assert schemas(empty_dsn) == []
+
+
+@pytest.mark.timeout(240)
+def test_what_cannot_be_done_is_left_out_with_the_reason(chaos, empty_dsn):
+    process = chaos("--dsn", empty_dsn, "--seconds", "1", "--nodes", "1", "--processes", "1", "--faults", "crash,fail")
+    out, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, out + said
+    assert "no crash: the server is not ours to stop: use --embedded" in said
+    assert "every promise was kept" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "give either --dsn DSN or --embedded"),
+        (["--embedded", "--dsn", "dbname=x"], "give either --dsn DSN or --embedded"),
+        (["--embedded", "--faults", "kill-nod"], "did you mean kill-node?"),
+        (["--embedded", "--schema", "pg_mine"], "schema"),
+        (["--embedded", "--seconds", "0"], "--seconds"),
+        (["--embedded", "--nodes", "0"], "--nodes"),
+        (["--embedded", "--processes", "0"], "--processes"),
+        (["--embedded", "--seed", "-1"], "--seed"),
+    ],
+    ids=["no database", "two databases", "unknown fault", "bad schema", "no time", "no nodes", "no processes", "seed"],
+)
+def test_wrong_usage_is_refused_with_exit_code_2(chaos, arguments, reason):
+    assert reason in refused(chaos(*arguments), 2)
+
+
+def test_a_schema_that_it_did_not_make_is_left_alone(chaos, dsn):
+    said = refused(chaos("--dsn", dsn, "--schema", "partbox"), 1)
+    assert "schema 'partbox' exists already and `partbox chaos` did not make it: name another one by --schema" in said
+    assert schemas(dsn) == ["partbox"]
+
+
+def test_a_server_that_is_not_there_is_one_line(chaos):
+    said = refused(chaos("--dsn", "host=127.0.0.1 port=1 dbname=x password=geheim"), 1)
+    assert said.startswith("partbox: cannot use the database")
+    assert "geheim" not in said

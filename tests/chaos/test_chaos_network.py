@@ -1,0 +1,81 @@
+"""The wires between nodes and the database, with a real server at the other end."""
+
+import select
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from waiting import eventually
+
+from partbox.chaos.network import CUT, HALF, HANG, HOST, PASS, Network
+
+
+@pytest.fixture
+def network(dsn):
+    with psycopg.connect(dsn) as conn:
+        made = Network(conn.info.host, conn.info.port)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def wire(network):
+    return network.wire()
+
+
+@pytest.fixture
+def through(dsn, wire):
+    """Connects over the wire, with some patience."""
+
+    def connect():
+        target = make_conninfo(dsn, host=HOST, hostaddr=HOST, port=str(wire.port), connect_timeout=2)
+        return psycopg.connect(target, autocommit=True)
+
+    return connect
+
+
+def answer(conn):
+    """The first field of what the server says to the query that is under way; None if it says no rows."""
+    eventually(lambda: conn.pgconn.consume_input() or not conn.pgconn.is_busy())
+    first = conn.pgconn.get_result()
+    assert conn.pgconn.get_result() is None
+    return first.get_value(0, 0)
+
+
+def test_a_wire_carries_everything_both_ways(through):
+    with through() as conn:
+        text = "x" * 1_000_000
+        assert conn.execute("select %s || '!'", [text]).fetchone() == (text + "!",)
+
+
+def test_a_cut_wire_ends_its_connections_and_lets_nobody_in_until_it_is_mended(network, wire, through):
+    with through() as conn:
+        network.set(wire, CUT)
+        with pytest.raises(psycopg.OperationalError):
+            conn.execute("select 1")
+    with pytest.raises(psycopg.OperationalError):
+        through()
+    network.set(wire, PASS)
+    with through() as conn:
+        assert conn.execute("select 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("state", [HANG, HALF])
+def test_a_hanging_wire_answers_nobody_and_carries_on_afterwards(network, wire, through, state):
+    with through() as conn:
+        network.set(wire, state)
+        conn.pgconn.send_query(b"select 1")
+        assert select.select([conn.fileno()], [], [], 0.3) == ([], [], []), "nothing comes"
+        network.set(wire, PASS)
+        assert answer(conn) == b"1"
+
+
+def test_half_a_wire_carries_what_is_said_and_no_answer(dsn, network, wire, through):
+    with through() as conn, psycopg.connect(dsn, autocommit=True) as near:
+        conn.execute("create table said (word text)")
+        network.set(wire, HALF)
+        conn.pgconn.send_query(b"insert into said values ('heard')")
+        eventually(lambda: near.execute("select word from said").fetchall() == [("heard",)])
+        network.set(wire, PASS)
+        answer(conn)

@@ -1,0 +1,174 @@
+"""What excuses what: histories in which something was planted, beside a cluster to which something was done."""
+
+from collections import Counter
+
+from partbox.chaos.excuses import CRASH, MEMORY, Disturbance, excuse
+from partbox.chaos.journal import Delivery
+from partbox.chaos.oracle import Published
+from partbox.chaos.watcher import Cursor, Regress, forgotten, regresses
+
+LOG = [Published(f"{aggregate}{seq}", aggregate, seq) for aggregate in "ab" for seq in (1, 2, 3)]
+FREE = Published("free", "c", None)
+OLD, NEW = 10, 20
+
+
+def call(event: str, start: float, end: float | None, epoch: int = 1, pid: int = OLD, failed: bool = False) -> Delivery:
+    seq = int(event[1:]) if event != "free" else None
+    return Delivery(event, "c" if seq is None else event[0], seq, 0, epoch, 1, pid, start, end, failed=failed)
+
+
+def history() -> list[Delivery]:
+    """All six events, one after the other, each for a second, by the old owner."""
+    return [call(one.event, at, at + 1) for at, one in enumerate(LOG, start=1)]
+
+
+def judged(deliveries, *disturbances, log=LOG, concurrency=1):
+    return excuse(log, deliveries, disturbances, concurrency)
+
+
+def killed(at: float, pid: int | None = OLD, cause: str = "kill-process") -> Disturbance:
+    return Disturbance(cause, at, at + 0.5, pid)
+
+
+def frozen(at: float, until: float, pid: int = OLD) -> Disturbance:
+    return Disturbance("freeze-process", at, until, pid, frozen=True)
+
+
+def test_a_right_history_needs_no_excuse():
+    judgement = judged(history())
+    assert (judgement.verdict.wrong(), judgement.repeats, judgement.unexplained) == ({}, Counter(), [])
+
+
+def test_a_repeat_by_the_next_owner_after_a_kill_is_excused():
+    judgement = judged([*history(), call("b3", 9, 10, 2, NEW)], killed(8))
+    assert (judgement.repeats, judgement.unexplained) == ({"kill-process": 1}, [])
+
+
+def test_a_repeat_without_any_cause_is_a_violation():
+    judgement = judged([*history(), call("b3", 9, 10, 2, NEW)])
+    assert [(first.pid, second.pid) for first, second in judgement.unexplained] == [(OLD, NEW)]
+
+
+def test_a_kill_of_somebody_else_excuses_nothing():
+    assert judged([*history(), call("b3", 9, 10, 2, NEW)], killed(8, pid=NEW)).unexplained
+
+
+def test_a_kill_after_the_repeat_excuses_nothing():
+    assert judged([*history(), call("b3", 9, 10, 2, NEW)], killed(9.5)).unexplained
+
+
+def test_what_was_finished_long_before_the_kill_was_saved_and_is_not_excused():
+    at = 7 + MEMORY + 1
+    assert judged([*history(), call("b3", at + 1, at + 2, 2, NEW)], killed(at)).unexplained
+
+
+def test_a_repeat_in_one_life_of_an_owner_is_excused_by_no_kill():
+    judgement = judged([*history(), call("b3", 9, 10)], killed(8))
+    assert len(judgement.unexplained) == 1
+    assert judgement.verdict.wrong() == {"backwards": 1}
+
+
+def test_a_crash_of_the_database_excuses_an_owner_that_goes_back_to_what_was_saved():
+    judgement = judged([*history(), call("b2", 9, 10), call("b3", 10, 11)], killed(8, None, CRASH))
+    assert (judgement.verdict.wrong(), judgement.repeats) == ({}, {CRASH: 2})
+
+
+def test_a_crash_of_the_database_does_not_excuse_a_swap():
+    calls = history()
+    calls[0], calls[1] = call("a2", 1, 2), call("a1", 2, 3)
+    assert judged(calls, killed(8, None, CRASH)).verdict.wrong() == {"too early": 1, "backwards": 1}
+
+
+def test_an_owner_that_lives_on_after_a_crash_repeats_for_a_while_only_and_the_next_one_whenever_it_comes():
+    crash = killed(8, None, CRASH)
+    assert len(judged([*history(), call("b3", 90, 91)], crash).unexplained) == 1
+    assert judged([*history(), call("b3", 90, 91, 2, NEW)], crash).unexplained == []
+
+
+def test_nothing_excuses_a_loss():
+    calls = [one for one in history() if one.event != "b3"]
+    assert judged(calls, killed(5), frozen(5, 9), killed(5, None, CRASH)).verdict.lost == [LOG[-1]]
+
+
+def test_nothing_excuses_what_nobody_committed():
+    assert judged([*history(), call("a4", 8, 9)], killed(5), frozen(5, 9)).verdict.wrong() == {"unknown": 1}
+
+
+def test_a_handler_that_was_in_progress_when_its_process_froze_may_end_beside_the_next_owner():
+    calls = [*history()[:-1], call("b3", 6, 20), call("b3", 15, 16, 2, NEW)]
+    assert judged(calls).verdict.wrong() == {"overlaps": 1}
+    judgement = judged(calls, frozen(6.5, 14))
+    assert (judgement.verdict.wrong(), judgement.unexplained) == ({}, [])
+
+
+def test_two_handlers_of_an_aggregate_at_once_are_not_excused_by_a_freeze_of_somebody_else():
+    calls = [*history()[:-1], call("b3", 6, 20), call("b3", 15, 16, 2, NEW)]
+    assert judged(calls, frozen(6.5, 14, pid=NEW)).verdict.wrong() == {"overlaps": 1}
+
+
+def test_two_handlers_of_an_aggregate_without_an_order_are_found_too():
+    calls = [*history(), call("free", 8, 10), call("free", 9, 11, 2, NEW)]
+    assert judged(calls, log=[*LOG, FREE]).verdict.wrong() == {"overlaps": 1}
+
+
+def test_a_start_after_a_later_owner_has_begun_is_found_across_aggregates():
+    calls = [*history()[:-1], call("a3", 6, 6.5, 2, NEW), call("b3", 7, 8)]
+    assert [one.event for one in judged(calls, killed(6)).verdict.stale] == ["b3"]
+
+
+def test_one_start_by_each_handler_that_was_just_being_called_when_frozen_is_excused_and_no_more():
+    taken_over = [
+        *history()[:4],
+        call("b1", 10, 10.1, 2, NEW),
+        call("b2", 10.2, 10.3, 2, NEW),
+        call("b3", 11, 12, 2, NEW),
+    ]
+    late = [call("b2", 13.1, 13.2), call("b3", 13.3, 13.4)]
+    judgement = judged([*taken_over, *late], frozen(5, 13))
+    assert [one.event for one in judgement.verdict.stale] == ["b3"]
+    assert judged([*taken_over, *late], frozen(5, 13), concurrency=2).verdict.stale == []
+
+
+def test_a_stale_start_long_after_the_thaw_is_not_excused():
+    calls = [*history(), call("b3", 8, 9, 2, NEW), call("b3", 20, 21)]
+    assert [one.start for one in judged(calls, frozen(7.5, 13)).verdict.stale] == [20]
+
+
+def test_a_failed_attempt_is_no_delivery_and_its_retry_no_repeat():
+    calls = [*history()[:-1], call("b3", 6, 6.5, failed=True), call("b3", 7, 8)]
+    judgement = judged(calls)
+    assert (judgement.verdict.wrong(), judgement.repeats) == ({}, {})
+    assert judged(calls[:-1]).verdict.lost == [LOG[-1]]
+
+
+def test_what_follows_a_failed_attempt_before_its_retry_is_too_early():
+    calls = [call("a1", 1, 2), call("a2", 2, 3, failed=True), call("a3", 3, 4), call("a2", 4, 5), *history()[3:]]
+    assert [one.event for one in judged(calls).verdict.too_early] == ["a3"]
+
+
+def cursor(epoch: int = 5, last_id: int = 100, xmax: int = 1000) -> Cursor:
+    return Cursor(7, epoch, last_id, 0, xmax, owned=True)
+
+
+def back(after: Cursor, crashed: bool = False) -> list[tuple[str, int, int]]:
+    return [(one.what, one.before, one.after) for one in regresses({7: cursor()}, {7: after}, crashed)]
+
+
+def test_a_stale_save_is_a_cursor_or_an_epoch_that_goes_back():
+    assert back(cursor(epoch=4, last_id=99, xmax=999)) == [("epoch", 5, 4), ("last_id", 100, 99)]
+    assert back(cursor(xmax=999)) == [("xmax", 1000, 999)]
+    assert back(cursor(6, 101, 1001)) == []
+
+
+def test_a_snapshot_that_an_unfinished_late_record_holds_back_while_the_last_id_rises_is_no_stale_save():
+    assert back(cursor(last_id=101, xmax=999)) == []
+
+
+def test_a_crash_may_take_back_a_save_and_never_an_epoch():
+    assert back(cursor(epoch=4, last_id=99, xmax=999), crashed=True) == [("epoch", 5, 4)]
+
+
+def test_an_epoch_that_a_handler_has_seen_must_be_there_in_the_end():
+    calls = [call("a1", 1, 2, epoch=5), call("a2", 2, 3, epoch=6)]
+    assert forgotten(calls, {0: cursor(epoch=6)}) == []
+    assert forgotten(calls, {0: cursor(epoch=5)}) == [Regress(0, "epoch", 6, 5)]
