@@ -9,6 +9,7 @@ import typer
 
 from partbox.cli import (
     blocked,
+    chaos,
     config,
     dashboard,
     dead,
@@ -19,11 +20,13 @@ from partbox.cli import (
     metrics,
     migrate,
     purge,
+    rebase,
     status,
     subscription,
     top,
     worker,
 )
+from partbox.cli.arguments import blot, check
 from partbox.cli.output import in_one_line, printable
 from partbox.errors import PartboxError
 
@@ -37,10 +40,12 @@ app = typer.Typer(
 for command in (init.init, migrate.migrate, worker.worker, status.status, demo.demo, handlers.handlers, config.config):
     app.command()(command)
 app.command()(purge.purge)
+app.command()(rebase.rebase)
 app.command()(doctor.doctor)
 app.command()(metrics.metrics)
 app.command()(top.top)
 app.command()(dashboard.dashboard)
+app.command()(chaos.chaos)
 app.add_typer(dead.app, name="dead")
 app.add_typer(blocked.app, name="blocked")
 app.add_typer(subscription.app, name="subscription")
@@ -48,7 +53,10 @@ app.add_typer(subscription.app, name="subscription")
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one command and exits: 0 = done, 1 = it could not be done (one line says why), 2 = wrong usage."""
+    if arguments is None:
+        blot()
     try:
+        check(sys.argv[1:] if arguments is None else arguments)
         app(arguments, prog_name="partbox")
     except (PartboxError, psycopg.Error) as error:
         typer.echo(f"partbox: {printable(in_one_line(error))}", err=True)

@@ -5,7 +5,9 @@ from typing import Annotated
 import typer
 
 from partbox.cli.database import database
-from partbox.cli.options import Dsn, Schema
+from partbox.cli.options import Dsn, PublisherRoles, Schema, WorkerRoles
+from partbox.cli.output import printable
+from partbox.db.grants import Roles
 from partbox.db.migrate import migrate, migrate_inbox
 from partbox.errors import PartboxError
 from partbox.settings import load
@@ -19,7 +21,12 @@ InboxOnly = Annotated[
 
 
 def init(
-    dsn: Dsn = None, schema: Schema = None, writer_only: WriterOnly = False, inbox_only: InboxOnly = False
+    dsn: Dsn = None,
+    schema: Schema = None,
+    writer_only: WriterOnly = False,
+    inbox_only: InboxOnly = False,
+    publisher_role: PublisherRoles = None,
+    worker_role: WorkerRoles = None,
 ) -> None:
     """Create the outbox's schema in a database. Safe to repeat, and to run many times at once.
 
@@ -27,17 +34,24 @@ def init(
     """
     if writer_only and inbox_only:
         raise PartboxError("--writer-only makes a log and --inbox-only makes none: give one of them")
+    roles = Roles(tuple(publisher_role or ()), tuple(worker_role or ()))
+    if inbox_only and roles:
+        raise PartboxError(
+            "--inbox-only has no roles of its own: grant usage on the schema, and insert on its table inbox, to the "
+            "role that consumes"
+        )
     settings = load(flags={"dsn": dsn, "schema": schema})
     name = settings.schema_name
     if inbox_only:
         _inbox(database(settings), name)
         return
-    applied = migrate(database(settings), name, writer_only=writer_only)
+    applied = migrate(database(settings), name, writer_only=writer_only, roles=roles)
     if applied:
         shape = ", writer-only: without a subscription" if writer_only else ""
         typer.echo(f"schema {name!r} is ready{shape}: applied {', '.join(applied)}")
     else:
         typer.echo(f"schema {name!r} is there already and up to date: nothing to do")
+    tell_grants(roles)
 
 
 def _inbox(dsn: str, schema: str) -> None:
@@ -45,3 +59,11 @@ def _inbox(dsn: str, schema: str) -> None:
         typer.echo(f"schema {schema!r} is ready: it holds nothing but an inbox")
     else:
         typer.echo(f"schema {schema!r} is a whole outbox already, which has an inbox: nothing to do")
+
+
+def tell_grants(roles: Roles) -> None:
+    """What was granted, in a line."""
+    if roles:
+        said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
+        said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)
+        typer.echo(printable(f"granted {'; '.join(said)}"))

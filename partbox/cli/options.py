@@ -25,6 +25,18 @@ Schema = Annotated[
     str | None,
     typer.Option(metavar="NAME", show_default=False, help="The outbox's schema (else PARTBOX_SCHEMA, partbox)."),
 ]
+PublisherRoles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--publisher-role", metavar="ROLE", show_default=False, help="Grant a role what publishing takes; repeatable."
+    ),
+]
+WorkerRoles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--worker-role", metavar="ROLE", show_default=False, help="Grant a role what workers need; repeatable."
+    ),
+]
 Subscription = Annotated[str, typer.Option(metavar="NAME", help="Which consumer of the log.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Target = Annotated[

@@ -21,7 +21,7 @@ from partbox.db.sql import query
 Row = tuple[Any, ...]
 
 _RAW = ("uuid", "timestamptz", "json")
-_NAMED = re.compile(rb"%\((\w+)\)s")
+_NAMED = re.compile(rb"%%|%\((\w+)\)s")  # a doubled % first: the schema's name may hold what looks like a parameter
 
 
 def lean(conn: Connection[Any]) -> None:
@@ -55,8 +55,9 @@ def _positional(name: str, schema: str) -> tuple[bytes, tuple[str, ...]]:
     names: list[str] = []
 
     def place(match: re.Match[bytes]) -> bytes:
+        if match[1] is None:
+            return b"%"
         names.append(match[1].decode())
         return b"$%d" % len(names)
 
-    text = _NAMED.sub(place, query(name, schema))
-    return text.replace(b"%%", b"%"), tuple(names)
+    return _NAMED.sub(place, query(name, schema)), tuple(names)

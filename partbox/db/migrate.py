@@ -20,6 +20,8 @@ import psycopg
 from psycopg import sql as compose
 from psycopg.rows import tuple_row
 
+from partbox.db import grants
+from partbox.db.grants import NOBODY, Roles
 from partbox.db.sql import composed, folder, query
 from partbox.errors import SchemaError
 
@@ -45,13 +47,15 @@ class Version(NamedTuple):
     inbox_only: bool = False
 
 
-def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False) -> list[str]:
+def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, roles: Roles = NOBODY) -> list[str]:
     """Bring `schema` up to date in one transaction, creating it if need be; the names of the migrations applied.
 
-    `writer_only` creates it without a subscription. Any number may run at once. Raises SchemaError if the schema is
-    newer than this program, not one of partbox, or has subscriptions though it is to have none.
+    `writer_only` creates it without a subscription. `roles` are granted what they need, and so is again, whatever the
+    migrations added, who was before. Any number may run at once. Raises SchemaError if the schema is newer than this
+    program, not one of partbox, or has subscriptions though it is to have none, and if a role does not exist.
     """
     _check_name(schema)
+    grants.check(roles)
     with psycopg.connect(dsn, autocommit=True) as conn, conn.transaction():
         _check_server(conn)
         conn.execute(_fixed("begin", schema))
@@ -59,7 +63,9 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False) -> 
         _refuse_newer(since, schema)
         if writer_only and since.newest:
             _refuse_subscriptions(conn, schema)
-        for step in _steps(schema, since, writer_only=writer_only):
+        grants.check_exist(conn, roles)
+        roles = grants.granted(conn, schema) | roles  # as they are before functions are replaced
+        for step in _steps(schema, since, roles, writer_only=writer_only):
             conn.execute(step)
     return [migration.name for migration in migrations() if migration.version > since.newest]
 
@@ -80,10 +86,11 @@ def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
     return True
 
 
-def script(schema: str = "partbox") -> str:
+def script(schema: str = "partbox", roles: Roles = NOBODY) -> str:
     """The SQL that `migrate` runs on a database without the schema, as one script for psql."""
     _check_name(schema)
-    steps = [_fixed("begin", schema), *_steps(schema, Version(0, 0))]
+    grants.check(roles)
+    steps = [_fixed("begin", schema), *_steps(schema, Version(0, 0), roles)]
     return "\n\n".join(["begin;", *(step.as_string(None).strip() for step in steps), "commit;"]) + "\n"
 
 
@@ -93,15 +100,15 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
     _check_server(conn)
     version, known = _version(conn, schema), _known()
     if version is None:
-        raise SchemaError(f"schema {schema!r} does not exist in this database: run `{_command('init', schema)}`")
+        raise SchemaError(f"schema {schema!r} does not exist in this database: run `{command('init', schema)}`")
     if version.inbox_only:
         raise SchemaError(
-            f"schema {schema!r} holds nothing but an inbox: run `{_command('init', schema)}` to make it a whole outbox"
+            f"schema {schema!r} holds nothing but an inbox: run `{command('init', schema)}` to make it a whole outbox"
         )
     if version.newest < known.newest:
         raise SchemaError(
             f"schema {schema!r} is at version {version.newest}, this program needs {known.newest}: "
-            f"run `{_command('migrate', schema)}`"
+            f"run `{command('migrate', schema)}`"
         )
     if version.breaking > known.newest:
         raise SchemaError(
@@ -142,7 +149,7 @@ def _known() -> Version:
     return Version(found[-1].version, max((each.version for each in found if each.breaking), default=0))
 
 
-def _steps(schema: str, since: Version, *, writer_only: bool = False) -> Iterator[compose.Composed]:
+def _steps(schema: str, since: Version, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
     """What turns a schema of version `since` into one of ours. Functions are replaced whenever somebody migrates."""
     for migration in migrations()[since.newest :]:
         first = migration.version == 1
@@ -161,6 +168,7 @@ def _steps(schema: str, since: Version, *, writer_only: bool = False) -> Iterato
         version=compose.Literal(str(known.newest)),
         breaking=compose.Literal(str(known.breaking)),
     )
+    yield from grants.steps(schema, roles)
 
 
 def _function(path: Path, schema: str) -> compose.Composed:
@@ -219,10 +227,11 @@ def _check_server(conn: psycopg.Connection[Any]) -> None:
 
 
 def _check_name(schema: str) -> None:
-    """PostgreSQL would cut a longer name silently, and two outboxes could become one."""
-    if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema:
-        raise SchemaError(f"a schema name has 1 to 63 bytes and no NUL, not {schema!r}: choose another")
+    """PostgreSQL would cut a longer name silently, and two outboxes become one; $$ ends the text of a function."""
+    if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:
+        raise SchemaError(f"a schema name has 1 to 63 bytes, no NUL and no $$, not {schema!r}: choose another")
 
 
-def _command(name: str, schema: str) -> str:
+def command(name: str, schema: str) -> str:
+    """A command of ours for `schema`, to be copied into a shell."""
     return f"partbox {name}" if schema == "partbox" else f"partbox {name} --schema {shlex.quote(schema)}"

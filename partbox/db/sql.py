@@ -43,6 +43,12 @@ def composed(text: str, schema: str) -> compose.Composed:
 
 
 @cache
+def bare(name: str, schema: str) -> bytes:
+    """The named query for a COPY, which takes no parameters."""
+    return composed(_texts()[name], schema).as_bytes()
+
+
+@cache
 def query(name: str, schema: str) -> bytes:
     """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
     return composed(_texts()[name], schema.replace("%", "%%")).as_bytes()

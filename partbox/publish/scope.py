@@ -21,6 +21,8 @@ from partbox.publish.transaction import AnyConnection
 
 log = logging.getLogger("partbox.publish")
 
+PREPARE_FROM = 5  # executions of a statement, as psycopg does by default
+
 _MARKS = Ask(query("published_marks", "partbox"), {})  # of no schema
 
 
@@ -28,17 +30,19 @@ class Scope:
     """A transaction for a `with` block, or an `async with` block on an asynchronous connection; yields the connection.
 
     Opened on `conn`, which must not have one open yet, or on a connection of its own to `dsn()`. Committed at the end
-    unless an exception leaves the block.
+    unless an exception leaves the block. With `pooler` nothing is prepared on a connection of its own: behind a
+    transaction pooler the next transaction meets what another client prepared, under the same name.
     """
 
-    def __init__(self, conn: AnyConnection | None, dsn: Callable[[], str]) -> None:
+    def __init__(self, conn: AnyConnection | None, dsn: Callable[[], str], *, pooler: bool = False) -> None:
         self._conn: Any = conn  # of the right kind or not: looked at when the block is entered
         self._dsn = dsn
+        self._threshold = None if pooler else PREPARE_FROM
         self._block: AbstractContextManager[Connection[Any]]
         self._async_block: AbstractAsyncContextManager[AsyncConnection[Any]]
 
     def __enter__(self) -> Connection[Any]:
-        self._block = _own(self._dsn) if self._conn is None else _opened(self._conn)
+        self._block = _own(self._dsn, self._threshold) if self._conn is None else _opened(self._conn)
         return self._block.__enter__()
 
     def __exit__(
@@ -47,7 +51,7 @@ class Scope:
         return self._block.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> AsyncConnection[Any]:
-        self._async_block = _own_async(self._dsn) if self._conn is None else _opened_async(self._conn)
+        self._async_block = _own_async(self._dsn, self._threshold) if self._conn is None else _opened_async(self._conn)
         return await self._async_block.__aenter__()
 
     async def __aexit__(
@@ -57,15 +61,16 @@ class Scope:
 
 
 @contextmanager
-def _own(dsn: Callable[[], str]) -> Iterator[Connection[Any]]:
-    with psycopg.connect(dsn(), autocommit=True) as conn, _opened(conn):
+def _own(dsn: Callable[[], str], threshold: int | None) -> Iterator[Connection[Any]]:
+    with psycopg.connect(dsn(), autocommit=True, prepare_threshold=threshold) as conn, _opened(conn):
         yield conn
 
 
 @asynccontextmanager
-async def _own_async(dsn: Callable[[], str]) -> AsyncIterator[AsyncConnection[Any]]:
+async def _own_async(dsn: Callable[[], str], threshold: int | None) -> AsyncIterator[AsyncConnection[Any]]:
     found = await asyncio.to_thread(dsn)
-    async with await AsyncConnection.connect(found, autocommit=True) as conn, _opened_async(conn):
+    connecting = AsyncConnection.connect(found, autocommit=True, prepare_threshold=threshold)
+    async with await connecting as conn, _opened_async(conn):
         yield conn
 
 

@@ -14,7 +14,7 @@ import logging
 from itertools import compress
 from uuid import UUID
 
-from partbox.db.sql import query
+from partbox.db.sql import bare, query
 from partbox.events import Event
 from partbox.observe.telling import tell
 from partbox.publish.fields import Fields, is_timed, parameters, timed
@@ -66,9 +66,9 @@ def _many(schema: str, events: list[Event], batch: list[Fields], copies: bool) -
         yield Repeat(query("publish", schema), map(parameters, events, batch))
     elif any(map(is_timed, events)):
         ((clock,),) = yield Ask(query("publish_clock", schema), {})
-        yield Copy(query("publish_copy_timed", schema), timed(events, batch, clock))
+        yield Copy(bare("publish_copy_timed", schema), timed(events, batch, clock))
     else:
-        yield Copy(query("publish_copy", schema), batch)
+        yield Copy(bare("publish_copy", schema), batch)
 
 
 def _id(event: Event, is_fresh: bool) -> UUID | None:

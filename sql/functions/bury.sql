@@ -6,7 +6,7 @@
 -- under the lock, because a lock that was waited for re-checks the partition row only, not `instance`.
 -- The sweep runs also with no victims, so an orphan of any cause is freed by the next membership tick.
 create or replace function {schema}.bury(victims uuid[], known_dead boolean)
-returns table (buried uuid[], freed integer) language plpgsql as $$
+returns table (buried uuid[], freed integer) language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     orphans {schema}.partition[];

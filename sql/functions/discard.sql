@@ -4,7 +4,7 @@
 -- partition is being read, or its owner was killed) the record would be read and delivered again: those are left, and
 -- come back in `unread`. Locks and parked_version as in replay.
 create or replace function {schema}.discard(subscription text, record_ids bigint[])
-returns table (discarded integer, unread bigint[]) language plpgsql as $$
+returns table (discarded integer, unread bigint[]) language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     changed smallint[];

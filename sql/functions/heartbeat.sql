@@ -3,7 +3,7 @@
 -- Locking and renewing are statements of their own: a row whose old version a claim holds for key share must not be
 -- visited in that version again, because whoever waits there waits for this renewal's lock on the new one.
 create or replace function {schema}.heartbeat(instances uuid[], draining boolean[])
-returns setof uuid language plpgsql as $$
+returns setof uuid language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
     perform from {schema}.instance i where i.instance_id = any (heartbeat.instances)

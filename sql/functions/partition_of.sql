@@ -1,7 +1,7 @@
 -- purpose: the partition of a key, bit for bit that of Python: lowest byte of MurmurHash3 x86 32-bit, seed 0
 
 create or replace function {schema}.partition_of(key text) returns smallint
-language plpgsql immutable strict parallel safe as $$
+language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     -- bigint arithmetic, cut to 32 bits after every step. Constants above 2^31 are written as their negative
     -- equals modulo 2^32, else a product could pass 2^63.

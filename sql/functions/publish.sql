@@ -11,7 +11,7 @@ create or replace function {schema}.publish(
     deliver_after   interval    default null,
     idempotency_key text        default null
 ) returns uuid
-language plpgsql volatile as $$
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
     new_id  uuid := {schema}.new_event_id();

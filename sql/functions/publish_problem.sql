@@ -4,7 +4,7 @@ create or replace function {schema}.publish_problem(
     event_type text, payload json, aggregate_type text, headers json, available_at timestamptz, deliver_after interval,
     idempotency_key text
 ) returns text
-language plpgsql stable as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     -- A setting of the session, because SQL writers do not pass by the settings of the Python side.
     max_payload bigint := coalesce(nullif(current_setting('partbox.max_payload', true), ''), '1048576')::bigint;

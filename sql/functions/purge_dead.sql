@@ -5,7 +5,8 @@
 -- record would be delivered again. Whoever writes parked rows locks their partition rows first, in order; a replay that
 -- was faster is seen under the lock. The raised version makes the owner load its rows again.
 create or replace function {schema}.purge_dead(retain float8, batch integer, place bigint[], dry_run boolean)
-returns table (gone bigint, onward bigint[]) language plpgsql set enable_seqscan = off set jit = off as $$
+returns table (gone bigint, onward bigint[]) language plpgsql
+set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     stretch constant bigint := 1000;

@@ -13,7 +13,8 @@
 create or replace function {schema}.purge_records(
     retain float8, retain_dead float8, batch integer, place bigint[], dry_run boolean
 ) returns table (gone bigint, onward bigint[]) language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     stretch constant integer := 100;

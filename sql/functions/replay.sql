@@ -13,7 +13,7 @@
 -- A record without aggregate id blocks nothing, and what blocks nothing runs when it is due: it is due now. A due time
 -- on a dead row says that its dead-letter hook is still owed; that is over with the replay.
 create or replace function {schema}.replay(subscription text, record_ids bigint[])
-returns integer language plpgsql as $$
+returns integer language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     changed smallint[];

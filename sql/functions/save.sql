@@ -11,7 +11,7 @@
 create or replace function {schema}.save(
     subscription text, me uuid, partitions smallint[], epochs bigint[], snapshot_no integer[], last_ids bigint[],
     floors bigint[], release boolean[], snapshots pg_snapshot[], parks json, done_ids bigint[], durable boolean
-) returns setof smallint language plpgsql as $$
+) returns setof smallint language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     mine smallint[];

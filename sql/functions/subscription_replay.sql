@@ -20,7 +20,8 @@
 -- same moment, so that a command that is killed cannot leave it paused.
 create or replace function {schema}.subscription_replay(
     subscription text, from_id bigint, from_time timestamptz, resume boolean
-) returns table (problem text, purged_id bigint, rewound integer) language plpgsql as $$
+) returns table (problem text, purged_id bigint, rewound integer)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     going boolean;

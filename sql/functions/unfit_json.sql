@@ -1,7 +1,7 @@
 -- purpose: why a JSON text cannot be a payload or headers, although PostgreSQL takes it as json; null if it can
 
 create or replace function {schema}.unfit_json(doc json) returns text
-language plpgsql immutable parallel safe as $$
+language plpgsql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
     -- Escaped backslashes out of the way: each \u that is left is a real escape.
     escapes text := replace(doc::text, '\\', '');

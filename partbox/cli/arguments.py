@@ -1,0 +1,40 @@
+"""The arguments of this process, before any command sees them: readable ones only, and no password for `ps` to show."""
+
+import ctypes
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from partbox.errors import PartboxError
+from partbox.rules.secrets import masked
+
+_ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from after the name
+
+
+def check(arguments: Sequence[str]) -> None:
+    """PartboxError for one that is not text: bytes that are no UTF-8 come as surrogates, which nothing can store."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise PartboxError(f"argument {argument!a} is not UTF-8: write it as text") from None
+
+
+def blot() -> None:
+    """Passwords in connection strings among the arguments become `***` where others see them (Linux).
+
+    Python has its own copy by now. Until here `ps` could show them: they are better left to PARTBOX_DSN or PGPASSWORD.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
+        if 0 < start < end:
+            memory = (ctypes.c_char * (end - start)).from_address(start)
+            memory.raw = b"\0".join(map(blotted, memory.raw.split(b"\0")))
+
+
+def blotted(argument: bytes) -> bytes:
+    """The argument without passwords, in as many bytes."""
+    text = os.fsencode(masked(os.fsdecode(argument)))
+    return argument if text == argument else text.ljust(len(argument))[: len(argument)]

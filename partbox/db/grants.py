@@ -1,0 +1,88 @@
+"""Least privilege: what roles that publish, and roles that workers connect as, are granted in a schema.
+
+The catalogue remembers the roles: who is granted a call of `publish`, or of `save`, by name. So a later migration
+grants to the same roles what it adds, and who was revoked that call, or dropped, is forgotten.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg import sql as compose
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import folder, query
+from partbox.errors import SchemaError
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Names of roles, as they stand in pg_roles."""
+
+    publishers: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.publishers or self.workers)
+
+    def __or__(self, other: "Roles") -> "Roles":
+        return Roles(_union(self.publishers, other.publishers), _union(self.workers, other.workers))
+
+
+NOBODY = Roles()
+
+
+def check(roles: Roles) -> None:
+    """SchemaError unless all can be names of roles; PostgreSQL would cut a longer one silently."""
+    for name in (*roles.publishers, *roles.workers):
+        if not _is_name(name):
+            raise SchemaError(f"a role name has 1 to 63 bytes of text and no NUL, not {name!a}: choose another")
+
+
+def check_exist(conn: Connection[Any], roles: Roles) -> None:
+    """SchemaError unless all are there."""
+    names = [*roles.publishers, *roles.workers]
+    missing = [name for (name,) in _rows(conn, query("roles_missing", "partbox"), {"names": names})]
+    if missing:
+        raise SchemaError(
+            f"role {missing[0]!r} does not exist: create it first (`create role`), as it is spelt; nothing was changed"
+        )
+
+
+def granted(conn: Connection[Any], schema: str) -> Roles:
+    """Who was granted something before."""
+    rows = _rows(conn, query("roles_granted", schema), {})
+    publishers, workers = (tuple(role for kind, role in rows if kind == wanted) for wanted in ("publisher", "worker"))
+    return Roles(publishers, workers)
+
+
+def steps(schema: str, roles: Roles) -> Iterator[compose.Composed]:
+    """What grants to each role what it needs, and to nobody else; to be repeated without harm."""
+    if roles:
+        yield _grant("closed", schema)
+    for role in roles.publishers:
+        yield _grant("publisher", schema, role)
+    for role in roles.workers:
+        yield _grant("worker", schema, role)
+
+
+def _grant(name: str, schema: str, role: str = "") -> compose.Composed:
+    text = (folder() / "grants" / f"{name}.sql").read_text(encoding="utf-8")
+    return compose.SQL(text).format(schema=compose.Identifier(schema), role=compose.Identifier(role))
+
+
+def _is_name(name: str) -> bool:
+    try:
+        return 1 <= len(name.encode()) <= 63 and "\0" not in name
+    except UnicodeEncodeError:
+        return False
+
+
+def _rows(conn: Connection[Any], statement: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(statement, values).fetchall()
+
+
+def _union(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*some, *others)))

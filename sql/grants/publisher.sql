@@ -1,0 +1,14 @@
+-- purpose: what it takes to publish, from Python and from SQL, and nothing else
+--
+-- Columns by name: never `xid` and `id`, which fences rest on, nor `created_at`, which purges go by; and no column can
+-- be read, so no `returning`. USAGE on the sequence is for the default of `id`: it draws ids, it cannot set them back.
+
+grant usage on schema {schema} to {role};
+grant insert (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
+              content_type, headers, available_at, occurred_at) on {schema}.record to {role};
+grant usage on sequence {schema}.record_id_seq to {role};
+grant insert (key, event_id), select (key) on {schema}.idempotency to {role};
+grant execute on function
+    {schema}.publish(text, json, text, text, text, json, timestamptz, interval, text),
+    {schema}.publish_problem(text, json, text, json, timestamptz, interval, text),
+    {schema}.unfit_json(json), {schema}.new_event_id(), {schema}.partition_of(text) to {role};

@@ -1,0 +1,27 @@
+-- purpose: what workers, supervisors and purges need, and the commands status, doctor, top, dashboard, dead, blocked
+--
+-- It does not publish (a handler that does needs both roles), draws no ids, makes and drops no subscriptions, and
+-- changes no record. Doctor reads the segment that is the net by its own name. Purges keep in `meta` how far they went.
+
+grant usage on schema {schema} to {role};
+grant select, delete on {schema}.record to {role};
+grant select on {schema}.record_default, {schema}.subscription to {role};
+grant select on {schema}.record_status, {schema}.backlog, {schema}.dead to {role};
+grant select on sequence {schema}.record_id_seq to {role};
+grant select, insert (key, value), update (value) on {schema}.meta to {role};
+grant select, update on {schema}.partition to {role};
+grant select, insert (subscription, node, hostname, pid, version, lease), update (heartbeat_at, draining), delete
+    on {schema}.instance to {role};
+grant select, insert, update, delete on {schema}.parked to {role};
+grant select, delete on {schema}.idempotency to {role};
+grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};
+grant execute on function
+    {schema}.heartbeat(uuid[], boolean[]), {schema}.bury(uuid[], boolean), {schema}.claim(text, uuid),
+    {schema}.plan(text, uuid[], uuid[], uuid[]),
+    {schema}.save(text, uuid, smallint[], bigint[], integer[], bigint[], bigint[], boolean[], pg_snapshot[], json,
+                  bigint[], boolean),
+    {schema}.replay(text, bigint[]), {schema}.discard(text, bigint[]), {schema}.retry_now(text, text, text),
+    {schema}.skip(text, text, text, text, integer), {schema}.expired_dead({schema}.parked, timestamptz),
+    {schema}.purge_records(float8, float8, integer, bigint[], boolean),
+    {schema}.purge_dead(float8, integer, bigint[], boolean), {schema}.purge_keys(float8, integer, bigint[], boolean),
+    {schema}.purge_inbox(float8, integer, bigint[], boolean) to {role};

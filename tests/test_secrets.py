@@ -1,0 +1,181 @@
+"""A password and a payload are for the database and the handler: nobody else ever sees them."""
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg.conninfo import conninfo_to_dict
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.cli import main
+from partbox.cli.arguments import blotted
+
+PASSWORD = "s3same-0pen"
+PAYLOAD = "4711-card-number"
+
+APPLICATION = """
+import logging
+
+from partbox import Dead, Outbox
+
+logging.getLogger().setLevel(logging.DEBUG)
+for name in ("partbox", "psycopg", "psycopg.pool", "asyncio"):
+    logging.getLogger(name).setLevel(logging.DEBUG)
+outbox = Outbox()
+outbox.on("Placed")(lambda event: None)
+outbox.on("Incurable")(lambda event: Dead("no cure"))
+
+@outbox.on("Failing", retry="fixed:0.1")
+def failing(event):
+    raise RuntimeError("cannot reach " + event.headers["where"])
+"""
+
+
+def forms(dsn: str, folder: Path) -> dict[str, tuple[list[str], dict[str, str]]]:
+    """The arguments and the environment of each way to give a password."""
+    parts = conninfo_to_dict(dsn)
+    host, name = quote(str(parts["host"]), safe=""), parts["dbname"]
+    url = f"postgresql://postgres:{PASSWORD}@/{name}?host={host}&port=5432"
+    service = folder / "services"
+    service.write_text(f"[shop]\nhost={parts['host']}\ndbname={name}\nuser=postgres\npassword={PASSWORD}\n")
+    return {
+        "url": (["--dsn", url], {}),
+        "url=": ([f"--dsn={url}"], {}),
+        "pairs": (["--dsn", f"{dsn} password={PASSWORD}"], {}),
+        "query": (["--dsn", f"postgresql:///{name}?host={host}&port=5432&user=postgres&password={PASSWORD}"], {}),
+        "variable": ([], {"PARTBOX_DSN": url}),
+        "PGPASSWORD": ([], {"PARTBOX_DSN": dsn, "PGPASSWORD": PASSWORD}),
+        "service": ([], {"PARTBOX_DSN": "service=shop", "PGSERVICEFILE": str(service)}),
+    }
+
+
+FORMS = ["url", "url=", "pairs", "query", "variable", "PGPASSWORD", "service"]
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command; all that it says."""
+
+    def said(*arguments: str) -> str:
+        with pytest.raises(SystemExit):
+            main(arguments)
+        return "".join(capsys.readouterr())
+
+    return said
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_command_says_a_password(dsn, tmp_path, monkeypatch, said, form):
+    arguments, environment = forms(dsn, tmp_path)[form]
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for command in ("config", "config --json", "status", "doctor --json", "dead list", "init", "migrate"):
+        answer = said(*command.split(), *arguments)
+        assert PASSWORD not in answer, command
+        assert "Traceback" not in answer, command
+    assert PASSWORD not in said("status", *arguments, "--schema", "missing")
+
+
+@pytest.mark.parametrize(
+    "dsn", [f"postgresql://u:{PASSWORD}@127.0.0.1:1/shop", f"u:{PASSWORD}@127.0.0.1/shop"], ids=["away", "unread"]
+)
+def test_no_error_about_a_dsn_says_its_password(said, dsn):
+    for command in ("status", "doctor", "init", "purge"):
+        assert PASSWORD not in said(command, "--dsn", dsn), command
+
+
+@pytest.fixture(params=["url", "url=", "PGPASSWORD"])
+def node(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> Iterator[tuple[psutil.Process, Path, str]]:
+    """A node of two processes that logs everything, its log, and what its page answers at."""
+    arguments, environment = forms(dsn, tmp_path)[request.param]
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
+    command = [str(Path(sys.executable).with_name("partbox")), "worker", "shop:outbox", "--processes", "2"]
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        process = psutil.Popen(
+            [*command, "--http", "127.0.0.1:0", "--log-format", "json", *arguments],
+            cwd=tmp_path,
+            env=kept | environment | {"PARTBOX_HTTP_TOKEN": "a-token-of-this-test"},
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        yield process, log, _address(log)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _address(log: Path) -> str:
+    def found() -> str:
+        words = [word.strip('",') for word in log.read_text().replace("\\", " ").split()]
+        return next((word for word in words if word.startswith("http://127.0.0.1:")), "").rstrip("/.;,")
+
+    return eventually(found, 60, 0.05)
+
+
+def test_a_node_shows_neither_password_nor_payload_anywhere(node, dsn, conn):
+    process, log, address = node
+    outbox, where = Outbox(dsn), f"postgresql://shop:{PASSWORD}@db/shop"
+    with outbox.transaction() as tx:
+        for kind in ("Placed", "Incurable", "Failing"):
+            outbox.publish(tx, kind, {"card": PAYLOAD}, aggregate_id=kind, headers={"where": where, "note": PAYLOAD})
+    eventually(lambda: conn.execute("select count(*) from partbox.parked").fetchone() == (2,), 60, 0.05)
+    conn.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where datname = current_database() and application_name like 'partbox%'"
+    )
+    eventually(lambda: "connection_lost" in log.read_text(), 30, 0.05)
+
+    family = [process, *process.children(recursive=True)]
+    assert len(family) >= 3
+    seen = {f"ps {each.pid}": " ".join([each.name(), *each.cmdline()]) for each in family}
+    for path in ("", "metrics", "livez", "readyz", "healthz", "api/overview", "api/dead", "api/blocked", "missing"):
+        seen[path] = _answer(f"{address}/{path}")
+    seen["sessions"] = str(
+        conn.execute("select application_name, query from pg_stat_activity where pid <> pg_backend_pid()").fetchall()
+    )
+    seen["log"] = log.read_text()
+    assert len(seen["log"].splitlines()) > 5
+    assert [name for name, text in seen.items() if PASSWORD in text] == []
+    assert [name for name, text in seen.items() if PAYLOAD in text] == []
+
+
+def _answer(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+
+
+def test_an_error_that_postgresql_says_of_a_row_is_told_without_its_payload(dsn, conn):
+    """PostgreSQL quotes the row of a violated check in the detail of its error."""
+    conn.execute("alter table partbox.record add check (event_type <> 'Refused')")
+    outbox = Outbox(dsn)
+    with pytest.raises(psycopg.errors.CheckViolation) as refused, outbox.transaction() as tx:
+        outbox.publish(tx, "Refused", {"card": PAYLOAD})
+    assert PAYLOAD not in json.dumps(str(refused.value).split("\n")[0])
+
+
+@given(st.binary(max_size=60))
+def test_a_blotted_argument_has_its_length(argument):
+    assert len(blotted(argument)) == len(argument)
+
+
+def test_only_the_password_of_an_argument_is_blotted():
+    assert blotted(b"postgresql://u:s3same@h/d") == b"postgresql://u:***@h/d   "
+    assert blotted(b"--dsn=host=h password=x") == b"--dsn=host=h password=*"[:22] + b"*"
+    assert blotted(b"shop:outbox") == b"shop:outbox"
