@@ -114,7 +114,8 @@ class Codecs:
         if data is None or (codec is None and raw):
             return data
         if codec is None:
-            raise PayloadError(f"no codec for content type {content_type!r}: give it to Outbox(codecs=…) here too")
+            name = (content_type or JSON)[:100]
+            raise PayloadError(f"no codec for content type {name!a}: give it to Outbox(codecs=…) here too")
         try:
             return codec.decode(data)
         except Exception as error:
@@ -146,7 +147,9 @@ def _reason(error: Exception, codec: Codec) -> str:
 def _raw(value: Any, kind: str) -> bytes:
     if isinstance(value, bytes):
         return value
-    raise PublishError(f"no codec for content type {kind!r}: give it to Outbox(codecs=…), or the payload as bytes")
+    raise PublishError(
+        f"no codec for content type {kind[:100]!a}: give it to Outbox(codecs=…), or the payload as bytes"
+    )
 
 
 def _plain(value: Any) -> Any:

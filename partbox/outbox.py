@@ -14,6 +14,7 @@ from partbox.blocked import BlockedKeys
 from partbox.codecs import Codec, Codecs
 from partbox.db import connect
 from partbox.db.migrate import migrate
+from partbox.db.rebase import Rebased
 from partbox.dead import DeadRecords
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
@@ -24,6 +25,8 @@ from partbox.observe.shown import Shown
 from partbox.observe.telling import tell
 from partbox.publish import Hooks, Moment, Publisher, Scope
 from partbox.purge import Purged, purge
+from partbox.rebase import TIMEOUT, rebase
+from partbox.rules.asked import Length
 from partbox.sinks import sink_of
 from partbox.stats import Stats
 from partbox.subscriptions import Subscriptions
@@ -200,6 +203,15 @@ class Outbox:
         """
         return purge(lambda: self.dsn, self.settings, dry_run=dry_run)
 
+    def rebase(self, *, force: bool = False, timeout: Length = TIMEOUT) -> Rebased:
+        """Make a schema that came from a dump, or by logical replication, one of this database's cluster.
+
+        Workers then deliver what had not been delivered when the copy was made. Stop them first. Publishers wait while
+        it lasts, and it waits for them at most `timeout` (seconds, a timedelta, or a text such as "2m"). PartboxError
+        if the schema is no copy (unless `force`), or workers are alive. All or nothing.
+        """
+        return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
+
     def purger(self) -> Purging:
         """Purges every `purge_interval` in a thread of this process: `with outbox.purger(): …`, or `start` and `stop`.
 
@@ -214,7 +226,7 @@ class Outbox:
         leaves the block. Then `after_commit` and `after_rollback` hooks are called, and a commit wakes the workers that
         this outbox has in this process. PublishError if a transaction is open already.
         """
-        return Scope(conn, lambda: self.dsn)
+        return Scope(conn, lambda: self.dsn, pooler=self.settings.pooler)
 
     def worker(self, *, concurrency: int | None = None, subscription: str = "default") -> EmbeddedWorker:
         """A worker in this process: `with outbox.worker(): …`, `async with`, or its `start` and `stop`."""

@@ -7,7 +7,6 @@ file > default. The file is the one named by `PARTBOX_CONFIG`, else `partbox.tom
 
 import os
 import socket
-import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from partbox.errors import SettingsError
 from partbox.rules.duration import seconds, written
+from partbox.rules.printing import printable_line
 from partbox.rules.retry import Exponential, Jittered, RetryPolicy, policy_of
 from partbox.rules.secrets import MASK, masked
 
@@ -43,6 +43,8 @@ def _optional_seconds(value: object) -> object:
 def _schema_name(value: object) -> object:
     if isinstance(value, str) and (not 0 < len(value.encode()) <= 63 or "\0" in value or value.startswith("pg_")):
         raise ValueError('a schema name has 1 to 63 bytes and does not begin with "pg_"')
+    if isinstance(value, str) and "$$" in value:
+        raise ValueError("a schema name holds no $$, which ends the text of a function: choose another")
     return value
 
 
@@ -212,11 +214,14 @@ def _from_file() -> dict[str, _Given]:
         raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")
     try:
         table = TomlConfigSettingsSource(Settings, toml_file=path).toml_data
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise SettingsError(f"{path} cannot be read as TOML: {error}") from None
+    except (ValueError, RecursionError, OSError) as error:  # numbers and nesting that Python refuses, too
+        raise SettingsError(_line(f"{path} cannot be read as TOML: {error}")) from None
     table = table.get("partbox", table)
     if not isinstance(table, dict):
-        raise SettingsError(f"partbox = {table!r} in {path} must be a table: write [partbox] and the settings below it")
+        raise SettingsError(
+            f"partbox = {_line(_shown('partbox', table))} in {_line(str(path))} must be a table: "
+            "write [partbox] and the settings below it"
+        )
     return {name: _Given(value, str(path)) for name, value in table.items()}
 
 
@@ -237,14 +242,14 @@ def _unknown(name: str, origin: str) -> str:
     # Its value stays unsaid: nobody knows whether it is a secret.
     close = get_close_matches(name, names(), n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`partbox config` lists all settings"
-    return f"unknown setting {name!r} ({_from(origin)}): {hint}"
+    return f"unknown setting {_line(name, 60)!r} ({_from(origin)}): {hint}"
 
 
 def _invalid(error: ValidationError, given: Mapping[str, _Given]) -> str:
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0])
     value, origin = given[name]
-    return f"setting {name} = {_shown(name, value)} ({_from(origin)}) is invalid: {_remedy(first)}"
+    return f"setting {name} = {_line(_shown(name, value))} ({_from(origin)}) is invalid: {_line(_remedy(first))}"
 
 
 def _remedy(error: Mapping[str, Any]) -> str:
@@ -289,12 +294,17 @@ def _check_together(settings: Settings) -> None:
 
 
 def _contradiction(settings: Settings, name: str, other: str, must_be: str, reason: str) -> SettingsError:
-    one, two = (f"{n} = {settings.shown(n)} ({_from(settings.origins[n])})" for n in (name, other))
+    one, two = (f"{n} = {_line(settings.shown(n))} ({_from(settings.origins[n])})" for n in (name, other))
     return SettingsError(f"{one} must be {must_be} {two}, because {reason}: lower {name} or raise {other}")
 
 
 def _from(origin: str) -> str:
-    return "the default" if origin == "default" else f"from {origin}"
+    return "the default" if origin == "default" else f"from {_line(origin, 60)}"
+
+
+def _line(text: str, most: int = 200) -> str:
+    """The text as a part of an error of one line."""
+    return printable_line(text, most)
 
 
 def _shown(name: str, value: Any) -> str:

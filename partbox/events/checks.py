@@ -13,6 +13,7 @@ from partbox.events.reserved import PREFIX
 MAX_HEADERS: Final = 65_536
 MAX_KEY: Final = 255
 MAX_DELAY: Final = timedelta(days=36_500)
+MAX_QUOTE: Final = 100
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -22,8 +23,19 @@ def text(name: str, value: str, *, secret: bool = False) -> str:
         return value
     problem = _problem(value)
     if problem:
-        raise PublishError(f"{name} {problem}" if secret else f"{name} {value!a} {problem}")
+        raise PublishError(f"{name} {problem}" if secret else f"{name} {quoted(value)} {problem}")
     return value
+
+
+def quoted(value: object) -> str:
+    """`value` as Python writes it, for an error of one line: in ASCII, and cut where it is long."""
+    try:
+        written = ascii(value[:MAX_QUOTE] if isinstance(value, str) else value)
+    except ValueError:  # an integer of more digits than Python writes
+        written = "a number of very many digits"
+    written = written if written.isprintable() else ascii(written)
+    cut = len(written) > MAX_QUOTE or (isinstance(value, str) and len(value) > MAX_QUOTE)
+    return f"{written[:MAX_QUOTE]}…" if cut else written
 
 
 def _problem(value: object) -> str | None:
@@ -59,11 +71,16 @@ def key(value: str) -> str:
 
 
 def headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    copied = dict(headers)
+    try:
+        copied = dict(headers)
+    except (TypeError, ValueError):
+        raise PublishError(f"headers must be a mapping of texts, not {quoted(headers)}: give a dict") from None
     for name, value in copied.items():
         if text("a header's name", name).lower().startswith(PREFIX):
-            raise PublishError(f"header {name!r} begins with {PREFIX!r}, which partbox keeps for itself: rename it")
-        text(f"header {name!r}", value, secret=True)
+            raise PublishError(
+                f"header {quoted(name)} begins with {PREFIX!r}, which partbox keeps for itself: rename it"
+            )
+        text(f"header {quoted(name)}", value, secret=True)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in copied.items())
     if size > MAX_HEADERS:
         raise PublishError(f"the headers have {size} bytes together, above {MAX_HEADERS}: move them into the payload")
@@ -73,14 +90,14 @@ def headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 def uuid(value: UUID) -> UUID:
     if isinstance(value, UUID):
         return value
-    raise PublishError(f"event_id must be a uuid.UUID, not {type(value).__name__} {value!r}: convert it")
+    raise PublishError(f"event_id must be a uuid.UUID, not {type(value).__name__} {quoted(value)}: convert it")
 
 
 def moment(name: str, value: datetime | None) -> datetime | None:
     if value is None:
         return None
     if not isinstance(value, datetime):
-        raise PublishError(f"{name} must be a datetime, not {type(value).__name__} {value!r}: convert it")
+        raise PublishError(f"{name} must be a datetime, not {type(value).__name__} {quoted(value)}: convert it")
     if value.utcoffset() is None:
         raise PublishError(f"{name} {value.isoformat()} has no time zone: give it one, such as datetime.UTC")
     return value
@@ -88,9 +105,9 @@ def moment(name: str, value: datetime | None) -> datetime | None:
 
 def delay(value: timedelta | float) -> timedelta:
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise PublishError(f"deliver_after must be a timedelta or seconds, not {type(value).__name__} {value!r}")
+        raise PublishError(f"deliver_after must be a timedelta or seconds, not {type(value).__name__} {quoted(value)}")
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     # A nanosecond would round to nothing; NaN compares false.
     if not 1e-6 <= seconds <= MAX_DELAY.total_seconds():
-        raise PublishError(f"deliver_after must be above 0 and at most {MAX_DELAY.days} days, not {value!r}")
+        raise PublishError(f"deliver_after must be above 0 and at most {MAX_DELAY.days} days, not {quoted(value)}")
     return value if isinstance(value, timedelta) else timedelta(seconds=seconds)

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from partbox.errors import PayloadError
 from partbox.events.reserved import IDEMPOTENCY_KEY, PREFIX, RAW
 
+MAX_SHOWN = 200  # characters of a name or id in a line
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
@@ -123,9 +124,10 @@ class DeliveredEvent:
         return _moment(self._row[13])
 
     def __repr__(self) -> str:
-        """Without the payload, which never goes into logs."""
+        """One line, without the payload, which never goes into logs."""
         return (
-            f"DeliveredEvent({self.event_type!r}, id={self.id}, aggregate={self.aggregate_type}/{self.aggregate_id}, "
+            f"DeliveredEvent({self.event_type[:MAX_SHOWN]!r}, id={self.id}, "
+            f"aggregate={_visible(self.aggregate_type)}/{_visible(str(self.aggregate_id))}, "
             f"partition={self.partition}, subscription={self.subscription!r}, attempt={self.attempt})"
         )
 
@@ -152,8 +154,14 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
     return TypeAdapter(model)
 
 
+def _visible(text: str) -> str:
+    """The text, cut where it is long, and escaped where it has characters that are not visible."""
+    cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    return cut if cut.isprintable() else ascii(cut)[1:-1]
+
+
 def _problem(error: ValidationError) -> str:
     """The first thing that does not fit, without the value."""
     first, *others = error.errors(include_url=False, include_input=False, include_context=False)
-    place = ".".join(map(str, first["loc"])) or "payload"
+    place = _visible(".".join(map(str, first["loc"]))) or "payload"
     return f"{place}: {first['msg']}" + (f" (and {len(others)} more)" if others else "")

@@ -9,6 +9,7 @@ import orjson
 from partbox.codecs import Codecs
 from partbox.errors import PublishError
 from partbox.events import Event
+from partbox.events.checks import quoted
 from partbox.events.reserved import IDEMPOTENCY_KEY, RAW
 from partbox.rules.hashing import partition_of
 
@@ -31,7 +32,7 @@ def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
     size = len(data or b"") if text is None else len(text) if text.isascii() else len(text.encode())
     if size > max_payload:
         raise PublishError(
-            f"the payload of {event.event_type!r} has {size} bytes, above max_payload = {max_payload}: "
+            f"the payload of {quoted(event.event_type)} has {size} bytes, above max_payload = {max_payload}: "
             "store it elsewhere and publish a reference, or raise max_payload"
         )
     event_id, aggregate_id = event.event_id, event.aggregate_id

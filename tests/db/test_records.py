@@ -77,6 +77,15 @@ def test_a_page_holds_the_new_records_up_to_the_room_of_each_partition(conn):
     assert poll(conn, ask(last_id=2, floor=2, room=9))[1] == [3, 4]
 
 
+def test_new_records_come_in_the_order_of_ids_not_of_transactions(dsn, conn):
+    with psycopg.connect(dsn) as early:
+        early.execute("select pg_current_xact_id()")
+        write(conn)
+        write(early)
+    _, _, rows = records.poll(conn, SCHEMA, [ask()], NOTHING_SHARED, lo=0, hi=TOP)
+    assert [row[1] for row in rows] == [1, 2]
+
+
 def test_a_page_without_records_has_its_snapshot_all_the_same(conn):
     snapshot, ids = poll(conn, ask())
     assert ids == []

@@ -117,3 +117,12 @@ def test_the_program_of_the_page_on_monitoring_shows_what_there_is(reader):
 
     assert "{'pending': 0, 'completed': 0, 'retrying': 0," in printed
     assert "0 processes, 256 partitions unowned" in printed
+
+
+def test_the_tests_of_the_page_on_testing_pass(reader):
+    (reader.folder / "test_shop.py").write_text("\n".join(blocks("docs/testing.md")))
+
+    reader("partbox", "init")
+    printed = reader("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py")
+
+    assert "2 passed" in printed

@@ -1,0 +1,142 @@
+"""Hypothesis strategies of everything that may be published (`pip install 'partbox[testing]'`).
+
+Each produces all that is valid, the rare included: any text without NUL and lone surrogates, the empty one where it may
+be. So what a test finds with them is no excuse: publishing takes it, and a handler gets it.
+"""
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from partbox.events import Event
+from partbox.events.checks import MAX_DELAY, MAX_HEADERS, MAX_KEY
+from partbox.events.reserved import GLOBAL, PREFIX
+
+__all__ = [
+    "aggregate_ids",
+    "aggregate_types",
+    "event_types",
+    "events",
+    "headers",
+    "idempotency_keys",
+    "json_values",
+    "moments",
+    "partitions",
+    "payloads",
+]
+
+_CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")  # the codec leaves lone surrogates out
+_ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+_FIRST, _PAST, _LAST = datetime(1, 1, 2), datetime(2000, 1, 2), datetime(9999, 12, 30)  # years of datetime in all zones
+
+
+def aggregate_ids(max_size: int | None = None) -> SearchStrategy[str]:
+    """Texts that may be an aggregate id, the empty one too; at most `max_size` characters."""
+    return _texts(max_size=max_size)
+
+
+def aggregate_types(max_size: int | None = None) -> SearchStrategy[str]:
+    """Texts that may be an aggregate type; among them the one of events that name none."""
+    return st.just(GLOBAL) | _texts(min_size=1, max_size=max_size)
+
+
+def event_types(max_size: int | None = None) -> SearchStrategy[str]:
+    """Texts that may be an event type."""
+    return _texts(min_size=1, max_size=max_size)
+
+
+def idempotency_keys() -> SearchStrategy[str]:
+    """Texts that may be an idempotency key: 1 to 255 characters."""
+    return _texts(min_size=1, max_size=MAX_KEY)
+
+
+def headers(max_size: int = 8, *, full: bool = False) -> SearchStrategy[dict[str, str]]:
+    """Headers within their limit of 64 KiB together, at most `max_size` of them.
+
+    With `full` some are as long as they may be; Hypothesis warns of their size when it prints them.
+    """
+    names = _texts().filter(lambda name: not name.lower().startswith(PREFIX))
+    some = st.dictionaries(names, _texts(), max_size=max_size).filter(lambda given: _size(given) <= MAX_HEADERS)
+    return some | st.builds(_full, names, _CHARACTERS) if full else some
+
+
+def json_values(max_leaves: int = 10) -> SearchStrategy[Any]:
+    """What JSON can hold and comes back equal: None, bools, integers of 64 bits, finite floats, texts, lists, dicts."""
+    floats = st.floats(allow_nan=False, allow_infinity=False)
+    leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | floats | _texts()
+    return st.recursive(leaves, _nested, max_leaves=max_leaves)
+
+
+def payloads(max_leaves: int = 10) -> SearchStrategy[Any]:
+    """What may be a payload without a content type and comes back equal: JSON values, or bytes."""
+    return json_values(max_leaves) | st.binary()
+
+
+def partitions() -> SearchStrategy[int]:
+    """Partitions: 0 to 255."""
+    return st.integers(0, 255)
+
+
+def moments() -> SearchStrategy[datetime]:
+    """Times with a zone, whatever the zone."""
+    return st.datetimes(_FIRST, _LAST, timezones=_ZONES)
+
+
+def events(*, delayed: bool = False, **fields: SearchStrategy[Any]) -> SearchStrategy[Event]:
+    """Events with any mixture of fields. `fields` are strategies of your own, by the names of the fields of `Event`.
+
+    With `delayed` some have a time to wait for, also in the far future: a test that drains may never see them.
+    """
+    own: dict[str, SearchStrategy[Any]] = {
+        "event_type": event_types(),
+        "payload": payloads(),
+        "aggregate_type": aggregate_types(),
+        "aggregate_id": st.none() | aggregate_ids(),
+        "tenant_id": st.none() | _texts(),
+        "headers": st.none() | headers(),
+        "event_id": st.none() | st.uuids(),
+        "occurred_at": st.none() | moments(),
+        "idempotency_key": st.none() | idempotency_keys(),
+    }
+    if unknown := fields.keys() - own.keys() - {"content_type"}:
+        raise TypeError(
+            f"events() takes no strategy for {', '.join(sorted(unknown))}: use {', '.join(own)}, content_type"
+        )
+    plain = st.builds(_event, st.fixed_dictionaries({**own, **fields}))
+    return plain | st.builds(_event, _waiting({**own, **fields})) if delayed else plain
+
+
+def _texts(min_size: int = 0, max_size: int | None = None) -> SearchStrategy[str]:
+    return st.text(_CHARACTERS, min_size=min_size, max_size=max_size)
+
+
+def _nested(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
+    return st.lists(inner, max_size=4) | st.dictionaries(_texts(), inner, max_size=4)
+
+
+def _waiting(fields: dict[str, SearchStrategy[Any]]) -> SearchStrategy[dict[str, Any]]:
+    """The same with a time to wait for: a delay, or a moment that is not before it occurred."""
+    delays = st.timedeltas(timedelta(microseconds=1), MAX_DELAY)
+    before = st.none() | st.datetimes(_FIRST, _PAST - timedelta(days=2), timezones=_ZONES)
+    after = st.datetimes(_PAST, _LAST, timezones=_ZONES)
+    by_delay = st.fixed_dictionaries({**fields, "deliver_after": delays})
+    by_moment = st.fixed_dictionaries({**fields, "occurred_at": before, "available_at": after})
+    return by_delay | by_moment
+
+
+def _event(fields: dict[str, Any]) -> Event:
+    return Event(fields["event_type"], fields["payload"], **{n: v for n, v in fields.items() if n not in _POSITIONAL})
+
+
+def _full(name: str, character: str) -> dict[str, str]:
+    """One header that leaves no room for another byte, or nearly."""
+    return {name: character * ((MAX_HEADERS - len(name.encode())) // len(character.encode()))}
+
+
+def _size(given: dict[str, str]) -> int:
+    return sum(len(name.encode()) + len(value.encode()) for name, value in given.items())
+
+
+_POSITIONAL = ("event_type", "payload")

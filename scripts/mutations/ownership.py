@@ -1,0 +1,173 @@
+"""Ownership: the fence of a save, claim, bury, plan, lock order, trust."""
+
+from mutations.mutation import Mutation
+
+SAVE = "sql/functions/save.sql"
+CLAIM = "sql/functions/claim.sql"
+BURY = "sql/functions/bury.sql"
+SAVES = "tests/db/test_saves.py"
+OWNERSHIP = "tests/db/test_ownership.py"
+
+MUTATIONS = (
+    Mutation(
+        "save-without-the-epoch",
+        "An owner that lost a partition and got it back would save what it knew before.",
+        SAVE,
+        "on sent.partition = held.partition and sent.epoch = held.epoch",
+        "on sent.partition = held.partition",
+        (f"{SAVES}::test_the_same_instance_after_losing_and_claiming_again_is_fenced_by_the_epoch",),
+    ),
+    Mutation(
+        "save-without-the-owner",
+        "Whoever guesses the epoch could save.",
+        SAVE,
+        "where held.owner = save.me;",
+        "where held.owner is not null;",
+        (f"{SAVES}::test_somebody_else_with_my_epoch_saves_nothing",),
+    ),
+    Mutation(
+        "save-without-the-row-lock",
+        "Looking is no fence: a bury and a claim pass between the look and the commit.",
+        SAVE,
+        "             order by p.partition\n               for no key update) held",
+        "             order by p.partition) held",
+        ("tests/worker/test_findings.py::test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written",),
+    ),
+    Mutation(
+        "save-of-what-is-left",
+        "If one partition is lost, parks and deletions of it would be written with the others.",
+        SAVE,
+        "if cardinality(mine) < cardinality(save.partitions) then",
+        "if cardinality(mine) = 0 then",
+        (f"{SAVES}::test_if_one_partition_is_lost_nothing_at_all_is_written",),
+    ),
+    Mutation(
+        "claim-without-its-own-row-s-lock",
+        "A bury that has looked already does not see the claim: the partition belongs to nobody alive.",
+        CLAIM,
+        "where i.instance_id = claim.me for key share;",
+        "where i.instance_id = claim.me;",
+        (f"{OWNERSHIP}::test_a_bury_waits_for_an_open_claim_and_frees_what_it_took",),
+    ),
+    Mutation(
+        "claim-of-the-buried",
+        "A buried instance would claim and never be buried again.",
+        CLAIM,
+        "if not found then",
+        "if false then",
+        (f"{OWNERSHIP}::test_a_buried_instance_claims_nothing",),
+    ),
+    Mutation(
+        "epoch-that-may-repeat",
+        "After a crash lost the last claim the next one would give the same epoch out again.",
+        CLAIM,
+        "epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)",
+        "epoch = p.epoch + 1",
+        (f"{OWNERSHIP}::test_an_epoch_rises_even_if_a_crash_has_lost_the_last_one",),
+    ),
+    Mutation(
+        "bury-in-one-statement",
+        "A statement sees what was there when it began: what a claim took meanwhile stays with the dead for ever.",
+        BURY,
+        """    with gone as (
+        delete from {schema}.instance i
+         where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < clock_timestamp())
+        returning i.instance_id
+    )
+    select coalesce(array_agg(gone.instance_id), '{{}}') into buried from gone;
+
+    select array_agg(locked) into orphans
+      from (select p.*
+              from {schema}.partition p
+             where p.owner is not null and not exists (select from {schema}.instance i where i.instance_id = p.owner)
+             order by p.subscription, p.partition
+               for no key update) locked;
+""",
+        """    with gone as (
+        delete from {schema}.instance i
+         where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < clock_timestamp())
+        returning i.instance_id
+    ), held as (
+        select p from {schema}.partition p where p.owner in (select gone.instance_id from gone)
+    )
+    select coalesce((select array_agg(gone.instance_id) from gone), '{{}}'), (select array_agg(held.p) from held)
+      into buried, orphans;
+""",
+        (
+            f"{OWNERSHIP}::test_a_bury_frees_orphans_of_any_cause_and_marks_them_suspect",
+            f"{OWNERSHIP}::test_a_claim_held_up_at_a_partition_and_a_bury_behind_it_leave_no_orphan",
+        ),
+    ),
+    Mutation(
+        "bury-of-the-living",
+        "Whoever is slow to look would take partitions from processes that trust their lease.",
+        BURY,
+        "(known_dead or i.heartbeat_at + i.lease < clock_timestamp())",
+        "true",
+        (f"{OWNERSHIP}::test_a_bury_takes_only_whose_lease_is_over",),
+    ),
+    Mutation(
+        "bury-by-the-database-s-clock-alone",
+        "A step of the database's clock would end everybody's lease at once.",
+        "partbox/rules/silence.py",
+        "if beat.left <= 0 and now - sight.since >= beat.lease:",
+        "if beat.left <= 0:",
+        ("tests/rules/test_silence.py",),
+    ),
+    Mutation(
+        "locks-in-another-order",
+        "Two who lock several rows in different orders wait for each other for ever.",
+        SAVE,
+        "             order by p.partition\n               for no key update) held",
+        "             order by p.partition desc\n               for no key update) held",
+        ("tests/db/test_lock_order.py::test_saves_plans_claims_buries_and_heartbeats_at_once_never_deadlock",),
+    ),
+    Mutation(
+        "plan-without-the-comparison",
+        "Two who plan from different views would undo each other.",
+        "sql/functions/plan.sql",
+        ") or plan.seen is distinct from (",
+        ") or false and plan.seen is distinct from (",
+        ("tests/db/test_plans.py::test_a_plan_changes_nothing_when_an_assignee_is_not_as_it_was_seen",),
+    ),
+    Mutation(
+        "plan-when-shares-differ-by-one",
+        "Shares that differ by one are even enough: to plan them anew moves partitions for nothing, for ever.",
+        "partbox/rules/assignment.py",
+        "    return sum(held.values()) < len(partitions) or max(held.values()) - min(held.values()) > 1\n",
+        "    return sum(held.values()) < len(partitions) or max(held.values()) - min(held.values()) > 0\n",
+        ("tests/rules/test_assignment.py::test_a_balance_that_assign_would_not_have_chosen_is_left_alone",),
+    ),
+    Mutation(
+        "trust-by-one-clock",
+        "A paused virtual machine may stop the clock since boot: the wall clock must end trust too.",
+        "partbox/worker/slot.py",
+        "return self[DEADLINE] > boottime() and self[WALL_DEADLINE] > time.time()",
+        "return self[DEADLINE] > boottime()",
+        ("tests/worker/test_release.py::test_trust_ends_by_either_clock",),
+    ),
+    Mutation(
+        "trust-to-the-last-moment",
+        "Between the check and the handler's start the lease may end.",
+        "partbox/rules/lease.py",
+        "return sent_at + lease * (1 - MARGIN)",
+        "return sent_at + lease",
+        ("tests/rules/test_lease.py::test_trust_ends_before_the_lease_does_and_after_most_of_it",),
+    ),
+    Mutation(
+        "silence-vouched-for",
+        "A process that is stopped would keep its partitions for as long as its handler may run.",
+        "partbox/rules/lease.py",
+        "return not signs.stopped and signs.handler is not None and signs.handler < patience.handler_timeout",
+        "return signs.handler is not None and signs.handler < patience.handler_timeout",
+        ("tests/rules/test_lease.py::test_a_silent_child_is_renewed_only_while_a_handler_runs_within_its_time",),
+    ),
+    Mutation(
+        "starting-after-the-lease",
+        "An owner that froze and thaws would start handlers for what is others' by now.",
+        "partbox/worker/delivery.py",
+        "if self._slot.version != self._holdings.version or not self._slot.trusted():",
+        "if self._slot.version != self._holdings.version:",
+        ("tests/worker/test_release.py::test_no_handler_starts_without_trust",),
+    ),
+)

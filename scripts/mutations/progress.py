@@ -1,0 +1,93 @@
+"""Saving: which cursor, what is parked, what is handed over."""
+
+from mutations.mutation import Mutation
+
+PROGRESS = "partbox/rules/progress.py"
+RULES = "tests/rules/test_progress.py"
+SAVES = "tests/db/test_saves.py"
+
+MUTATIONS = (
+    Mutation(
+        "current-floor-saved",
+        "Above the floor of a later page an heir does not look for what is unfinished of an earlier one.",
+        PROGRESS,
+        "return Target(page, self.last_id, self.passed, min(read, self.passed))",
+        "return Target(Page(page.snapshot, self.page.floor), self.last_id, self.passed, min(read, self.passed))",
+        (f"{RULES}::test_a_late_record_that_is_unfinished_keeps_the_page_before_it",),
+    ),
+    Mutation(
+        "newest-snapshot-saved",
+        "For the newest snapshot a late record that still runs is consumed.",
+        PROGRESS,
+        "                return late.before, late.read_before\n",
+        "                return self.page, self.read_new\n",
+        ("tests/worker/test_findings.py::test_a_late_record_that_still_runs_is_read_by_the_heir",),
+    ),
+    Mutation(
+        "only-the-last-page-s-late-records",
+        "The late records of every earlier page count, not only those of the page that is saved.",
+        PROGRESS,
+        "        for late in self.late:\n            if late.cut",
+        "        for late in list(self.late)[-1:]:\n            if late.cut",
+        (f"{RULES}::test_every_earlier_page_counts_not_only_the_page_itself",),
+    ),
+    Mutation(
+        "last-id-beyond-the-unfinished",
+        "A new record that is unfinished holds the last id back.",
+        PROGRESS,
+        "            else:\n                return\n            self.last_id = unread.popleft()",
+        "            elif len(unread) == 1:\n                return\n            self.last_id = unread.popleft()",
+        (f"{RULES}::test_the_last_id_is_that_of_the_finished_prefix",),
+    ),
+    Mutation(
+        "release-without-handing-over",
+        "A release passes everything up to the highest finished id: what is unfinished below it must be parked.",
+        "partbox/worker/batch.py",
+        "            partition.settle_remembered()\n            _hand_back(partition)\n",
+        "            partition.settle_remembered()\n",
+        ("tests/worker/test_release.py::test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves",),
+    ),
+    Mutation(
+        "release-before-the-drain",
+        "The next owner would run an aggregate beside a handler that still runs here.",
+        "partbox/worker/batch.py",
+        "partition.draining and partition.running == 0 and partition.cursor.until is None",
+        "partition.draining and partition.cursor.until is None",
+        ("tests/worker/test_release.py::test_nothing_is_released_while_a_handler_runs",),
+    ),
+    Mutation(
+        "release-inside-a-cut-page",
+        "The rest of a cut page lies below the cursor that a release saves.",
+        "partbox/worker/batch.py",
+        "partition.draining and partition.running == 0 and partition.cursor.until is None",
+        "partition.draining and partition.running == 0",
+        ("tests/worker/test_release.py::test_nothing_is_released_inside_a_cut_page",),
+    ),
+    Mutation(
+        "parks-ahead-forgotten",
+        "What is parked above the saved cursor is read again: without its row it runs twice.",
+        "partbox/worker/ownership.py",
+        "ahead = parked.ahead(*where) if any(partition.parked_version < 0 for partition in held) else []",
+        "ahead: list[tuple[int, int]] = []",
+        (
+            "tests/worker/test_outcomes.py::test_parked_rows_survive_a_restart_in_their_order",
+            "tests/worker/test_release.py::test_what_is_parked_ahead_of_the_saved_cursor_is_not_handed_over_again",
+        ),
+    ),
+    Mutation(
+        "parking-again-resets",
+        "A record that is read again after a crash would have all its attempts anew, for ever.",
+        "sql/functions/save.sql",
+        "on conflict (subscription, record_id) do nothing",
+        "on conflict (subscription, record_id) do update set attempts = excluded.attempts",
+        (f"{SAVES}::test_parking_again_changes_nothing_and_never_resets_attempts",),
+    ),
+    Mutation(
+        "head-not-the-smallest",
+        "Of a key's blocking rows only the one with the smallest id may run.",
+        "partbox/rules/parking.py",
+        "insort(self.rows, row, key=lambda each: each.id)",
+        "self.rows.append(row)",
+        ("tests/rules/test_parking.py::test_a_chain_is_in_id_order_however_its_rows_came",),
+    ),
+)

@@ -1,0 +1,137 @@
+"""From the first version of the schema to the newest: what it holds stays, and a program of before goes on or stops."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from planting import Planter
+from psycopg import sql
+from waiting import eventually
+
+from partbox import Event, Outbox
+from partbox.db import migrate as migrations
+from partbox.errors import SchemaError
+
+Conn = psycopg.Connection[Any]
+STATES = ("retrying", "deferred", "scheduled", "held", "dead", "ready")
+KEPT = ("record", "partition", "subscription", "parked", "idempotency", "inbox")
+ALL = migrations.migrations()
+MIGRATE = "import sys; from partbox.db.migrate import migrate; print(migrate(sys.argv[1]))"
+
+
+@pytest.fixture
+def first(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database with the schema of the first version, in a process whose program knows no other."""
+    monkeypatch.setattr(migrations, "migrations", lambda: ALL[:1])
+    assert migrations.migrate(empty_dsn) == [ALL[0].name]
+    return empty_dsn
+
+
+@pytest.fixture
+def filled(first: str) -> Iterator[Conn]:
+    """With records that are done, parked in every state, and not read."""
+    with psycopg.connect(first, autocommit=True) as conn:
+        planter = Planter(conn)
+        for state in STATES:
+            due = 3_600.0 if state in ("retrying", "deferred", "scheduled") else None
+            blocks = state not in ("scheduled", "dead")
+            planter.park(state, state, blocks=blocks, attempts=1, due=due, started=state == "ready")
+        for number in range(20):
+            planter.publish(str(number), idempotency_key=f"key {number}")
+        conn.execute("insert into partbox.inbox (consumer, event_id) values ('mail', gen_random_uuid())")
+        yield conn
+
+
+def newest(dsn: str) -> None:
+    """Migrate, by the program of today, in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", MIGRATE, dsn], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == str([each.name for each in ALL[1:]])
+
+
+def contents(conn: Conn) -> dict[str, list[Any]]:
+    statement = "select t::text from {} t order by 1"
+    return {name: conn.execute(sql.SQL(statement).format(sql.Identifier("partbox", name))).fetchall() for name in KEPT}
+
+
+def cut(conn: Conn) -> None:
+    """End every connection but this one, so that workers look at the schema again."""
+    conn.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid() and application_name like 'partbox %%'"
+    )
+
+
+@contextmanager
+def application(dsn: str) -> Iterator[Conn]:
+    with psycopg.connect(dsn) as conn, conn.transaction():
+        yield conn
+
+
+def test_a_migration_keeps_all_that_the_first_version_held(
+    first: str, filled: Conn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(filled)
+    assert len(before["parked"]) == len(STATES)
+    newest(first)
+    assert contents(filled) == before
+    monkeypatch.undo()
+    migrations.check(filled)
+
+
+def test_a_program_of_today_refuses_the_first_version_and_names_the_remedy(
+    first: str, filled: Conn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    before = contents(filled)
+    with pytest.raises(SchemaError, match="run `partbox migrate`"), Outbox(first).worker():
+        pass
+    assert contents(filled) == before
+
+
+@pytest.mark.skipif(any(each.breaking for each in ALL[1:]), reason="a worker of the first version has to stop")
+def test_an_old_worker_goes_on_while_the_schema_is_migrated_and_nothing_is_lost(first: str, filled: Conn) -> None:
+    outbox, delivered = Outbox(first), []
+    outbox.register(lambda event: delivered.append(str(event.event_id)), "*")
+    (waiting,) = filled.execute(
+        "select count(*) from partbox.parked where due_at is null and state <> 'dead'"
+    ).fetchone()
+    with outbox.worker():
+        eventually(lambda: len(delivered) == 20 + waiting)
+        newest(first)
+        with application(first) as conn:
+            outbox.publish_many(conn, [_event(number) for number in range(50)])
+        eventually(lambda: len(delivered) == 70 + waiting)
+        cut(filled)
+        with application(first) as conn:
+            outbox.publish_many(conn, [_event(number) for number in range(50)])
+        eventually(lambda: len(set(delivered)) == 120 + waiting)
+    left = filled.execute("select state from partbox.parked order by state").fetchall()
+    assert left == [("dead",), ("deferred",), ("retrying",), ("scheduled",)]
+    assert filled.execute("select count(*) from partbox.record_status where status = 'pending'").fetchone() == (0,)
+
+
+def test_an_old_worker_stops_with_the_remedy_when_a_migration_breaks_it_and_nothing_is_lost(
+    first: str, filled: Conn
+) -> None:
+    outbox, delivered = Outbox(first), []
+    outbox.register(lambda event: delivered.append(event.id), "*")
+    with outbox.worker() as worker:
+        assert worker.wait_until_empty(30)
+        newest(first)
+        filled.execute("update partbox.meta set value = '99' where key in ('schema_version', 'breaking_version')")
+        cut(filled)
+        with pytest.raises(SchemaError, match=r"programs older than 99 cannot work with; .*: upgrade partbox"):
+            eventually(lambda: worker.wait_until_empty(1) is None)
+    seen = len(delivered)
+    with application(first) as conn:
+        outbox.publish(conn, _event(1))
+    assert filled.execute("select count(*) from partbox.record_status where status = 'pending'").fetchone() == (1,)
+    assert len(delivered) == seen
+
+
+def _event(number: int) -> Event:
+    return Event("Counted", number, aggregate_type="Key", aggregate_id=str(number % 7))

@@ -1,0 +1,27 @@
+"""Every promise of docs/guarantees.md names tests that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+PROMISE = re.compile(r"^- (.*?)(?=^- |^## |\Z)", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(TEST.findall(PAGE))), ids=lambda part: Path(part).stem)
+def test_a_test_that_shows_a_promise_exists(file: str, name: str) -> None:
+    assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_sentence_names_its_test() -> None:
+    promised, _, not_promised = PAGE.partition("## Not promised")
+    assert not_promised
+    without = [promise for promise in PROMISE.findall(promised) if not TEST.search(promise)]
+    assert without == []
+
+
+def test_nothing_in_backquotes_looks_like_a_test_and_is_none() -> None:
+    assert len(re.findall(r"tests/[\w/]+\.py", PAGE)) == len(TEST.findall(PAGE))

@@ -1,0 +1,100 @@
+"""Before a partition is let go, and before a handler starts: each step that a rebalance or a pause relies on."""
+
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+from rig import PARTITION, Rig, write
+
+from partbox.rules.progress import Page
+from partbox.worker.batch import Batch
+from partbox.worker.delivery import Delivery
+from partbox.worker.holdings import Holdings
+from partbox.worker.slot import Slot, boottime
+
+Conn = psycopg.Connection[Any]
+EVENT_ID = b"\1" * 16
+
+
+@pytest.fixture
+def rig_with(dsn: str) -> Iterator[Callable[[], Rig]]:
+    made: list[Rig] = []
+
+    def make() -> Rig:
+        made.append(Rig(dsn))
+        return made[-1]
+
+    yield make
+    for rig in made:
+        rig.close()
+
+
+@pytest.fixture
+def rig(conn: Conn, rig_with: Callable[[], Rig]) -> Rig:
+    """It has read three records, and none has been started."""
+    write(conn, 3)
+    rig = rig_with()
+    rig.reader.read(rig.conn)
+    return rig
+
+
+def test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves(rig: Rig) -> None:
+    partition = rig.partition()
+    with rig.holdings.lock:
+        partition.finish([(2, EVENT_ID)])
+        partition.drain()
+        batch = Batch(partition)
+    assert (batch.release, batch.target.last_id) == (True, 2)
+    assert [(each.sent["id"], each.sent["s"]) for each in batch.parks] == [(1, "ready")]
+
+
+def test_nothing_is_released_while_a_handler_runs(rig: Rig) -> None:
+    partition = rig.partition()
+    with rig.holdings.lock:
+        partition.drain()
+        partition.running = 1
+        assert not Batch(partition).release
+        partition.running = 0
+        assert Batch(partition).release
+
+
+def test_nothing_is_released_inside_a_cut_page(rig: Rig) -> None:
+    partition = rig.partition()
+    with rig.holdings.lock:
+        partition.drain()
+        partition.cursor.until = Page("1:1:", 0)
+        assert not Batch(partition).release
+        partition.cursor.until = None
+        assert Batch(partition).release
+
+
+def test_what_is_parked_ahead_of_the_saved_cursor_is_not_handed_over_again(
+    conn: Conn, rig_with: Callable[[], Rig]
+) -> None:
+    write(conn, 3)
+    conn.execute(
+        "insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type, state, blocks)"
+        " values ('default', 2, %s, '__GLOBAL__', 'Written', 'dead', false)",
+        [PARTITION],
+    )
+    assert rig_with().read_all() == [1, 3]
+
+
+@pytest.mark.parametrize(("boot", "wall", "trusted"), [(60, 60, True), (-1, 60, False), (60, -1, False)])
+def test_trust_ends_by_either_clock(boot: float, wall: float, trusted: bool) -> None:
+    slot = Slot.local()
+    slot.trust_until(boottime() + boot, time.time() + wall)
+    assert slot.trusted() is trusted
+
+
+def test_no_handler_starts_without_trust() -> None:
+    slot, holdings = Slot.local(), Holdings()
+    holdings.version = slot.version
+    worker: Any = SimpleNamespace(_slot=slot, _holdings=holdings, _trusted_at=0.0)
+    slot.trust_until(boottime() - 1, time.time() - 1)
+    assert not Delivery.trusted(worker)
+    slot.trust_until(boottime() + 60, time.time() + 60)
+    assert Delivery.trusted(worker)
