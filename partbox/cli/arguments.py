@@ -18,7 +18,9 @@ def check(arguments: Sequence[str]) -> None:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            raise PartboxError(f"argument {argument!a} is not UTF-8: write it as text") from None
+            raise PartboxError(
+                f"argument {argument!a} is not UTF-8, it holds a lone surrogate: write it as text"
+            ) from None
 
 
 def blot() -> None:

@@ -191,6 +191,14 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "fences-kept-over-a-lost-connection",
+        "A server that lost a tail gives ids out again: a fence of before says too much of who draws an xid after it.",
+        "partbox/worker/poller.py",
+        "                self._reader.forget()\n",
+        "",
+        (f"{FINDINGS}::test_a_fence_of_a_lost_tail_bounds_nothing_after_it",),
+    ),
+    Mutation(
         "what-is-done-forgotten-with-the-connection",
         "What is done and not saved would run again after every lost connection.",
         "partbox/worker/partition.py",

@@ -324,6 +324,34 @@ def test_an_event_under_the_id_of_one_that_was_done_is_another_event(dsn: str, c
     assert len(started) == len(set(started)) == 3
 
 
+def test_a_fence_of_a_lost_tail_bounds_nothing_after_it(dsn: str, conn: Conn) -> None:
+    """It says that whoever draws an xid later draws an id above 50; after the crash that is wrong."""
+    outbox = Outbox(dsn)
+    delivered: list[int] = []
+    outbox.register(lambda event: delivered.append(event.id), "Written")
+    with outbox.worker():
+        write(conn, 50)
+        eventually(lambda: len(delivered) == 50)
+        eventually(
+            lambda: conn.execute("select min(last_id) = 50 from partbox.partition where partition = 5").fetchone()[0]
+        )
+        with conn.transaction():  # what a server has that has lost the last 40
+            conn.execute("update partbox.partition set last_id = least(last_id, 10), floor_id = least(floor_id, 10)")
+            conn.execute("delete from partbox.record where id > 10")
+            conn.execute("select setval('partbox.record_id_seq', 10)")
+        conn.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and application_name like 'partbox %%'"
+        )
+        delivered.clear()
+        with transaction(dsn) as late:
+            write(late)
+            write(conn)
+            eventually(lambda: delivered == [12])
+            late.execute("commit")
+        eventually(lambda: delivered == [12, 11])
+
+
 def publish(outbox: Outbox, dsn: str, count: int, *, durable: bool) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(f"set synchronous_commit = {'on' if durable else 'off'}")
