@@ -19,7 +19,7 @@ def check(arguments: Sequence[str]) -> None:
             argument.encode()
         except UnicodeEncodeError:
             raise PartboxError(
-                f"argument {argument!a} is not UTF-8, it holds a lone surrogate: write it as text"
+                f"argument {argument!a} is no UTF-8 (a lone surrogate): write it as text"
             ) from None
 
 
