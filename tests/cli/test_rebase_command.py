@@ -98,6 +98,15 @@ def test_ctrl_c_while_it_waits_changes_nothing(command, dsn, conn, monkeypatch):
     assert conn.execute(MARKER).fetchone() == (False,)
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT interrupts, also where whoever started the tests has it ignored, as a shell does in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_in_the_middle_of_a_statement_rolls_everything_back(command, dsn, conn):
     with psycopg.connect(dsn) as slow:
         Outbox(dsn).publish(slow, "Step", 1, aggregate_type="A", aggregate_id="1")
