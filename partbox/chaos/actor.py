@@ -180,7 +180,6 @@ class Actor:
         return self._cut(step, PUBLISHER)
 
     def _cut(self, step: Step, role: str) -> str | None:
-        at = now()
         try:
             with self._place.connect("chaos") as conn:
                 named = {"name": self._place.named(role)}
@@ -191,8 +190,6 @@ class Actor:
                     conn.execute(query("chaos_cut", self._place.schema), {"pid": pid})
         except psycopg.OperationalError:
             return None
-        if role == ROLE:
-            self.disturbances.append(Disturbance("connection lost", at, now() + BLINK))
         return f"{len(victims)} of {len(found)} sessions" if victims else None
 
     def _misbehave(self, step: Step) -> str:

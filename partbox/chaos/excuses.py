@@ -6,7 +6,7 @@ lease, or the database) between the first delivery and the repeat, and if the fi
 still unsaved then. Everything else is a violation, whatever else went on in the cluster.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,8 +20,7 @@ MEMORY: Final = 15.0
 """Seconds for which finished work may be unsaved: behind a handler that hangs until its timeout, or an outage."""
 
 LATE: Final = 30.0
-"""Seconds after a crash in which an owner that lives on repeats: by then it has read all again. The next owner may be
-long in coming, so what it repeats has no such limit."""
+"""Seconds after a crash of the database in which it is repeated what the crash took back: by then it is read again."""
 
 IN_FLIGHT: Final = 1.0
 """Seconds after a thaw in which a handler that was just being called when its process froze may note its start."""
@@ -39,9 +38,14 @@ class Disturbance:
 
     def explains(self, first: Delivery, second: Delivery) -> bool:
         """Whether `second` may repeat `first` because of it."""
-        hit = self.pid in (None, first.pid)
+        if self.pid not in (None, first.pid) or (self.cause == CRASH and second.start > self.until + LATE):
+            return False
         last = first.end if first.end is not None else first.start
-        return hit and self.at <= second.start and first.start <= self.until and last >= self.at - MEMORY
+        return self.at <= second.start and first.start <= self.until and last >= self.at - MEMORY
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether that handler was in progress when it began."""
+        return self.pid == delivery.pid and delivery.start < self.at and (delivery.end or self.until) > self.at
 
     def breaks_in(self, first: Delivery, second: Delivery) -> bool:
         """Whether the owner lost `first` to whoever runs `second`, while its handler could not be stopped."""
@@ -67,7 +71,7 @@ def excuse(
     """Judge the history, and take from the verdict what the disturbances excuse."""
     history = sorted(deliveries, key=lambda delivery: delivery.start)
     verdict = judge(published, history)
-    caught = _in_flight(verdict.stale, disturbances, concurrency)
+    caught = _in_flight(verdict.stale, history, disturbances, concurrency)
     verdict.stale = [one for one in verdict.stale if id(one) not in caught]
     verdict.overlaps = [
         (first, second)
@@ -83,15 +87,20 @@ def excuse(
     return Judgement(verdict, Counter(causes.values()), unexplained, len(caught))
 
 
-def _in_flight(stale: Iterable[Delivery], disturbances: Iterable[Disturbance], concurrency: int) -> set[int]:
+def _in_flight(
+    stale: Iterable[Delivery],
+    history: Sequence[Delivery],
+    disturbances: Iterable[Disturbance],
+    concurrency: int,
+) -> set[int]:
     """Which stale starts were calls under way when their process froze: after the last look at the clock, before the
-    first line of the handler. There are at most `concurrency` of them in a freeze."""
+    first line of the handler. In a freeze there is at most one for each of `concurrency` that was in no handler."""
     found: set[int] = set()
-    left: defaultdict[Disturbance, int] = defaultdict(lambda: concurrency)
     freezes = [each for each in disturbances if each.frozen]
+    left = {freeze: concurrency - sum(freeze.holds(each) for each in history) for freeze in freezes}
     for one in stale:
         for freeze in freezes:
-            if freeze.pid == one.pid and freeze.at <= one.start <= freeze.until + IN_FLIGHT and left[freeze]:
+            if freeze.pid == one.pid and freeze.at <= one.start <= freeze.until + IN_FLIGHT and left[freeze] > 0:
                 left[freeze] -= 1
                 found.add(id(one))
                 break
@@ -104,6 +113,6 @@ def _cause(first: Delivery, second: Delivery, disturbances: Iterable[Disturbance
     same_life = (first.pid, first.epoch) == (second.pid, second.epoch)
     explaining = [each for each in disturbances if each.explains(first, second)]
     for each in sorted(explaining, key=lambda each: (each.pid is None, each.at)):
-        if not same_life or (each.cause == CRASH and second.start <= each.until + LATE):
+        if not same_life or each.cause == CRASH:
             return each.cause
     return UNEXPLAINED

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import psycopg
-from psycopg import Connection, Rollback
+from psycopg import Connection
 
 from partbox.chaos.ledger import Ledger
 from partbox.chaos.oracle import Published
@@ -62,11 +62,9 @@ class Publisher(threading.Thread):
         """One transaction, as this kind of publisher does it."""
         doomed = self.dice.random() < DOOMED
         events: list[Published] = []
-        with conn.transaction():
+        with conn.transaction(force_rollback=doomed):
             for published in self.steps(conn):
                 events.extend(published)
-            if doomed:
-                raise Rollback
         if doomed:
             self.ledger.declined(len(events))
         else:
@@ -102,10 +100,8 @@ class Savepoints(Publisher):
     def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
         for name in sorted(self.some(self.ledger.names, 4)):
             taken_back = self.dice.random() < 0.4
-            with conn.transaction():
+            with conn.transaction(force_rollback=taken_back):
                 events = self.ledger.raised(conn, [name])
-                if taken_back:
-                    raise Rollback
             if taken_back:
                 self.ledger.declined(len(events))
             else:

@@ -37,16 +37,22 @@ class Holdings:
             self.progressed.set()
 
     def clean(self) -> list[Partition]:
-        """The partitions that have something to save, which from here on have not; a transaction's own save apart."""
-        dirty = [partition for partition in self.dirty if not partition.lost and not partition.serial]
+        """The partitions that have something to save, which from here on have not; a transaction's own save apart.
+
+        One that was let go may have been touched after its release was gathered: by a lane that began nothing.
+        """
+        dirty = [each for each in self.dirty if not each.lost and not each.serial and self._holds(each)]
         self.dirty.clear()
         self.progressed.clear()
         return dirty
 
     def drop(self, partition: Partition) -> None:
         """Forget a partition that was released, or lost and is quiet."""
-        if self.partitions.get(partition.number) is partition:
+        if self._holds(partition):
             del self.partitions[partition.number]
+
+    def _holds(self, partition: Partition) -> bool:
+        return self.partitions.get(partition.number) is partition
 
     def wake(self, partition: Partition, key: Key) -> None:
         """Note when the head of a blocked key may run, if it may by itself."""

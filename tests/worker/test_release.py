@@ -61,6 +61,18 @@ def test_nothing_is_released_while_a_handler_runs(rig: Rig) -> None:
         assert Batch(partition).release
 
 
+def test_what_was_let_go_is_not_saved_again_though_a_lane_that_began_nothing_touches_it(rig: Rig) -> None:
+    partition, holdings = rig.partition(), rig.holdings
+    with holdings.lock:
+        partition.drain()
+        holdings.touch(partition)
+        assert holdings.clean() == [partition]
+        holdings.touch(partition)
+        holdings.drop(partition)
+        holdings.touch(partition)
+        assert holdings.clean() == []
+
+
 def test_nothing_is_released_inside_a_cut_page(rig: Rig) -> None:
     partition = rig.partition()
     with rig.holdings.lock:
