@@ -1,6 +1,5 @@
 """Does to the cluster what the schedule says, and undoes it in time."""
 
-import heapq
 import signal
 import time
 from collections import Counter
@@ -10,6 +9,7 @@ from itertools import count
 import psycopg
 
 from partbox.chaos import network
+from partbox.chaos.agenda import Agenda
 from partbox.chaos.excuses import CRASH, Disturbance
 from partbox.chaos.faults import DRAIN, LEASE
 from partbox.chaos.fleet import ROLE, Fleet, Slot
@@ -38,7 +38,7 @@ class Actor:
         self._watcher = watcher
         self._tell = tell
         self._mood = MoodFile(place.folder)
-        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._agenda = Agenda()
         self._numbers = count()
         self.disturbances: list[Disturbance] = []
         self.done: Counter[str] = Counter()
@@ -52,18 +52,13 @@ class Actor:
 
     def settle(self) -> None:
         """Undo what is due by now."""
-        while self._later and self._later[0][0] <= time.monotonic():
-            heapq.heappop(self._later)[2]()
+        self._agenda.settle()
 
     def finish(self) -> None:
         """Undo everything, now; somebody works then."""
-        while self._later:
-            heapq.heappop(self._later)[2]()
-        if not self._fleet.up():
+        self._agenda.finish()
+        if not any(slot.kept for slot in self._fleet.slots):
             self._fleet.join()
-
-    def _after(self, seconds: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), action))
 
     def _hit(self, cause: str, pids: list[int], at: float, until: float, frozen: bool = False) -> None:
         self.disturbances += [Disturbance(cause, at, until, pid, frozen) for pid in pids]
@@ -98,8 +93,9 @@ class Actor:
         if slot is None:
             return None
         self._hit(step.fault, slot.node.workers(), now(), now() + LEASE)
+        slot.kept = False
         _send(slot.node.pid, signal.SIGKILL)
-        self._after(step.lasts, lambda: self._fleet.start(slot))
+        self._agenda.after(step.lasts, lambda: self._fleet.start(slot))
         return slot.node.name
 
     def _kill_node(self, step: Step) -> str | None:
@@ -107,8 +103,9 @@ class Actor:
         if slot is None:
             return None
         self._hit(step.fault, slot.node.workers(), now(), now() + BLINK)
+        slot.kept = False
         slot.node.signal_all(signal.SIGKILL)
-        self._after(step.lasts, lambda: self._fleet.start(slot))
+        self._agenda.after(step.lasts, lambda: self._fleet.start(slot))
         return slot.node.name
 
     def _freeze_process(self, step: Step) -> str | None:
@@ -136,17 +133,18 @@ class Actor:
                 _send(pid, signal.SIGCONT)
             self._hit(step.fault, pids, at, now(), frozen=True)
 
-        self._after(step.lasts, thaw)
+        self._agenda.after(step.lasts, thaw)
 
     def _restart_node(self, step: Step) -> str | None:
         slot = self._slot(step)
         if slot is None:
             return None
-        self._let_go(slot.node, lambda: self._after(step.lasts, lambda: self._fleet.start(slot)))
+        self._let_go(slot, lambda: self._agenda.after(step.lasts, lambda: self._fleet.start(slot)))
         return slot.node.name
 
-    def _let_go(self, node: Node, then: Callable[[], None]) -> None:
-        """Ask it to leave, and go on once it has; one that does not go in time is killed."""
+    def _let_go(self, slot: Slot, then: Callable[[], None]) -> None:
+        """Ask its node to leave, and go on once it has; one that does not go in time is killed."""
+        slot.kept, node = False, slot.node
         node.ask_to_leave()
         until = time.monotonic() + PATIENCE
 
@@ -154,14 +152,14 @@ class Actor:
             if node.family() and time.monotonic() < until:
                 node.process.poll()
                 time.sleep(0.02)
-                self._after(LOOK, look)
+                self._agenda.after(LOOK, look)
                 return
             if left := node.family():
                 self._hit("did not leave in time", left, now(), now() + BLINK)
                 node.end(0)
             then()
 
-        self._after(LOOK, look)
+        self._agenda.after(LOOK, look)
 
     def _scale(self, step: Step) -> str:
         up = self._fleet.up()
@@ -170,7 +168,7 @@ class Actor:
             return f"{self._fleet.join().node.name} joins"
         leavers = up[want:]
         for slot in leavers:
-            self._let_go(slot.node, lambda: None)
+            self._let_go(slot, lambda: None)
         return f"{', '.join(slot.node.name for slot in leavers)} leave" + ("s" if len(leavers) == 1 else "")
 
     def _cut_backends(self, step: Step) -> str | None:
@@ -195,7 +193,7 @@ class Actor:
     def _misbehave(self, step: Step) -> str:
         mood = Mood(step.fault, f"{step.fault}-{next(self._numbers)}")
         self._mood.set(mood)
-        self._after(step.lasts or MOOD, lambda: self._calm(mood))
+        self._agenda.after(step.lasts or MOOD, lambda: self._calm(mood))
         return f"for {step.lasts:.1f} s" if step.lasts else "one handler"
 
     def _calm(self, mood: Mood) -> None:
@@ -221,7 +219,7 @@ class Actor:
             cause = "database restart" if step.fault == "restart-fast" else CRASH
             self.disturbances.append(Disturbance(cause, at, now()))
 
-        self._after(step.lasts, start)
+        self._agenda.after(step.lasts, start)
         return f"PostgreSQL is away for {step.lasts:.1f} s"
 
     def _disturb_wire(self, step: Step) -> str | None:
@@ -237,7 +235,7 @@ class Actor:
             self._hit(step.fault, node.workers(), at, now())
 
         self._hit(step.fault, node.workers(), at, at + step.lasts)
-        self._after(step.lasts, mend)
+        self._agenda.after(step.lasts, mend)
         return f"{node.name}, for {step.lasts:.1f} s"
 
     def _jump(self, step: Step) -> str | None:
@@ -246,7 +244,7 @@ class Actor:
             return None
         clock, offset = slot.clock, (step.how - 0.5) * 7200
         clock.set(offset)
-        self._after(step.lasts, lambda: clock.set(0.0))
+        self._agenda.after(step.lasts, lambda: clock.set(0.0))
         return f"{slot.node.name} by {offset:+.0f} s, for {step.lasts:.1f} s"
 
 

@@ -1,5 +1,6 @@
 """The nodes of a run: those that work, those that are down for a while, and those that were."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,16 +14,22 @@ from partbox.chaos.node import Node
 from partbox.chaos.place import Place
 
 ROLE = "node"
+RESTART = 1.0  # seconds
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A host: nodes run on it one after the other, over the same wire, by the same clock."""
+    """A host: nodes run on it one after the other, over the same wire, by the same clock.
+
+    `kept`: a node that ends by itself is started again, as a service manager does.
+    """
 
     name: str
     wire: Wire | None = None
     clock: Clock | None = None
     nodes: list[Node] = field(default_factory=list)
+    kept: bool = True
+    ended_at: float | None = None
 
     @property
     def node(self) -> Node:
@@ -53,6 +60,7 @@ class Fleet:
         self._processes = processes
         self._concurrency = concurrency
         self.slots: list[Slot] = []
+        self.restarted = 0
 
     def join(self) -> Slot:
         """A new host, with a node on it."""
@@ -71,6 +79,18 @@ class Fleet:
         name = f"{slot.name}.{len(slot.nodes) + 1}"
         surroundings: Mapping[str, str] = slot.clock.surroundings if slot.clock is not None else {}
         slot.nodes.append(Node(name, self._place.folder, self._processes, self._settings(slot), surroundings))
+        slot.kept, slot.ended_at = True, None
+
+    def tend(self) -> None:
+        """Start again what has ended by itself a moment ago: a node whose database is away when it starts does."""
+        for slot in self.slots:
+            if not slot.kept or slot.up:
+                continue
+            if slot.ended_at is None:
+                slot.ended_at = time.monotonic()
+            elif time.monotonic() > slot.ended_at + RESTART:
+                self.restarted += 1
+                self.start(slot)
 
     @property
     def network(self) -> Network | None:
@@ -86,6 +106,7 @@ class Fleet:
     def stop(self, timeout: float) -> list[str]:
         """Ask all to leave and wait; the names of those that did not in time, and were killed."""
         for slot in self.slots:
+            slot.kept = False
             for node in slot.nodes:
                 node.ask_to_leave()
         return [node.name for node in self._nodes() if not node.end(timeout)]

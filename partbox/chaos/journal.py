@@ -89,6 +89,7 @@ class Journal:
         self.folder = folder
         self._calls: dict[tuple[Path, str], Delivery] = {}
         self._offsets: dict[Path, int] = {}
+        self._ended: set[str] = set()
 
     def deliveries(self, of: Callable[[Delivery], bool] = lambda _: True) -> list[Delivery]:
         """Every delivery noted so far, by start."""
@@ -99,7 +100,13 @@ class Journal:
         return {delivery.event for delivery in self.deliveries()}
 
     def ended(self) -> set[str]:
-        return {delivery.event for delivery in self.deliveries() if delivery.done}
+        self.read()
+        return self._ended.copy()
+
+    @property
+    def handled(self) -> int:
+        """How many events were handled to their end, as of the last look."""
+        return len(self._ended)
 
     def read(self) -> int:
         """Read on; how many deliveries there are."""
@@ -121,5 +128,7 @@ class Journal:
         if "start" in line:
             self._calls[call] = Delivery(**line)
         else:
-            self._calls[call].end = line["end"]
-            self._calls[call].failed = line.get("failed", False)
+            delivery = self._calls[call]
+            delivery.end, delivery.failed = line["end"], line.get("failed", False)
+            if delivery.done:
+                self._ended.add(delivery.event)

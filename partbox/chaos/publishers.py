@@ -33,6 +33,7 @@ class Publisher(threading.Thread):
         self.ledger = ledger
         self.dice = random.Random(seed)
         self.stopping = threading.Event()
+        self._held = False
         self.interrupted = 0
         self.error: Exception | None = None
 
@@ -53,7 +54,12 @@ class Publisher(threading.Thread):
             conn.execute("select set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
             self.begin(conn)
             while not self.stopping.wait(self.dice.uniform(*self.pause)):
-                self.transact(conn)
+                if not self._held:
+                    self.transact(conn)
+
+    def hold(self, held: bool) -> None:
+        """Begin no transaction for now, or go on."""
+        self._held = held
 
     def begin(self, conn: Connection[Any]) -> None:
         """On each new connection."""

@@ -28,8 +28,9 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`faults` are those that happened, by name; `missed` found nobody to hit, `skipped` are those that cannot be done
-    here, with the reason. `violations` has a count for each promise; `repeats` the excused ones by their cause."""
+    """`restarted` nodes had ended by themselves, as one does that finds no database when it starts. `faults` are those
+    that happened, by name; `missed` found nobody to hit, `skipped` are those that cannot be done here, with the reason.
+    `violations` has a count for each promise; `repeats` the excused ones by their cause."""
 
     seed: int
     seconds: float
@@ -42,6 +43,7 @@ class Report:
     drained: bool
     drain_seconds: float
     interrupted_by_user: bool
+    restarted: int
     faults: Mapping[str, int]
     missed: Mapping[str, int]
     skipped: Mapping[str, str]
@@ -89,6 +91,7 @@ class Report:
         return [
             ("published", f"{self.published:,}", f"{self.rolled_back:,} more rolled back"),
             ("deliveries", f"{self.deliveries:,}", f"all done {self.drain_seconds:.1f} s after the last was published"),
+            ("restarted", f"{self.restarted:,}", "nodes that had ended by themselves"),
             *((f"fault {name}", f"{count:,}", "") for name, count in self.faults.items()),
             *((f"no {name}", "", reason) for name, reason in self.skipped.items()),
             *(("repeats", f"{count:,}", f"excused: {cause}") for cause, count in self.repeats.items()),

@@ -1,21 +1,16 @@
 """A run from its beginning to its verdict."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-import psycopg
-from psycopg.conninfo import make_conninfo
-
-from partbox.chaos import clock
 from partbox.chaos.actor import Actor
 from partbox.chaos.excuses import UNEXPLAINED, excuse
-from partbox.chaos.faults import FAULTS, possible
-from partbox.chaos.fleet import Fleet, Route
+from partbox.chaos.fleet import Fleet
 from partbox.chaos.journal import Journal
 from partbox.chaos.ledger import Ledger
-from partbox.chaos.network import HOST, Network
+from partbox.chaos.means import Means
 from partbox.chaos.place import Place, kept, place
 from partbox.chaos.publishers import publishers, resolve, stop
 from partbox.chaos.report import Report, examples, violations
@@ -32,7 +27,8 @@ ACCOUNTS: Final = 120
 TO_START = 90.0
 TO_DRAIN = 120.0
 TO_LEAVE = 45.0
-TWO_PHASE: Final = "two-phase"
+BACKLOG: Final = 3_000
+"""Events at which publishers wait for the cluster: a run asks whether all comes, not how soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +63,16 @@ class _Run:
         self._out = out
         self._began = time.monotonic()
         self._lasted = self._told = 0.0
-        self._network: Network | None = None
-        lacking = self._lacking()
-        self._faults, skipped = possible(plan.faults, lacking)
-        self._two_phase = TWO_PHASE not in lacking
-        self._skipped = {**skipped, **({} if self._two_phase else {TWO_PHASE: lacking[TWO_PHASE]})}
+        self._means = Means(where, plan.faults)
         self._journal = Journal(where.folder / "journal")
         self._ledger = Ledger(Outbox(where.dsn, schema=plan.schema), ACCOUNTS)
-        self._fleet = Fleet(where, self._route(), plan.processes, CONCURRENCY)
+        self._fleet = Fleet(where, self._means.route, plan.processes, CONCURRENCY)
         self._watcher = Watcher(where, self._fleet.leaving)
         self._actor = Actor(where, self._fleet, self._watcher, self._say)
-        self._publishers = publishers(where, self._ledger, plan.seed, self._two_phase)
+        self._publishers = publishers(where, self._ledger, plan.seed, self._means.two_phase)
 
     def run(self) -> Report:
-        for name, reason in self._skipped.items():
+        for name, reason in self._means.skipped.items():
             self._say(f"no {name}: {reason}")
         try:
             self._start()
@@ -109,18 +101,19 @@ class _Run:
 
     def _disturb(self) -> None:
         """The schedule, until its end or Ctrl-C; then everybody stops publishing and everything is mended."""
-        steps = list(schedule(self._plan.seed, self._plan.seconds, self._faults))
+        steps = list(schedule(self._plan.seed, self._plan.seconds, self._means.faults))
         while self._elapsed < self._plan.seconds and not self._ending.asked.is_set():
             while steps and steps[0].at <= self._elapsed:
                 self._actor.do(steps.pop(0))
             self._actor.settle()
+            self._fleet.tend()
             self._look()
             self._ending.asked.wait(LOOK)
         self._lasted = self._elapsed
         self._say("publishers stop; everything is mended")
         self._actor.finish()
         stop(self._publishers, self._ending.at_once.wait)
-        if self._two_phase:
+        if self._means.two_phase:
             with self._place.connect("chaos") as conn:
                 resolve(conn, self._plan.schema, self._place.named("prepared "))
 
@@ -132,7 +125,11 @@ class _Run:
                 row = conn.execute(query("chaos_left", self._plan.schema), {}).fetchone()
                 return int(row[0]) if row else 0
 
-            return self._wait(lambda: left() == 0, TO_DRAIN, self._ending.at_once.is_set, 0.5)
+            def drained() -> bool:
+                self._fleet.tend()
+                return left() == 0
+
+            return self._wait(drained, TO_DRAIN, self._ending.at_once.is_set, 0.5)
 
     def _stop(self) -> list[str]:
         """Let the nodes leave; those that had to be killed."""
@@ -167,9 +164,10 @@ class _Run:
             drained=drained,
             drain_seconds=round(drain_seconds, 1),
             interrupted_by_user=self._ending.asked.is_set(),
+            restarted=self._fleet.restarted,
             faults=dict(self._actor.done),
             missed=dict(self._actor.missed),
-            skipped=self._skipped,
+            skipped=self._means.skipped,
             repeats={cause: count for cause, count in judgement.repeats.items() if cause != UNEXPLAINED},
             in_flight=judgement.in_flight,
             violations={name: len(those) for name, those in found.items()},
@@ -183,56 +181,10 @@ class _Run:
             publisher.stopping.set()
         self._watcher.stopping.set()
         self._fleet.kill()
-        if self._network is not None:
-            self._network.stop()
+        self._means.close()
         for thread in (*self._publishers, self._watcher):
             if thread.ident is not None:
                 thread.join(5)
-
-    # What the place can do.
-
-    def _lacking(self) -> dict[str, str]:
-        """What is not there, and why; starts the network if that is wanted and works."""
-        lacking = {}
-        wanted = {FAULTS[name].needs for name in self._plan.faults}
-        if self._place.server is None:
-            lacking["--embedded"] = "the server is not ours to stop: use --embedded"
-        with self._place.connect("chaos") as conn:
-            allowed = conn.execute(query("chaos_allows", self._plan.schema), {}).fetchone()
-            self._host, self._port, self._password = conn.info.host, conn.info.port, conn.info.password
-        if allowed == (0,):
-            lacking[TWO_PHASE] = "two-phase commit is off: the server has max_prepared_transactions = 0"
-        if "proxy" in wanted and (reason := self._open_network()):
-            lacking["proxy"] = reason
-        if "libfaketime" in wanted and (reason := clock.lacking(self._place.folder)):
-            lacking["libfaketime"] = reason
-        self._clocks = "libfaketime" in wanted and "libfaketime" not in lacking
-        return lacking
-
-    def _open_network(self) -> str | None:
-        network = Network(self._host, self._port)
-        network.start()
-        try:
-            through = {"host": self._outer_host, "hostaddr": HOST, "port": str(network.wire().port), **self._secret}
-            psycopg.connect(make_conninfo(self._place.dsn, **through)).close()
-        except psycopg.OperationalError as error:
-            network.stop()
-            return f"the database cannot be reached through a proxy: {str(error).splitlines()[0]}"
-        self._network = network
-        return None
-
-    def _route(self) -> Route:
-        return Route(self._network, self._outer_host, self._password or None, self._clocks)
-
-    @property
-    def _outer_host(self) -> str:
-        """The name that certificates are checked against; a socket has none."""
-        return HOST if self._host.startswith("/") else self._host
-
-    @property
-    def _secret(self) -> Mapping[str, str]:
-        """What libpq found by the address, in a password file: the address of the proxy is another one."""
-        return {"password": self._password} if self._password else {}
 
     # Time.
 
@@ -250,13 +202,22 @@ class _Run:
         return done
 
     def _look(self) -> None:
-        """Raise what ended a thread of ours; on a terminal tell, once a second, how things are."""
+        """Raise what ended a thread of ours. Once a second keep the publishers from running away from the cluster, and
+        tell, on a terminal, how things are."""
         for error in (self._watcher.error, *(each.error for each in self._publishers)):
             if error is not None:
                 raise error
-        if self._out.isatty() and time.monotonic() >= self._told + 1:
-            self._told = time.monotonic()
-            self._say(f"{self._ledger.count:,} published, {self._journal.read():,} deliveries")
+        if time.monotonic() < self._told + 1:
+            return
+        self._told = time.monotonic()
+        deliveries = self._journal.read()
+        behind = self._ledger.count - self._journal.handled
+        for each in self._publishers:
+            each.hold(behind > BACKLOG)
+        if self._out.isatty():
+            self._say(
+                f"{self._ledger.count:,} published, {behind:,} of them not handled yet, {deliveries:,} deliveries"
+            )
 
     def _say(self, text: str) -> None:
         self._out.write(f"{self._elapsed:6.1f} s  {text}\n")

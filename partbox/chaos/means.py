@@ -1,0 +1,76 @@
+"""What a run can do in its place: the wires, clocks and features that faults need, and why one is not there."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from partbox.chaos import clock
+from partbox.chaos.faults import FAULTS, possible
+from partbox.chaos.fleet import Route
+from partbox.chaos.network import HOST, Network
+from partbox.chaos.place import Place
+from partbox.db.sql import query
+
+TWO_PHASE: Final = "two-phase"
+
+
+class Means:
+    """`faults` are those of the wanted that can be done here; `skipped` says of everything else why not."""
+
+    def __init__(self, place: Place, wanted: Sequence[str]) -> None:
+        self._place = place
+        self.network: Network | None = None
+        lacking = self._lacking({FAULTS[name].needs for name in wanted})
+        self.faults, self.skipped = possible(wanted, lacking)
+        self.two_phase = TWO_PHASE not in lacking
+        if not self.two_phase:
+            self.skipped[TWO_PHASE] = lacking[TWO_PHASE]
+
+    @property
+    def route(self) -> Route:
+        """How nodes reach the database."""
+        return Route(self.network, self._outer_host, self._password or None, self._clocks)
+
+    def close(self) -> None:
+        if self.network is not None:
+            self.network.stop()
+
+    def _lacking(self, needs: set[str | None]) -> dict[str, str]:
+        lacking = {}
+        if self._place.server is None:
+            lacking["--embedded"] = "the server is not ours to stop: use --embedded"
+        with self._place.connect("chaos") as conn:
+            allowed = conn.execute(query("chaos_allows", self._place.schema), {}).fetchone()
+            self._host, self._port, self._password = conn.info.host, conn.info.port, conn.info.password
+        if allowed == (0,):
+            lacking[TWO_PHASE] = "two-phase commit is off: the server has max_prepared_transactions = 0"
+        if "proxy" in needs and (reason := self._open_network()):
+            lacking["proxy"] = reason
+        if "libfaketime" in needs and (reason := clock.lacking(self._place.folder)):
+            lacking["libfaketime"] = reason
+        self._clocks = "libfaketime" in needs and "libfaketime" not in lacking
+        return lacking
+
+    def _open_network(self) -> str | None:
+        network = Network(self._host, self._port)
+        network.start()
+        try:
+            through = {"host": self._outer_host, "hostaddr": HOST, "port": str(network.wire().port), **self._secret}
+            psycopg.connect(make_conninfo(self._place.dsn, **through)).close()
+        except psycopg.OperationalError as error:
+            network.stop()
+            return f"the database cannot be reached through a proxy: {str(error).splitlines()[0]}"
+        self.network = network
+        return None
+
+    @property
+    def _outer_host(self) -> str:
+        """The name that certificates are checked against; a socket has none."""
+        return HOST if self._host.startswith("/") else self._host
+
+    @property
+    def _secret(self) -> Mapping[str, str]:
+        """What libpq found by the address, in a password file: the address of the proxy is another one."""
+        return {"password": self._password} if self._password else {}
