@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from partbox.chaos.faults import FAULTS
 
 FIRST = 1.0  # seconds until the first fault
-PAUSE = (0.5, 2.0)  # seconds from one fault to the next
+PAUSE = (1.0, 4.0)  # seconds from one fault to the next: nodes need some to start, and to have something to lose
 LAST = 1.0  # seconds before the end after which no fault begins
 
 
