@@ -2,7 +2,9 @@
 
 from collections import Counter
 
-from partbox.chaos.excuses import CRASH, MEMORY, Disturbance, excuse
+import pytest
+
+from partbox.chaos.excuses import CRASH, LATE, MEMORY, Disturbance, excuse
 from partbox.chaos.journal import Delivery
 from partbox.chaos.oracle import Published
 from partbox.chaos.watcher import Cursor, Regress, forgotten, regresses
@@ -79,10 +81,12 @@ def test_a_crash_of_the_database_does_not_excuse_a_swap():
     assert judged(calls, killed(8, None, CRASH)).verdict.wrong() == {"too early": 1, "backwards": 1}
 
 
-def test_an_owner_that_lives_on_after_a_crash_repeats_for_a_while_only_and_the_next_one_whenever_it_comes():
+@pytest.mark.parametrize(("epoch", "pid"), [(1, OLD), (2, NEW)], ids=["the same owner", "the next one"])
+def test_a_crash_of_the_database_excuses_what_comes_soon_after_it_and_nothing_later(epoch, pid):
     crash = killed(8, None, CRASH)
-    assert len(judged([*history(), call("b3", 90, 91)], crash).unexplained) == 1
-    assert judged([*history(), call("b3", 90, 91, 2, NEW)], crash).unexplained == []
+    soon, late = crash.until + LATE - 1, crash.until + LATE + 1
+    assert judged([*history(), call("b3", soon, soon + 1, epoch, pid)], crash).unexplained == []
+    assert len(judged([*history(), call("b3", late, late + 1, epoch, pid)], crash).unexplained) == 1
 
 
 def test_nothing_excuses_a_loss():
@@ -127,6 +131,13 @@ def test_one_start_by_each_handler_that_was_just_being_called_when_frozen_is_exc
     judgement = judged([*taken_over, *late], frozen(5, 13))
     assert [one.event for one in judgement.verdict.stale] == ["b3"]
     assert judged([*taken_over, *late], frozen(5, 13), concurrency=2).verdict.stale == []
+
+
+def test_a_handler_that_was_in_progress_when_frozen_leaves_no_excuse_for_another_start():
+    taken_over = [*history()[:4], call("b1", 4.5, 13.05), call("b1", 10, 10.1, 2, NEW), call("b2", 10.2, 10.3, 2, NEW)]
+    calls = [*taken_over, call("b3", 11, 12, 2, NEW), call("b2", 13.1, 13.2)]
+    assert [one.start for one in judged(calls, frozen(5, 13)).verdict.stale] == [13.1]
+    assert judged(calls, frozen(5, 13), concurrency=2).verdict.stale == []
 
 
 def test_a_stale_start_long_after_the_thaw_is_not_excused():
