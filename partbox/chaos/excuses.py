@@ -20,7 +20,7 @@ MEMORY: Final = 15.0
 """Seconds for which finished work may be unsaved: behind a handler that hangs until its timeout, or an outage."""
 
 LATE: Final = 30.0
-"""Seconds after a crash of the database in which it is repeated what the crash took back: by then it is read again."""
+"""Seconds after the database is back in which it is repeated what was not saved then: by then it is read again."""
 
 IN_FLIGHT: Final = 1.0
 """Seconds after a thaw in which a handler that was just being called when its process froze may note its start."""
@@ -38,7 +38,7 @@ class Disturbance:
 
     def explains(self, first: Delivery, second: Delivery) -> bool:
         """Whether `second` may repeat `first` because of it."""
-        if self.pid not in (None, first.pid) or (self.cause == CRASH and second.start > self.until + LATE):
+        if self.pid not in (None, first.pid) or (self.pid is None and second.start > self.until + LATE):
             return False
         last = first.end if first.end is not None else first.start
         return self.at <= second.start and first.start <= self.until and last >= self.at - MEMORY
