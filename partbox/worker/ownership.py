@@ -86,10 +86,11 @@ class Ownership:
         return [partition for partition, due in dues.items() if due <= 0], min(later, default=None)
 
     def drain_all(self) -> None:
-        """Give up everything: the process is to end."""
+        """Give up everything: the process is to end. What is not settled yet waits for another call."""
+        now = time.monotonic()
         with self._holdings.lock:
             for partition in self._holdings.partitions.values():
-                if not partition.stopping:
+                if not partition.stopping and partition.settled(now):
                     self._drain(partition)
 
     def lose(self, partitions: Sequence[Partition]) -> None:
@@ -136,7 +137,8 @@ class Ownership:
             return not self._just_released(partition)
         elif not row.assigned and not partition.draining:
             with self._holdings.lock:
-                self._drain(partition)
+                if partition.settled(time.monotonic()):
+                    self._drain(partition)
         return False
 
     def _just_released(self, partition: Partition) -> bool:
@@ -175,10 +177,8 @@ class Ownership:
         with self._holdings.lock:
             for row in rows:
                 partition = self._holdings.partitions[row.partition]
-                partition.reset()
+                partition.reset(now)
                 partition.begin(row, now)
-                if partition.draining:
-                    self._holdings.touch(partition)
         for row in rows:
             self._observers.forgotten(row.partition)
         self._claimed(rows)

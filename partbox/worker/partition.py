@@ -17,6 +17,10 @@ from partbox.rules.parking import OPEN, Chain, ParkedRow, Verdict
 from partbox.rules.progress import Page, Progress, Target
 from partbox.worker.lane import Key, Lane, key_of
 
+SETTLE = 5.0
+"""Seconds for which a partition that is asked for is kept to find again what was done before a lost connection. It is
+a matter of a few polls, unless it may not read: its window is full, or it has too many parked records."""
+
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 Pair = tuple[int, bytes]
 
@@ -46,6 +50,7 @@ class Partition:
         self.running = 0  # lanes whose handler runs now
         self.waits_for: Partition | None = None  # itself in an earlier ownership, with handlers still running
         self.remembered: set[Pair] = set()
+        self.reset_at = 0.0
         self.accused: set[int] = set()  # charged by an owner that died, and not yet by this one
         self.lanes: dict[Key, Lane] = {}
         self.commits = 0  # saves that changed its parked rows
@@ -266,6 +271,20 @@ class Partition:
         """To be released: start nothing new."""
         self.draining = self.stopping = True
 
+    def settled(self, now: float) -> bool:
+        """Whether it may be drained: what was done before a lost connection is read again, so a release can save it.
+
+        The next owner would repeat it otherwise, though neither a lease nor a process was lost.
+        """
+        if not self.remembered or now > self.reset_at + SETTLE:
+            return True
+        if self.parked_version < 0 or self.cursor.fresh or self.cursor.until is not None:
+            return False
+        ids = {id for id, _ in self.remembered}
+        if self.cursor.full and self.cursor.last_id < max(ids):
+            return False
+        return not any(row.id in ids and not row.loaded for chain in self.chains.values() for row in chain)
+
     def waiting(self) -> dict[int, DeliveredEvent]:
         """Every event that was read from the log and has not been started, by id."""
         return {
@@ -277,18 +296,20 @@ class Partition:
         events = (event for lane in self.lanes.values() if not lane.running for event in lane.queue)
         return [event for event in events if event.parked is not None and event.parked.charged]
 
-    def reset(self) -> None:
+    def reset(self, now: float) -> None:
         """The connection was lost: forget what was read; what is done, or running, is remembered by id and event id.
 
-        A runner looks at a lane's queue first and at the life then, without the lock: so the life changes first, and
-        whoever sees the new queue sees the new life.
+        A drain begins anew, once that is found again. A runner looks at a lane's queue first and at the life then,
+        without the lock: so the life changes first, and whoever sees the new queue sees the new life.
         """
         self.life += 1
+        self.reset_at = now
         self.remembered.update(self.progress.done(), self.deleting.items())
         for lane in self.lanes.values():
             old, lane.queue = lane.queue, deque()
             old.clear()
         self.lanes = {lane.key: lane for lane in self.lanes.values() if lane.running}
+        self.draining = self.stopping = False
 
     def settle_remembered(self) -> None:
         """What was done before a lost connection, and waits for its lane's turn to be found so, is done."""

@@ -56,6 +56,17 @@ MUTATIONS = (
         ("tests/worker/test_release.py::test_nothing_is_released_while_a_handler_runs",),
     ),
     Mutation(
+        "release-before-what-was-done-is-found-again",
+        "A release after a lost connection saves the old cursor: the next owner repeats what was done.",
+        "partbox/worker/ownership.py",
+        "if partition.settled(time.monotonic()):",
+        "if True:",
+        (
+            "tests/worker/test_release.py"
+            "::test_what_was_done_before_a_lost_connection_is_read_again_before_the_partition_is_let_go",
+        ),
+    ),
+    Mutation(
         "release-inside-a-cut-page",
         "The rest of a cut page lies below the cursor that a release saves.",
         "partbox/worker/batch.py",

@@ -13,6 +13,7 @@ from partbox.rules.progress import Page
 from partbox.worker.batch import Batch
 from partbox.worker.delivery import Delivery
 from partbox.worker.holdings import Holdings
+from partbox.worker.partition import SETTLE
 from partbox.worker.slot import Slot, boottime
 
 Conn = psycopg.Connection[Any]
@@ -81,6 +82,70 @@ def test_nothing_is_released_inside_a_cut_page(rig: Rig) -> None:
         assert not Batch(partition).release
         partition.cursor.until = None
         assert Batch(partition).release
+
+
+def finish_all(rig: Rig) -> None:
+    with rig.holdings.lock:
+        for event in rig.waiting.take():
+            rig.partition().finish([(event.id, event.event_id.bytes)])
+
+
+@pytest.fixture
+def asked_for(rig: Rig, conn: Conn) -> Rig:
+    """Its three records are done and not saved when its connection is lost, and somebody else is to have them."""
+    finish_all(rig)
+    conn.execute("update partbox.partition set assignee = null")
+    rig.reconnect()
+    return rig
+
+
+def released(rig: Rig) -> tuple[bool, int, list[Any]]:
+    """What a save would say now: whether it lets go, at which id, with which records parked."""
+    with rig.holdings.lock:
+        batch = Batch(rig.partition())
+    return batch.release, batch.target.last_id, [each.sent["id"] for each in batch.parks]
+
+
+def test_what_was_done_before_a_lost_connection_is_read_again_before_the_partition_is_let_go(asked_for: Rig) -> None:
+    asked_for.ownership.tick(asked_for.conn)
+    assert released(asked_for) == (False, 0, [])
+    asked_for.reader.read(asked_for.conn)
+    asked_for.ownership.tick(asked_for.conn)
+    assert released(asked_for) == (True, 3, [])
+
+
+def test_the_same_if_the_process_is_to_end(asked_for: Rig) -> None:
+    asked_for.ownership.drain_all()
+    assert not asked_for.partition().draining
+    asked_for.reader.read(asked_for.conn)
+    asked_for.ownership.drain_all()
+    assert released(asked_for) == (True, 3, [])
+
+
+def test_a_drain_under_way_when_the_connection_is_lost_begins_anew(rig: Rig, conn: Conn) -> None:
+    finish_all(rig)
+    conn.execute("update partbox.partition set assignee = null")
+    rig.ownership.tick(rig.conn)
+    assert rig.partition().draining
+    rig.reconnect()
+    rig.ownership.tick(rig.conn)
+    assert released(rig) == (False, 0, [])
+    rig.reader.read(rig.conn)
+    rig.ownership.tick(rig.conn)
+    assert released(rig) == (True, 3, [])
+
+
+def test_a_partition_that_may_not_read_is_let_go_after_a_while_though_its_events_come_again(asked_for: Rig) -> None:
+    asked_for.partition().reset_at -= SETTLE
+    asked_for.ownership.tick(asked_for.conn)
+    assert released(asked_for) == (True, 0, [])
+
+
+def test_it_is_let_go_though_what_was_done_is_gone_from_the_log(asked_for: Rig, conn: Conn) -> None:
+    conn.execute("delete from partbox.record")
+    asked_for.reader.read(asked_for.conn)
+    asked_for.ownership.tick(asked_for.conn)
+    assert asked_for.partition().draining
 
 
 def test_what_is_parked_ahead_of_the_saved_cursor_is_not_handed_over_again(
