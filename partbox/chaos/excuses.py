@@ -20,7 +20,8 @@ MEMORY: Final = 15.0
 """Seconds for which finished work may be unsaved: behind a handler that hangs until its timeout, or an outage."""
 
 LATE: Final = 30.0
-"""Seconds after the database is back in which it is repeated what was not saved then: by then it is read again."""
+"""Seconds after a crash of the database in which an owner that lives on has read again what the crash took back. The
+next owner may be long in coming, where nodes are down or the machine is busy; it repeats an event once for a crash."""
 
 IN_FLIGHT: Final = 1.0
 """Seconds after a thaw in which a handler that was just being called when its process froze may note its start."""
@@ -38,10 +39,9 @@ class Disturbance:
 
     def explains(self, first: Delivery, second: Delivery) -> bool:
         """Whether `second` may repeat `first` because of it."""
-        if self.pid not in (None, first.pid) or (self.pid is None and second.start > self.until + LATE):
-            return False
+        hit = self.pid in (None, first.pid)
         last = first.end if first.end is not None else first.start
-        return self.at <= second.start and first.start <= self.until and last >= self.at - MEMORY
+        return hit and self.at <= second.start and first.start <= self.until and last >= self.at - MEMORY
 
     def holds(self, delivery: Delivery) -> bool:
         """Whether that handler was in progress when it began."""
@@ -113,6 +113,6 @@ def _cause(first: Delivery, second: Delivery, disturbances: Iterable[Disturbance
     same_life = (first.pid, first.epoch) == (second.pid, second.epoch)
     explaining = [each for each in disturbances if each.explains(first, second)]
     for each in sorted(explaining, key=lambda each: (each.pid is None, each.at)):
-        if not same_life or each.cause == CRASH:
+        if not same_life or (each.cause == CRASH and second.start <= each.until + LATE):
             return each.cause
     return UNEXPLAINED

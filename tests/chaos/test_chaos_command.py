@@ -91,9 +91,7 @@ def schemas(dsn: str) -> list[str]:
 
 @pytest.mark.timeout(360)
 def test_every_promise_is_kept_for_a_minute_of_every_fault(chaos):
-    report = ended(
-        chaos("--embedded", "--seconds", "60", "--seed", "7", "--nodes", "2", "--processes", "4", "--json")
-    )
+    report = ended(chaos("--embedded", "--seconds", "60", "--seed", "7", "--nodes", "2", "--processes", "4", "--json"))
     assert report["published"] > 1000
     assert len(report["faults"]) >= 12
     assert set(report["skipped"]) <= {"clock"}  # where libfaketime is not installed
