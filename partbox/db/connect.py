@@ -61,6 +61,16 @@ def connect(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbo
     return psycopg.connect(make_conninfo("", **kwargs), autocommit=True, prepare_threshold=None)
 
 
+def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:
+    """Whether a standby answers where `connect` failed; False also if nobody does."""
+    kwargs = parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
+    try:
+        psycopg.connect(make_conninfo("", **kwargs), autocommit=True).close()
+    except psycopg.Error:
+        return False
+    return True
+
+
 def check(conn: Connection[Any], schema: str) -> None:
     """SchemaError unless this is the primary of the cluster that the cursors were written in, and readable."""
     standby, original, readable = conn.execute(query("marker", schema), {}).fetchone() or (True, False, False)

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from psycopg import Connection
+from psycopg import Connection, OperationalError
+from psycopg.errors import ConnectionTimeout
 
 from partbox.db import migrate
-from partbox.db.connect import connect
+from partbox.db.connect import connect, is_standby
 from partbox.db.sql import query
 from partbox.errors import SchemaError
 from partbox.settings import Settings
@@ -17,10 +18,26 @@ PATIENCE = 30.0  # seconds a statement may take; who reads or changes many rows 
 
 @contextmanager
 def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[Connection[Any]]:
-    """An autocommit connection, `name` in pg_stat_activity; SchemaError unless the schema is one we can work on."""
-    with connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name=name) as conn:
+    """An autocommit connection to the primary, `name` in pg_stat_activity.
+
+    SchemaError if there is but a standby, or the schema is none that we can work on.
+    """
+    with _connected(dsn(), settings, name) as conn:
         migrate.check(conn, settings.schema_name)
         yield conn
+
+
+def _connected(dsn: str, settings: Settings, name: str) -> Connection[Any]:
+    """libpq only says that a session would be read-only, which may have other causes, so a standby is asked for."""
+    try:
+        return connect(dsn, lease=PATIENCE, pooler=settings.pooler, name=name)
+    except ConnectionTimeout:
+        raise  # not to be waited for twice
+    except OperationalError:
+        if is_standby(dsn, lease=PATIENCE, pooler=settings.pooler, name=name):
+            text = f"this server is a standby: {name} runs on the primary only (its DSN is needed)"
+            raise SchemaError(text) from None
+        raise
 
 
 def require(conn: Connection[Any], schema: str, subscription: str) -> None:

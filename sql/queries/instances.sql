@@ -34,8 +34,13 @@ select {schema}.plan(%(subscription)s, %(members)s::uuid[], %(seen)s::uuid[], %(
 
 -- name: marker
 -- Is this the primary, is it the cluster that the cursors were written in, and may I read the sequence?
+-- The cluster: the marker was written by the transaction that it names, among the relations that the row beside it names.
 select pg_is_in_recovery(),
-       coalesce((select m.xmin = m.xid::xid from {schema}.meta m where m.key = 'marker'), false)
+       exists (select from {schema}.meta m where m.key = 'marker' and m.xmin = m.xid::xid)
+       and exists (select from {schema}.meta m
+                    where m.key = 'marker_oids'
+                          and m.value = m.tableoid::text || ' '
+                                        || to_regclass(quote_ident({schema_name}) || '.record_pkey')::oid::text)
        and not exists (select from {schema}.partition p
                         where pg_snapshot_xmax(p.snapshot) > pg_snapshot_xmax(pg_current_snapshot())),
        has_sequence_privilege({sequence}, 'SELECT') or has_sequence_privilege({sequence}, 'USAGE')

@@ -19,7 +19,8 @@ from servers import execute, new_server
 from waiting import eventually
 
 from partbox import Outbox, partition_of
-from partbox.errors import PartboxError
+from partbox.db.connect import check
+from partbox.errors import PartboxError, SchemaError
 
 
 def _beside(name: str) -> str:
@@ -96,6 +97,43 @@ def test_a_dump_of_an_outbox_at_work_goes_on_in_another_cluster(dsn, conn, ledge
             wanted = expected[each.name] | early | since
             assert each.got() == sorted(wanted)
             assert each.verdict(one for one in published if one.event in wanted).wrong() == {}
+
+
+def test_a_copy_whose_marker_has_the_right_transaction_id_by_chance_is_refused_too(dsn, conn, elsewhere, tmp_path):
+    """It is restored in one transaction, where ids have come just as far as they were when the marker was written."""
+    file = tmp_path / "shop.dump"
+    order = "select 'partbox.meta'::regclass::oid > 'partbox.record_pkey'::regclass::oid"
+    with psycopg.connect(elsewhere, autocommit=True) as copy:
+        copy.execute("alter system set autovacuum = off")  # it draws transaction ids, too
+        copy.execute("select pg_reload_conf()")
+        _advance(conn, _next(copy) + 100)
+        Outbox(dsn).rebase(force=True)
+        Outbox(dsn).subscriptions.create("audit")
+        (xid,) = conn.execute("select xid::text::bigint from partbox.meta where key = 'marker'").fetchone()
+        dump(dsn, file)
+        _advance(copy, xid)
+        restore(elsewhere, file, "--single-transaction")
+        marker = "select xmin = xid::xid from partbox.meta where key = 'marker'"
+        assert copy.execute(marker).fetchone() == conn.execute(marker).fetchone() == (True,)
+        assert (conn.execute(order).fetchone(), copy.execute(order).fetchone()) == ((True,), (False,))
+        check(conn, "partbox")
+        with pytest.raises(SchemaError, match="is a logical copy"):
+            check(copy, "partbox")
+        Outbox(elsewhere).rebase()
+        check(copy, "partbox")
+
+
+def _next(conn: psycopg.Connection) -> int:
+    (xid,) = conn.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone()
+    return xid
+
+
+def _advance(conn: psycopg.Connection, xid: int) -> None:
+    """Use up transaction ids, so that this one is the next; one that is higher already stays."""
+    conn.execute(
+        f"do $$ begin while pg_snapshot_xmax(pg_current_snapshot())::text::bigint < {xid} loop"
+        " perform pg_current_xact_id(); commit; end loop; end $$"
+    )
 
 
 def _dumped_at_work(dsn, conn, ledger, consumer, file: Path) -> None:

@@ -18,6 +18,12 @@ from partbox.errors import PartboxError, SchemaError
 from partbox.rebase import rebase as run
 
 COPIED = "update partbox.meta set xid = '3' where key = 'marker'"
+CHANCE = """
+update partbox.meta set xid = pg_current_xact_id() where key = 'marker';
+update partbox.meta set value = '16384 16385' where key = 'marker_oids'
+"""
+"""As written in a cluster where transaction ids had come just as far."""
+MISSING = "delete from partbox.meta where key = '{}'"
 AHEAD = "update partbox.partition set snapshot = '4000000000:4000000000:' where partition = 3"
 
 
@@ -47,7 +53,7 @@ def cursors(conn: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
     return rows(conn, "default", "partition, snapshot::text, last_id, floor_id, epoch")
 
 
-@pytest.mark.parametrize("spoilt", [COPIED, AHEAD, "delete from partbox.meta where key = 'marker'"])
+@pytest.mark.parametrize("spoilt", [COPIED, CHANCE, AHEAD, *map(MISSING.format, ["marker", "marker_oids"])])
 def test_workers_refuse_a_copy_until_it_is_rebased_and_a_second_rebase_says_that_it_is_healthy(conn, outbox, spoilt):
     conn.execute(spoilt)
     with pytest.raises(SchemaError, match="`partbox rebase` adopts it"):
@@ -84,6 +90,25 @@ def test_the_remedy_names_the_schema(conn, outbox):
         check(conn, "my shop")
     Outbox(outbox.dsn, schema="my shop").rebase()
     check(conn, "my shop")
+
+
+def test_a_schema_that_is_renamed_is_no_copy(conn):
+    conn.execute("alter schema partbox rename to shop")
+    check(conn, "shop")
+
+
+def test_a_schema_that_was_rewritten_and_reindexed_is_no_copy(conn):
+    conn.execute("vacuum (full, freeze) partbox.meta")
+    for table in ("meta", "record"):
+        conn.execute(f"reindex table concurrently partbox.{table}")
+    check(conn, SCHEMA)
+
+
+@pytest.mark.parametrize("oids", ["tableoid || ' 16385'", "'16384 ' || 'partbox.record_pkey'::regclass::oid"])
+def test_one_oid_that_is_another_makes_a_copy(conn, oids):
+    conn.execute(f"update partbox.meta set value = {oids} where key = 'marker_oids'")
+    with pytest.raises(SchemaError, match="logical copy"):
+        check(conn, SCHEMA)
 
 
 def test_two_at_once_do_it_once(conn, rebasing, copied):

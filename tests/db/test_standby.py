@@ -9,6 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from servers import new_standby
 
+from partbox import Outbox
 from partbox.db.connect import check, connect
 from partbox.errors import SchemaError
 
@@ -27,3 +28,14 @@ def test_a_worker_refuses_a_standby(standby: str, own_server: Any) -> None:
         check(conn, "partbox")
     with connect(own_server.dsn, lease=6) as conn:
         check(conn, "partbox")
+
+
+def test_an_operator_on_a_standby_is_sent_to_the_primary(standby: str, own_server: Any) -> None:
+    with pytest.raises(SchemaError, match=r"^this server is a standby: partbox rebase runs on the primary"):
+        Outbox(standby).rebase()
+    with pytest.raises(SchemaError, match="standby: partbox dead runs on the primary only"):
+        Outbox(standby).dead.list()
+    with pytest.raises(psycopg.OperationalError, match="session is read-only"):
+        Outbox(make_conninfo(own_server.dsn, options="-c default_transaction_read_only=on")).rebase()
+    with pytest.raises(psycopg.OperationalError, match="failed: No such file"):
+        Outbox(make_conninfo(standby, port=1)).rebase()

@@ -13,20 +13,32 @@ from psycopg import sql
 from waiting import eventually
 
 from partbox import Event, Outbox
+from partbox.db import connect
 from partbox.db import migrate as migrations
-from partbox.errors import SchemaError
+from partbox.db.sql import composed, query
+from partbox.errors import PartboxError, SchemaError
 
 Conn = psycopg.Connection[Any]
 STATES = ("retrying", "deferred", "scheduled", "held", "dead", "ready")
 KEPT = ("record", "partition", "subscription", "parked", "idempotency", "inbox")
 ALL = migrations.migrations()
+MARKER = """
+select pg_is_in_recovery(),
+       coalesce((select m.xmin = m.xid::xid from {schema}.meta m where m.key = 'marker'), false)
+       and not exists (select from {schema}.partition p
+                        where pg_snapshot_xmax(p.snapshot) > pg_snapshot_xmax(pg_current_snapshot())),
+       has_sequence_privilege({sequence}, 'SELECT') or has_sequence_privilege({sequence}, 'USAGE')
+"""
+"""What programs before version 3 ask on each new connection."""
 MIGRATE = "import sys; from partbox.db.migrate import migrate; print(migrate(sys.argv[1]))"
 
 
 @pytest.fixture
 def first(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A database with the schema of the first version, in a process whose program knows no other."""
+    marker = composed(MARKER, "partbox").as_bytes()
     monkeypatch.setattr(migrations, "migrations", lambda: ALL[:1])
+    monkeypatch.setattr(connect, "query", lambda name, schema: marker if name == "marker" else query(name, schema))
     assert migrations.migrate(empty_dsn) == [ALL[0].name]
     return empty_dsn
 
@@ -80,6 +92,39 @@ def test_a_migration_keeps_all_that_the_first_version_held(
     assert contents(filled) == before
     monkeypatch.undo()
     migrations.check(filled)
+
+
+def test_an_original_stays_one(first: str, filled: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect.check(filled, "partbox")
+    newest(first)
+    monkeypatch.undo()
+    connect.check(filled, "partbox")
+    with pytest.raises(PartboxError, match="is healthy"):
+        Outbox(first).rebase()
+
+
+def test_a_copy_stays_one_until_it_is_rebased(first: str, filled: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled.execute("update partbox.meta set xid = '3' where key = 'marker'")
+    newest(first)
+    monkeypatch.undo()
+    with pytest.raises(SchemaError, match="`partbox rebase` adopts it"):
+        connect.check(filled, "partbox")
+    Outbox(first).rebase()
+    connect.check(filled, "partbox")
+
+
+def test_a_copy_that_an_old_program_has_rebased_is_to_be_rebased_again(
+    first: str, filled: Conn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest(first)
+    monkeypatch.undo()
+    filled.execute("update partbox.meta set value = '16384 16385' where key = 'marker_oids'")
+    filled.execute("delete from partbox.meta where key = 'marker'")
+    filled.execute("insert into partbox.meta (key, value) values ('marker', '4711')")
+    with pytest.raises(SchemaError, match="logical copy"):
+        connect.check(filled, "partbox")
+    Outbox(first).rebase()
+    connect.check(filled, "partbox")
 
 
 def test_a_program_of_today_refuses_the_first_version_and_names_the_remedy(

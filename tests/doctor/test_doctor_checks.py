@@ -363,6 +363,11 @@ def test_a_logical_copy(clinic):
     assert clinic.one("copied")["severity"] == "problem"
 
 
+def test_a_logical_copy_with_the_transaction_id_of_the_original(clinic):
+    clinic.conn.execute("update partbox.meta set value = '16384 16385' where key = 'marker_oids'")
+    assert clinic.one("copied")["severity"] == "problem"
+
+
 def test_a_saved_snapshot_of_another_server(clinic):
     clinic.conn.execute("update partbox.partition set snapshot = '4000000000:4000000000:' where partition = 3")
     assert "copied" in clinic.causes()
