@@ -224,7 +224,8 @@ class Outbox:
 
         Yields the connection; `async with` does so with an asynchronous one. Committed at the end unless an exception
         leaves the block. Then `after_commit` and `after_rollback` hooks are called, and a commit wakes the workers that
-        this outbox has in this process. PublishError if a transaction is open already.
+        this outbox has in this process. PublishError if a transaction is open already; psycopg.OperationalError if
+        the connection is lost, also if that error was caught in the block.
         """
         return Scope(conn, lambda: self.dsn, pooler=self.settings.pooler)
 

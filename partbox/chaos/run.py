@@ -25,7 +25,7 @@ LOOK = 0.05
 CONCURRENCY: Final = 4
 ACCOUNTS: Final = 120
 TO_START = 90.0
-TO_DRAIN = 120.0
+TO_DRAIN = 240.0
 TO_LEAVE = 45.0
 BACKLOG: Final = 3_000
 """Events at which publishers wait for the cluster: a run asks whether all comes, not how soon."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction, Connection, Cursor, Transaction
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -87,6 +87,7 @@ def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
             if end.marked and _answers(conn):
                 with Cursor(conn, row_factory=tuple_row) as cursor:
                     marks = _MARKS.run(cursor)
+        _check_not_lost(opened)
         committed = opened.status == opened.Status.COMMITTED and not failed
     finally:
         ending.forget(conn)
@@ -107,6 +108,7 @@ async def _opened_async(conn: AsyncConnection[Any]) -> AsyncIterator[AsyncConnec
             if end.marked and _answers(conn):
                 async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
                     marks = await _MARKS.run_async(cursor)
+        _check_not_lost(opened)
         committed = opened.status == opened.Status.COMMITTED and not failed
     finally:
         ending.forget(conn)
@@ -114,6 +116,12 @@ async def _opened_async(conn: AsyncConnection[Any]) -> AsyncIterator[AsyncConnec
             result = call()
             if inspect.isawaitable(result):
                 await result
+
+
+def _check_not_lost(opened: Transaction | AsyncTransaction) -> None:
+    """psycopg ends a block in silence if its connection was lost inside, and the error was caught there."""
+    if opened.status == opened.Status.FAILED:
+        raise psycopg.OperationalError("the connection was lost inside the transaction: nothing of it is committed")
 
 
 def _has_failed(conn: AnyConnection) -> bool:

@@ -127,6 +127,35 @@ def test_a_lost_connection_is_reported_as_a_rollback(
     assert (ends, count(conn)) == ([("rollback", [{"id": 42}])], 0)
 
 
+def test_a_lost_connection_whose_error_was_caught_is_an_error_of_the_block(
+    outbox: Outbox, dsn: str, conn: psycopg.Connection[Any], ends: Any
+) -> None:
+    def publish(app: psycopg.Connection[Any]) -> None:
+        with outbox.transaction(app) as tx:
+            outbox.publish(tx, EVENT)
+            with tx.transaction(force_rollback=True):  # psycopg only warns
+                conn.execute("select pg_terminate_backend(%s, 5000)", [tx.info.backend_pid])
+
+    with pytest.raises(psycopg.OperationalError, match="lost inside the transaction"), psycopg.connect(dsn) as app:
+        publish(app)
+    assert (ends, count(conn)) == ([("rollback", [{"id": 42}])], 0)
+
+
+async def test_the_same_in_an_asynchronous_block(
+    outbox: Outbox, dsn: str, conn: psycopg.Connection[Any], ends: Any
+) -> None:
+    async def publish(app: psycopg.AsyncConnection[Any]) -> None:
+        async with outbox.transaction(app) as tx:
+            await outbox.publish_async(tx, EVENT)
+            async with tx.transaction(force_rollback=True):
+                conn.execute("select pg_terminate_backend(%s, 5000)", [tx.info.backend_pid])
+
+    async with await psycopg.AsyncConnection.connect(dsn) as app:
+        with pytest.raises(psycopg.OperationalError, match="lost inside the transaction"):
+            await publish(app)
+    assert (ends, count(conn)) == ([("rollback", [{"id": 42}])], 0)
+
+
 def test_batches_taken_back_by_savepoints_of_any_kind_are_not_reported_as_committed(
     outbox: Outbox, conn: psycopg.Connection[Any], ends: Any
 ) -> None:
