@@ -164,4 +164,4 @@ def _problem(error: ValidationError) -> str:
     """The first thing that does not fit, without the value."""
     first, *others = error.errors(include_url=False, include_input=False, include_context=False)
     place = _visible(".".join(map(str, first["loc"]))) or "payload"
-    return f"{place}: {first['msg']}" + (f" (and {len(others)} more)" if others else "")
+    return f"{place}: {_visible(first['msg'])}" + (f" (and {len(others)} more)" if others else "")

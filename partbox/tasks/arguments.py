@@ -15,6 +15,7 @@ from typing_extensions import TypedDict  # pydantic wants this one before Python
 
 from partbox.errors import PayloadError, PublishError, RegistrationError
 from partbox.events import DeliveredEvent
+from partbox.rules.printing import printable_line
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -80,7 +81,7 @@ class Arguments:
             return f"lacks the argument {place!r}: give it{more}"
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             return f"has no argument {place!r}: it takes {', '.join(self._names) or 'none'}{more}"
-        return f"has a wrong argument {place!r}: {first['msg']}{more}"
+        return f"has a wrong argument {place!r}: {printable_line(first['msg'], 200)}{more}"
 
 
 def _hints(function: Callable[..., Any], task: str) -> dict[str, Any]:

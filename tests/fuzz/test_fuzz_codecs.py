@@ -69,6 +69,7 @@ def test_garbage_that_a_handler_asks_for_as_a_model_is_a_payload_error(
         one_line(error)
 
 
+@example(value="\x1f", model=UUID)  # whose message quotes the character
 @given(value=json_values(), model=MODELS)
 def test_json_that_is_no_such_model_is_a_payload_error(value: Any, model: Any) -> None:
     try:
