@@ -1,6 +1,9 @@
 """A real PostgreSQL for every test: one server per test process, a database cloned from a template per test."""
 
+import os
+import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +22,44 @@ from partbox.observe import telling
 TEMPLATE = "partbox_template"
 PATIENCE = 5.0
 """Seconds that what a test started may take to end after it."""
+MEMORY = Path("/dev/shm")
+ROOM = 8 * 2**30
+"""Free bytes of memory from which on it holds the files of a run."""
+SERVERS = {"server", "own_server"}
+"""The fixtures that start the server of PARTBOX_TEST_BINARIES: every test that uses it has one of them."""
 
 
-def pytest_report_header() -> str:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--server-only",
+        action="store_true",
+        help="only the tests that use the server; the others say the same whatever its version is",
+    )
+
+
+def pytest_configure() -> None:
+    """Keep temporary files, the servers' data above all, in memory: on a disc, cloning takes most of a test's time."""
+    if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
+        os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
     version = subprocess.run([binaries() / "postgres", "--version"], capture_output=True, text=True, check=True)
-    return f"server: {version.stdout.strip()} in {binaries()}"
+    which = "only those that use the server" if config.getoption("--server-only") else "all"
+    return [
+        f"server: {version.stdout.strip()} in {binaries()}",
+        f"tests: {which}; their files are in {tempfile.gettempdir()}",
+    ]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--server-only"):
+        config.hook.pytest_deselected(items=[item for item in items if not _uses_server(item)])
+        items[:] = filter(_uses_server, items)
+
+
+def _uses_server(item: pytest.Item) -> bool:
+    return not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +108,16 @@ def folder() -> Iterator[Path]:
     """A path for an embedded server's data, which does not exist yet."""
     with new_folder() as folder:
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def _no_server_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that starts the server without a fixture of SERVERS: `--server-only` would leave it out."""
+    # Not by the fixture `monkeypatch`: a test's fake clock would then outlive the test, up to `_nothing_left_behind`.
+    with pytest.MonkeyPatch.context() as patch:
+        if not _uses_server(request.node):
+            patch.setenv("PARTBOX_TEST_BINARIES", f"/this-test-takes-none-of/{'/'.join(sorted(SERVERS))}")
+        yield
 
 
 @pytest.fixture(autouse=True)

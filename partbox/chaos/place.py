@@ -18,7 +18,6 @@ from partbox.db.sql import query
 from partbox.demo.stage import new_folder
 from partbox.errors import SettingsError
 
-SCHEMA: Final = "partbox_chaos"
 OPTIONS: Final = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "20"}
 CONNECT_TIMEOUT: Final = 10  # seconds
 QUIET = 3 * LEASE  # seconds without a heartbeat after which a schema of ours is nobody's

@@ -40,8 +40,8 @@ class Plan:
     nodes: int
     processes: int
     faults: tuple[str, ...]
-    dsn: str | None = None
-    schema: str = "partbox_chaos"
+    dsn: str | None
+    schema: str
     keep: bool = False
 
 

@@ -15,6 +15,7 @@ from waiting import eventually
 
 from partbox.chaos import clock
 from partbox.chaos.faults import FAULTS
+from partbox.cli import main
 
 COMMAND = [str(Path(sys.executable).with_name("partbox")), "chaos"]
 PATIENCE = 300.0
@@ -81,6 +82,11 @@ def ended(process: subprocess.Popen) -> dict:
 def refused(process: subprocess.Popen, code: int) -> str:
     out, said = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (code, ""), said
+    return words(said)
+
+
+def words(said: str) -> str:
+    """What is said, without the frame around it."""
     return " ".join(said.replace("│", " ").split())
 
 
@@ -159,8 +165,12 @@ def test_what_cannot_be_done_is_left_out_with_the_reason(chaos, empty_dsn):
     ],
     ids=["no database", "two databases", "unknown fault", "bad schema", "no time", "no nodes", "no processes", "seed"],
 )
-def test_wrong_usage_is_refused_with_exit_code_2(chaos, arguments, reason):
-    assert reason in refused(chaos(*arguments), 2)
+def test_wrong_usage_is_refused_with_exit_code_2(capsys, arguments, reason):
+    with pytest.raises(SystemExit) as exit:
+        main(["chaos", *arguments])
+    out, said = capsys.readouterr()
+    assert (exit.value.code, out) == (2, "")
+    assert reason in words(said)
 
 
 def test_a_schema_that_it_did_not_make_is_left_alone(chaos, dsn):
