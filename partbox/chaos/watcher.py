@@ -71,9 +71,11 @@ def forgotten(deliveries: Sequence[Delivery], cursors: Mapping[int, Cursor]) -> 
 
 @dataclass(slots=True)
 class _Member:
+    """`heard`: when it last renewed its lease. Its row may stay long after that, if nobody is there to bury it."""
+
     pid: int
     node: str
-    seen: float
+    heard: float
 
 
 class Watcher(threading.Thread):
@@ -135,11 +137,11 @@ class Watcher(threading.Thread):
             self.stale_saves += regresses(self._cursors, cursors, crashed)
         self._cursors = cursors
 
-    def _compare(self, members: Sequence[tuple[UUID, str, int]], asked: float) -> None:
-        there = {id: _Member(pid, node, asked) for id, node, pid in members}
+    def _compare(self, members: Sequence[tuple[UUID, str, int, float]], asked: float) -> None:
+        there = {id: _Member(pid, node, asked - silent) for id, node, pid, silent in members}
         for id, gone in self._members.items():
             if id not in there and not self._leaving(gone.node):
-                self.losses.append(Disturbance(LOST, gone.seen, now(), gone.pid))
+                self.losses.append(Disturbance(LOST, gone.heard, now(), gone.pid))
         self._members = there
 
 

@@ -141,6 +141,7 @@ class Intake:
             or partition.suspects_left
             or last_late
             or self.wanted is not None
+            or (rows and rows[0][1] <= partition.done_to)
         )
         for row in rows:
             event = DeliveredEvent(row, epoch, subscription, 1, codecs)
@@ -165,11 +166,14 @@ class Intake:
             self._holdings.wake(partition, key)
 
     def _consumed(self, partition: Partition, event: DeliveredEvent, last_late: int) -> bool:
-        """Whether the event is not to be handed over now: it is unwanted, was parked before, or is parked now."""
+        """Whether the event is not to be handed over: it is unwanted, was done or parked before, or is parked now."""
         row = event._row
         chain = partition.chains.get((row[4], row[5])) if row[5] is not None else None
         if partition.consumed(row[1]):
             partition.progress.finish([(row[1], b"")], row[1])
+        elif row[1:3] in partition.remembered:
+            partition.remembered.discard(row[1:3])
+            partition.progress.finish([row[1:3]], row[1])
         elif self.wanted is not None and row[3] not in self.wanted:
             partition.progress.finish([row[1:3]], row[1])
         elif row[11] is not None:

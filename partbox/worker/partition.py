@@ -17,7 +17,7 @@ from partbox.rules.parking import OPEN, Chain, ParkedRow, Verdict
 from partbox.rules.progress import Page, Progress, Target
 from partbox.worker.lane import Key, Lane, key_of
 
-SETTLE = 5.0
+SETTLE = 10.0
 """Seconds for which a partition that is asked for is kept to find again what was done before a lost connection. It is
 a matter of a few polls, unless it may not read: its window is full, or it has too many parked records."""
 
@@ -51,6 +51,7 @@ class Partition:
         self.waits_for: Partition | None = None  # itself in an earlier ownership, with handlers still running
         self.remembered: set[Pair] = set()
         self.reset_at = 0.0
+        self.done_to = 0  # what of the remembered is read up to here need not be handed over to be found done
         self.accused: set[int] = set()  # charged by an owner that died, and not yet by this one
         self.lanes: dict[Key, Lane] = {}
         self.commits = 0  # saves that changed its parked rows
@@ -305,6 +306,7 @@ class Partition:
         self.life += 1
         self.reset_at = now
         self.remembered.update(self.progress.done(), self.deleting.items())
+        self.done_to = max((id for id, _ in self.remembered), default=0)
         for lane in self.lanes.values():
             old, lane.queue = lane.queue, deque()
             old.clear()

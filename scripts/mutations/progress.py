@@ -67,6 +67,17 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "what-was-done-is-suspect-again",
+        "After a death what was done before a lost connection would be parked, and handed over to be repeated.",
+        "partbox/worker/intake.py",
+        "elif row[1:3] in partition.remembered:",
+        "elif False:",
+        (
+            "tests/worker/test_release.py"
+            "::test_what_was_done_before_a_lost_connection_is_no_suspect_when_it_is_read_again",
+        ),
+    ),
+    Mutation(
         "release-inside-a-cut-page",
         "The rest of a cut page lies below the cursor that a release saves.",
         "partbox/worker/batch.py",

@@ -33,8 +33,8 @@ returning a.aggregate, a.seq
 select event_id::text, aggregate_id, (payload ->> 'seq')::bigint from {schema}.record order by id
 
 -- name: chaos_instances
--- Who is a member of the cluster.
-select instance_id, node, pid from {schema}.instance
+-- Who is a member of the cluster, and how many seconds ago it was last heard of.
+select instance_id, node, pid, extract(epoch from clock_timestamp() - heartbeat_at)::float8 from {schema}.instance
 
 -- name: chaos_cursors
 -- How far each partition is, and under which epoch.

@@ -114,6 +114,15 @@ def test_what_was_done_before_a_lost_connection_is_read_again_before_the_partiti
     assert released(asked_for) == (True, 3, [])
 
 
+def test_what_was_done_before_a_lost_connection_is_no_suspect_when_it_is_read_again(rig: Rig, conn: Conn) -> None:
+    finish_all(rig)
+    conn.execute("update partbox.partition set suspect_until_id = 3")
+    write(conn)
+    rig.reconnect()
+    assert rig.read() == [4]
+    assert (rig.partition().parks, rig.partition().progress.highest_finished) == ({}, 3)
+
+
 def test_the_same_if_the_process_is_to_end(asked_for: Rig) -> None:
     asked_for.ownership.drain_all()
     assert not asked_for.partition().draining
