@@ -122,6 +122,7 @@ def publish(dsn, aggregates):
         outbox.publish_many(conn, events)
 
 
+@pytest.mark.timeout(360)
 @pytest.mark.parametrize(("max_parked", "max_attempts", "aggregates"), [(50, 10, 20_000), (1_000, 3, 2_000)])
 def test_an_outage_parks_a_bounded_number_kills_nothing_and_ends_by_itself(
     cluster, max_parked, max_attempts, aggregates
@@ -139,7 +140,7 @@ def test_an_outage_parks_a_bounded_number_kills_nothing_and_ends_by_itself(
         cores, wal, rows = outage.cost(8)
         parked = outage.parked()
         outage.cure()
-        eventually(cluster.owners.consumed, 120, 0.2)
+        eventually(cluster.owners.consumed, 240, 0.2)
 
     most_open, most_attempts, dead = sampler.most
     assert (most_open <= max_parked, dead) == (True, 0)
