@@ -37,7 +37,8 @@ def test_a_purger_purges_again_and_again_and_says_what_went_once(dsn, conn, hand
     with Outbox(dsn, **SOON).purger():
         eventually(lambda: caplog.messages)  # the key is not for the first purge
         conn.execute("insert into partbox.idempotency select 'k', gen_random_uuid(), now() - interval '8 days'")
-        eventually(lambda: not conn.execute("select from partbox.idempotency").rowcount)
+        # not that the key is gone: a purge that is ended behind it says that not all of what is due went
+        eventually(lambda: len(caplog.messages) > 1)
     assert threads() == []
     said = [(record.levelname, record.message) for record in caplog.records]
     assert said == [("INFO", "purged 600 records"), ("INFO", "purged 1 idempotency key")]
