@@ -58,20 +58,23 @@ def clerk(dsn: str) -> Iterator[Clerk]:
 
 @pytest.mark.parametrize("size", [5, 20], ids=["inserted", "copied"])
 def test_delayed_events_come_not_before_their_time_and_soon_after_it(clerk: Clerk, size: int) -> None:
-    clerk.publish(*(Event("T", n, aggregate_id=str(n), deliver_after=0.5 + n * 0.02) for n in range(size)))
+    clerk.publish(Event("T", size))
     with clerk.outbox.worker():
-        eventually(lambda: len(clerk.times) == size)
+        eventually(lambda: size in clerk.times)  # it owns everything: its start does not count
+        clerk.publish(*(Event("T", n, aggregate_id=str(n), deliver_after=0.5 + n * 0.02) for n in range(size)))
+        eventually(lambda: len(clerk.times) == size + 1)
     late = clerk.lateness()
     assert min(late) >= timedelta(0)
     assert statistics.median(late) < PROMPT
 
 
 def test_later_events_of_the_aggregate_pass_a_delayed_one(clerk: Clerk) -> None:
-    clerk.publish(*(Event("T", n, aggregate_id="k", deliver_after=0.5 if n == 0 else None) for n in range(10)))
+    clerk.publish(*(Event("T", n, aggregate_id="k", deliver_after=3600 if n == 0 else None) for n in range(10)))
     with clerk.outbox.worker():
+        eventually(lambda: [*clerk.times] == [*range(1, 10)])
+        eventually(lambda: clerk.conn.execute("update partbox.parked set due_at = clock_timestamp()").rowcount == 1)
         eventually(lambda: len(clerk.times) == 10)
     assert [*clerk.times] == [*range(1, 10), 0]
-    assert min(clerk.lateness()) >= timedelta(0)
 
 
 def test_a_delay_that_is_over_when_the_event_is_read_costs_it_no_place(clerk: Clerk) -> None:
