@@ -104,6 +104,7 @@ class Due:
             # An accused one runs alone, so it is asked for first: else it would wait for all the others.
             accused_first = sorted(found, key=lambda each: not each[2].accused)
             admitted = {each[2].id for each in accused_first if self._admit(*each)}
+            complete = len(stored) < room and len(admitted) == len(found)
             found = [each for each in found if each[2].id in admitted]
         suspects = [(partition, row) for partition, _, row in found if row.charged]
         try:
@@ -120,6 +121,8 @@ class Due:
                     buried += self._bury(partition, row, bodies[row.id])
                 elif not partition.stopping:
                     self._intake.due(partition, each, row, bodies)
+            for partition in mine.values():
+                partition.due_read |= complete
         self._intake.tell(buried)
         return len(stored) == room
 

@@ -82,6 +82,8 @@ class Ownership:
         self._reload(conn, [row for row in seen.values() if row.owned])
         self._slot[OWNED] = float(len(self._holdings.partitions))
         dues = {row.partition: row.due for row in seen.values() if row.owned and row.due is not None}
+        for number, partition in self._holdings.partitions.items():
+            partition.due_read |= dues.get(number, 1.0) > 0
         later = [due for due in dues.values() if due > 0]
         return [partition for partition, due in dues.items() if due <= 0], min(later, default=None)
 

@@ -18,8 +18,8 @@ from partbox.rules.progress import Page, Progress, Target
 from partbox.worker.lane import Key, Lane, key_of
 
 SETTLE = 10.0
-"""Seconds for which a partition that is asked for is kept to find again what was done before a lost connection. It is
-a matter of a few polls, unless it may not read: its window is full, or it has too many parked records."""
+"""Seconds after a lost connection for which a partition that is asked for is kept, to find again what was done or ran
+then. It is a matter of a few polls, unless it may not read: its window is full, or it has too many parked records."""
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 Pair = tuple[int, bytes]
@@ -52,6 +52,8 @@ class Partition:
         self.remembered: set[Pair] = set()
         self.reset_at = 0.0
         self.done_to = 0  # what of the remembered is read up to here need not be handed over to be found done
+        self.again_to = 0  # what was done or ran when the connection was lost is found by reading up to here
+        self.again: set[int] = set()  # ids of parked records that were done or in memory then
         self.accused: set[int] = set()  # charged by an owner that died, and not yet by this one
         self.lanes: dict[Key, Lane] = {}
         self.commits = 0  # saves that changed its parked rows
@@ -69,6 +71,7 @@ class Partition:
         self.done_ids: list[int] = []
         self.deleting: dict[int, bytes] = {}  # parked rows that are finished, until their deletion is committed
         self.taken: dict[int, ParkedRow] = {}  # parked rows that block nothing and are in memory
+        self.due_read = False  # every parked row that blocks nothing and was due has been looked at
         self.ahead: set[int] = set()
         self.chains: dict[Key, Chain] = {}
         self.open_rows = 0  # parked rows that count against the brake
@@ -273,18 +276,20 @@ class Partition:
         self.draining = self.stopping = True
 
     def settled(self, now: float) -> bool:
-        """Whether it may be drained: what was done before a lost connection is read again, so a release can save it.
+        """Whether it may be drained: what was done or ran when a connection was lost is read again.
 
-        The next owner would repeat it otherwise, though neither a lease nor a process was lost.
+        So a release can save what became of it. The next owner would repeat it otherwise, though neither a lease nor a
+        process was lost.
         """
-        if not self.remembered or now > self.reset_at + SETTLE:
+        if self.life == 1 or now > self.reset_at + SETTLE:
             return True
         if self.parked_version < 0 or self.cursor.fresh or self.cursor.until is not None:
             return False
-        ids = {id for id, _ in self.remembered}
-        if self.cursor.full and self.cursor.last_id < max(ids):
+        if self.cursor.full and self.cursor.last_id < self.again_to:
             return False
-        return not any(row.id in ids and not row.loaded for chain in self.chains.values() for row in chain)
+        if self.again and not self.due_read:
+            return False
+        return not any(row.id in self.again and not row.loaded for chain in self.chains.values() for row in chain)
 
     def waiting(self) -> dict[int, DeliveredEvent]:
         """Every event that was read from the log and has not been started, by id."""
@@ -304,9 +309,14 @@ class Partition:
         without the lock: so the life changes first, and whoever sees the new queue sees the new life.
         """
         self.life += 1
+        if now > self.reset_at + SETTLE:
+            self.again.clear()
         self.reset_at = now
         self.remembered.update(self.progress.done(), self.deleting.items())
         self.done_to = max((id for id, _ in self.remembered), default=0)
+        self.again_to = max(self.again_to, self.cursor.last_id)
+        self.again.update(self.taken, (row.id for chain in self.chains.values() for row in chain if row.loaded))
+        self.again.update(self.deleting)
         for lane in self.lanes.values():
             old, lane.queue = lane.queue, deque()
             old.clear()

@@ -5,6 +5,10 @@ from mutations.mutation import Mutation
 PROGRESS = "partbox/rules/progress.py"
 RULES = "tests/rules/test_progress.py"
 SAVES = "tests/db/test_saves.py"
+RAN = (
+    "tests/worker/test_reconnect.py"
+    "::test_what_runs_while_the_connection_is_lost_is_not_repeated_though_its_partition_is_let_go_at_once"
+)
 
 MUTATIONS = (
     Mutation(
@@ -65,6 +69,22 @@ MUTATIONS = (
             "tests/worker/test_release.py"
             "::test_what_was_done_before_a_lost_connection_is_read_again_before_the_partition_is_let_go",
         ),
+    ),
+    Mutation(
+        "release-before-what-ran-is-found-again",
+        "What ran when the connection was lost is done by and by: with nothing read again there is nothing to save.",
+        "partbox/worker/partition.py",
+        "if self.life == 1 or now > self.reset_at + SETTLE:",
+        "if not self.remembered or now > self.reset_at + SETTLE:",
+        (RAN,),
+    ),
+    Mutation(
+        "release-before-what-is-due-is-found-again",
+        "The same of a parked record without an aggregate, which is found by its due time only.",
+        "partbox/worker/partition.py",
+        "if self.again and not self.due_read:",
+        "if False:",
+        (RAN,),
     ),
     Mutation(
         "what-was-done-is-suspect-again",

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from partbox import Dead, partition_of
 
 SLOW = 3
@@ -113,6 +115,61 @@ def test_an_event_that_was_retried_ahead_of_the_saved_cursor_is_not_started_agai
         desk.eventually(desk.all_done)
     assert desk.numbers() == [2, 2]
     assert desk.numbers(neighbour) == [1]
+
+
+@pytest.mark.parametrize("key", ["k", None], ids=["of an aggregate", "of none"])
+@pytest.mark.parametrize("attempts", [1, 2], ids=["new", "parked"])
+def test_what_runs_while_the_connection_is_lost_is_not_repeated_though_its_partition_is_let_go_at_once(
+    desk_with, key, attempts
+):
+    desk, started, release = desk_with(retry="fixed:0"), threading.Event(), threading.Event()
+
+    def handle(event):
+        desk.note(event)
+        if event.attempt < attempts:
+            raise ValueError("not yet")
+        started.set()
+        assert release.wait(60)
+
+    desk.outbox.register(handle, "Counted")
+    desk.publish(key, 1)
+    with desk.outbox.worker() as worker:
+        assert started.wait(60)
+        end_amid_a_lost_connection(desk, worker, release)
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert desk.numbers(key) == [1] * attempts
+
+
+def test_a_list_that_runs_while_the_connection_is_lost_is_not_repeated_though_its_partition_is_let_go_at_once(desk):
+    started, release = threading.Event(), threading.Event()
+
+    def handle(events):
+        for event in events:
+            desk.note(event)
+        started.set()
+        assert release.wait(60)
+
+    desk.outbox.on_batch("Counted", max_size=10)(handle)
+    desk.publish("k", 1, 2, 3)
+    with desk.outbox.worker() as worker:
+        assert started.wait(60)
+        end_amid_a_lost_connection(desk, worker, release)
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert desk.numbers() == [1, 2, 3]
+
+
+def end_amid_a_lost_connection(desk, worker, release) -> None:
+    """End a worker whose only busy partition loses its connection before the handler, which `release` ends."""
+    (busy,) = [each for each in worker._worker.holdings.partitions.values() if each.running]
+    stopping = threading.Thread(target=worker.stop)
+    stopping.start()
+    desk.eventually(lambda: busy.draining)
+    terminate(desk)
+    desk.eventually(lambda: busy.life > 1 and busy.draining)
+    release.set()
+    stopping.join()
 
 
 def test_a_save_that_fails_on_a_live_connection_is_tried_again(desk, caplog):
