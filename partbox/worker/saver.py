@@ -1,16 +1,19 @@
 """Saves what is finished: the save rule's cursor of each partition with progress, its parks, its releases.
 
-One fenced call saves everything that there is to save; nothing is written if one of the partitions is no longer mine,
-and then the others are sent again. The next save comes at the earliest 50 ms after the last, and not before 25 times
-what the quicker of the last two took: an open transaction anywhere in the database keeps old row versions alive, and
-makes each save slower than the one before. A save of many partitions with little progress each waits up to 200 ms for
-more.
+One fenced call saves everything that there is to save, unless an outage parks more at once than one statement could
+write within a lease: then call follows call, each of whole partitions. Nothing of a call is written if one of its
+partitions is no longer mine, and then the others are sent again.
+
+The next save comes at the earliest 50 ms after the last, and not before 25 times what the quicker of the last two took:
+an open transaction anywhere in the database keeps old row versions alive, and makes each save slower than the one
+before. A save of many partitions with little progress each waits up to 200 ms for more.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate, takewhile
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +37,8 @@ MANY = 32
 IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the horizon is saved
 TICK = 0.25
 RETRY = 0.1
+MOST_ROWS = 5_000
+"""Parked rows that one call writes, if they are not of one partition. It takes a fifth of a second or so for them."""
 
 
 class Saver:
@@ -70,7 +75,7 @@ class Saver:
         self._enough = min(ENOUGH, max(1, window // 2))
         self._saved_at = 0.0
         self._stopped = threading.Event()
-        self._unsent: list[Batch] = []
+        self._unsent: list[Batch] = []  # what a failed call left, or one that was full
         self.busy = 0.0  # seconds that the server spent saving
         self.saves = 0
         self._last_took = 0.0
@@ -145,28 +150,33 @@ class Saver:
         """
         usual = min(took, self._last_took)
         self._last_took = took
+        if self._unsent:
+            return 0.0
         return SHORTEST if self._holdings.charges.waiting else max(SHORTEST, DUTY * usual)
 
     def _save(self, conn: Connection[Any], me: UUID) -> float:
-        batches = self._gather()
+        waiting = self._gather()
         total = 0.0
-        while batches:
-            self._unsent = batches
+        while waiting:
+            self._unsent = waiting
+            batches = waiting[: _most(waiting)]
             mine, took = cursors.save(conn, self._schema, self._subscription, me, *sent(batches))
             total += took
             lost = [batch for batch in batches if batch.partition.number not in mine]
             if not lost:
-                self._unsent = []
+                waiting = waiting[len(batches) :]
                 self._committed(batches)
                 tell_saved(self._observers, batches, took)
                 break
             self._on_lost([batch.partition for batch in lost])
-            batches = [batch for batch in batches if batch.partition.number in mine]
-        self._unsent = []
+            waiting = [batch for batch in waiting if batch not in lost]
+        self._unsent = waiting
+        if waiting:
+            self._holdings.progressed.set()
         return total
 
     def _gather(self) -> list[Batch]:
-        """What a failed statement left, else all that is dirty now."""
+        """What an earlier call left, else all that is dirty now."""
         with self._holdings.lock:
             if self._unsent:
                 return [batch for batch in self._unsent if not batch.partition.lost]
@@ -189,3 +199,9 @@ class Saver:
             for partition in self._holdings.partitions.values():
                 if partition.saved_at < old and not partition.stopping:
                     self._holdings.touch(partition)
+
+
+def _most(batches: Sequence[Batch]) -> int:
+    """How many of these one call takes: the first, and as many more as it may write the rows of."""
+    rows = accumulate(len(batch.parks) + len(batch.done_ids) for batch in batches)
+    return max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MOST_ROWS, rows)))

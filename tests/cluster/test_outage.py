@@ -13,19 +13,21 @@ from node import Node
 from waiting import eventually
 
 from partbox import Event, Outbox
+from partbox.rules.circuit import KEYS
 
 EVENTS = 100_000
+PROCESSES = 2
 MINUTES = 10
 STEP = 30  # seconds that each move of the due times stands for: the longest pause of a circuit
 
 
 class Sampler(threading.Thread):
-    """Looks all the time: the most open parked rows of a partition, the most attempts, how many are dead."""
+    """Looks all the time: the most open parked rows of a partition, how many are charged with attempts, or dead."""
 
     LOOK = """
-        select coalesce(max(open), 0), coalesce(max(attempts), 0), coalesce(sum(dead), 0)
-          from (select count(*) filter (where state not in ('scheduled', 'dead')) as open, max(attempts) as attempts,
-                       count(*) filter (where state = 'dead') as dead
+        select coalesce(max(open), 0), coalesce(sum(charged), 0), coalesce(sum(dead), 0)
+          from (select count(*) filter (where state not in ('scheduled', 'dead')) as open,
+                       count(*) filter (where attempts > 0) as charged, count(*) filter (where state = 'dead') as dead
                   from partbox.parked group by partition) each
     """
 
@@ -60,8 +62,9 @@ class Outage:
     def __init__(self, cluster, **settings):
         self.cluster, self.conn = cluster, cluster.owners.conn
         self.folder = cluster.journal.folder
-        given = FAST | {"dsn": cluster.dsn} | settings
-        flags = ["--processes", "2", "--concurrency", "4"]
+        # A lease lost on a loaded machine would charge what may have killed its owner: that is not the outage's doing.
+        given = FAST | {"lease": 10, "dsn": cluster.dsn} | settings
+        flags = ["--processes", str(PROCESSES), "--concurrency", "4"]
         self.node = Node("node", cluster.folder, self.folder, flags, given, application="outage_app:outbox")
         cluster.nodes.append(self.node)
 
@@ -142,9 +145,11 @@ def test_an_outage_parks_a_bounded_number_kills_nothing_and_ends_by_itself(
         outage.cure()
         eventually(cluster.owners.consumed, 240, 0.2)
 
-    most_open, most_attempts, dead = sampler.most
+    most_open, charged, dead = sampler.most
     assert (most_open <= max_parked, dead) == (True, 0)
-    assert most_attempts == 1  # the failures that opened the circuits
+    # Failures before a circuit is open: of its last key it opens, and is not charged. On a loaded machine the first of
+    # them may have been retried by then, or moved to the other process, so it is not the attempts that are counted.
+    assert 0 < charged <= PROCESSES * (KEYS - 1)
     assert tried < 100
     delivered = outage.delivered()
     assert len(delivered) == aggregates
