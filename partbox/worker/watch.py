@@ -53,7 +53,8 @@ class Watch:
         if any(lane not in self._given_up for lane in self._dispatcher.running()):
             return False
         with self._holdings.lock:
-            return not any(partition.parks or partition in self._holdings.dirty for partition in self.stuck)
+            dirty = self._holdings.dirty
+            return not any(each.parks or each.sending or each in dirty for each in self.stuck)
 
     def _judge(self, lane: Lane, event: DeliveredEvent, ran: float) -> None:
         endpoint = self._delivery.routes[event._row[3:5]]

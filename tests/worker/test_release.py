@@ -10,11 +10,12 @@ import pytest
 from rig import PARTITION, Rig, write
 
 from partbox.rules.progress import Page
-from partbox.worker.batch import Batch
+from partbox.worker.batch import Batch, committed
 from partbox.worker.delivery import Delivery
 from partbox.worker.holdings import Holdings
 from partbox.worker.partition import SETTLE
 from partbox.worker.slot import Slot, boottime
+from partbox.worker.watch import Watch
 
 Conn = psycopg.Connection[Any]
 EVENT_ID = b"\1" * 16
@@ -82,6 +83,19 @@ def test_nothing_is_released_inside_a_cut_page(rig: Rig) -> None:
         assert not Batch(partition).release
         partition.cursor.until = None
         assert Batch(partition).release
+
+
+def test_a_process_with_a_handler_that_was_given_up_ends_when_the_save_that_says_so_is_committed(rig: Rig) -> None:
+    nothing_runs: Any = SimpleNamespace(running=list)
+    watch = Watch(rig.holdings, nothing_runs, nothing_runs, isolates=True)
+    watch.stuck.add(rig.partition())
+    assert watch.settled()
+    with rig.holdings.lock:
+        batch = Batch(rig.partition())
+    assert not watch.settled()
+    with rig.holdings.lock:
+        committed(rig.holdings, [batch])
+    assert watch.settled()
 
 
 def finish_all(rig: Rig) -> None:
