@@ -38,7 +38,7 @@ IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the hor
 TICK = 0.25
 RETRY = 0.1
 MOST_ROWS = 5_000
-"""Parked rows that one call writes, if they are not of one partition. It takes a fifth of a second or so for them."""
+"""Parked rows that one call writes, if they are not of one partition: no statement may take longer than a lease."""
 
 
 class Saver:

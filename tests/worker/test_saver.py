@@ -49,7 +49,7 @@ def test_what_an_outage_parks_at_once_is_written_by_one_call_after_the_other(des
     assert all(desk.numbers(key) == [1, 2, 3] for key in KEYS)
 
 
-def test_a_partition_that_is_lost_between_two_calls_leaves_the_rest_to_be_saved(desk, monkeypatch):
+def test_a_partition_that_is_lost_in_one_call_leaves_its_neighbours_and_the_next_calls_to_be_saved(desk, monkeypatch):
     calls = Calls(monkeypatch)
     desk.outbox.register(lambda event: desk.note(event) or Dead("the downstream is gone"), "Counted")
     publish(desk)
