@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import orjson
 from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
+from partbox.rules.page import Page
 
 SNAPSHOT = 14
 
@@ -19,13 +21,12 @@ class Look(NamedTuple):
     ended: bool
 
 
-class Shared(NamedTuple):
-    """What a poll asks for all partitions in lockstep: their snapshot, its settled floor, its listed xids' bounds."""
+class Polled(NamedTuple):
+    """One page: its snapshot N; for each ask the floor that bounded its late search; the rows."""
 
-    snapshot: str | None
-    settled: int
-    listed: Sequence[int]
-    bounds: Sequence[int]
+    snapshot: str
+    floors: list[int]
+    rows: list[Row]
 
 
 def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
@@ -34,35 +35,41 @@ def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
     return Look(fence(drawn, age, int(xmax)), ended)
 
 
-def poll(
-    conn: Connection[Any], schema: str, asks: Sequence[Ask], shared: Shared, *, lo: int, hi: int
-) -> tuple[str, int, list[Row]]:
-    """One page: its snapshot N, the floor it used for partitions in lockstep, its rows; of ids in (lo, hi] only."""
-    partitions, last_ids, rooms, snapshots, floors, untils, afters = map(array, zip(*asks, strict=True))
+def poll(conn: Connection[Any], schema: str, asks: Sequence[Ask], shared: Page | None, *, lo: int, hi: int) -> Polled:
+    """One page of ids in (lo, hi]; `shared` is the page of the partitions in lockstep. Each base travels once."""
+    partitions, last_ids, rooms, bases, untils, afters = zip(*asks, strict=True)
+    own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
+    numbers = [None if base is shared else own[base] for base in bases]
+    listed = [(number, *each) for base, number in own.items() for each in base.listed]
     rows = fetch(
         conn,
         "poll",
         schema,
         {
-            "settled": shared.settled,
-            "listed": array(shared.listed),
-            "bounds": array(shared.bounds),
-            "snapshot": shared.snapshot,
+            "snapshot": shared.snapshot if shared else None,
+            "settled": shared.settled if shared else None,
+            "listed": array(xid for xid, _ in shared.listed) if shared else "{}",
+            "bounds": array(bound for _, bound in shared.listed) if shared else "{}",
+            "own_snapshots": array(base.snapshot for base in own),
+            "own_settled": array(base.settled for base in own),
+            "own_of": array(number for number, _, _ in listed),
+            "own_listed": array(xid for _, xid, _ in listed),
+            "own_bounds": array(bound for _, _, bound in listed),
             "lo": lo,
             "hi": hi,
             "cap": CAP,
             "stretch": STRETCH,
-            "partitions": partitions,
-            "last_ids": last_ids,
-            "rooms": rooms,
-            "snapshots": snapshots,
-            "floors": floors,
-            "untils": untils,
-            "afters": afters,
+            "partitions": array(partitions),
+            "last_ids": array(last_ids),
+            "rooms": array(rooms),
+            "bases": array(numbers),
+            "untils": array(untils),
+            "afters": array(afters),
         },
     )
     head = rows.pop(next(position for position, row in enumerate(rows) if row[SNAPSHOT] is not None))
-    return head[SNAPSHOT], head[1], rows
+    floors = {0: head[1]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}
+    return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows)
 
 
 def bodies(conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:

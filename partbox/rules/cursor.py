@@ -1,31 +1,34 @@
 """Where one partition is read from, and how a page moves it.
 
 A partition just claimed is *fresh*: polled alone, from its own (S, L, F). After an uncut page it takes part in the
-shared poll with the snapshot it has, and after that poll it is in *lockstep*: it has the snapshot that all share.
+shared poll from the page it has, and after that poll it is in *lockstep*: it has the page that all share.
 
 A page is *cut* when more late records come than `CAP`, or when the range to search is longer than `STRETCH` ids. Then
 the piece is delivered, the partition's new records of that page are discarded (what precedes them may be in the rest),
 and (S, L, F) stay. The snapshot T of the first piece is remembered: later pieces read what is visible in T, from where
 the last piece ended. When the range is through, T becomes S. So every poll is bounded.
+
+From T on, late records are searched above the bounds of those transactions of T that have *ended*. Were its floor the
+start of the search, a transaction that stays open would keep the range long: each page would be cut again, and nothing
+new be read.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from partbox.rules.progress import Page
+from partbox.rules.page import Page
 
 CAP = 1_000
 STRETCH = 1_000_000
 
 
 class Ask(NamedTuple):
-    """What a poll asks of one partition; None in `snapshot` and `floor`: what the partitions in lockstep share."""
+    """What a poll asks of one partition; `base` is the page that it was read from last, its own or the shared one."""
 
     partition: int
     last_id: int
     room: int
-    snapshot: str | None
-    floor: int | None
+    base: Page
     until: str | None
     after: int | None
 
@@ -46,12 +49,11 @@ class Reading(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """The reading position of one partition."""
+    """The reading position of one partition; `base` None: it is read from the page that those in lockstep share."""
 
     partition: int
     last_id: int
-    snapshot: str | None
-    floor: int | None
+    base: Page | None
     fresh: bool = True
     full: bool = True
     until: Page | None = None
@@ -59,52 +61,52 @@ class Cursor:
 
     @property
     def lockstep(self) -> bool:
-        return self.snapshot is None
+        return self.base is None
 
-    def ask(self, room: int) -> Ask:
-        """What to ask for; late records are read whatever the room, new ones not inside a cut page."""
+    def ask(self, room: int, shared: Page | None) -> Ask:
+        """What to ask for; late records are read whatever the room, new ones not inside a cut page.
+
+        `shared` is the page of those in lockstep; None for partitions polled alone.
+        """
+        base = self.base or shared
+        assert base is not None, "a partition polled alone has a page of its own"
         until = self.until.snapshot if self.until else None
-        return Ask(
-            self.partition, self.last_id, 0 if until else max(room, 0), self.snapshot, self.floor, until, self.after
-        )
+        return Ask(self.partition, self.last_id, 0 if until else max(room, 0), base, until, self.after)
 
-    def lowest(self, shared_floor: int) -> int:
-        """No id at or below this is of interest to the next poll."""
-        return max(min(shared_floor if self.floor is None else self.floor, self.last_id), self.after or 0)
+    def start(self, floor: int) -> int:
+        """The late search begins above this id, if no record at or below `floor` can have appeared."""
+        return max(min(floor, self.last_id), self.after or 0)
 
-    def read(self, asked: Ask, page: Page, shared: Page | None, late: list[int], new: list[int]) -> Reading:
+    def read(self, asked: Ask, page: Page, floor: int, late: list[int], new: list[int], *, together: bool) -> Reading:
         """Move to `page`, of which `late` and `new` came, ids in order.
 
-        `shared` is what the partitions in lockstep were read from, (their snapshot, the floor used); None for a
-        partition polled alone.
+        `floor` is what bounded the late search: of what `asked.base` listed, only transactions that had ended count.
+        `together`: the poll was the one that partitions in lockstep share.
         """
-        own = self.snapshot is not None and self.floor is not None
-        base = Page(self.snapshot or "", self.floor or 0) if own else shared
-        assert base is not None, "a partition polled alone has a snapshot of its own"
-        start = max(min(base.floor, self.last_id), self.after or 0)
+        start = self.start(floor)
         if len(late) > CAP:
-            return self._piece(page, base, late[:CAP], late[CAP - 1])
+            return self._piece(asked.base, page, late[:CAP], late[CAP - 1])
         if start + STRETCH < self.last_id:
-            return self._piece(page, base, late, start + STRETCH)
+            return self._piece(asked.base, page, late, start + STRETCH)
         if self.until is not None:
             return self._through(late)
-        return self._whole(page, asked.room, shared is not None, late, new)
+        return self._whole(page, asked.room, together, late, new)
 
-    def _piece(self, page: Page, base: Page, late: list[int], end: int) -> Reading:
+    def _piece(self, base: Page, page: Page, late: list[int], end: int) -> Reading:
         if self.until is None:
-            self.until, self.snapshot, self.floor = page, base.snapshot, base.floor
+            self.until, self.base = page, base
         self.after, self.full = end, True
         return Reading(self.until, late, [], 0, last=False, piece=True)
 
     def _through(self, late: list[int]) -> Reading:
         page = self.until
         assert page is not None
-        self.snapshot, self.floor, self.until, self.after, self.full = page.snapshot, page.floor, None, None, True
+        self.base, self.until, self.after, self.full = page, None, None, True
         return Reading(page, late, [], 0, last=True, piece=True)
 
     def _whole(self, page: Page, room: int, together: bool, late: list[int], new: list[int]) -> Reading:
         self.fresh = False
-        self.snapshot, self.floor = (None, None) if together else (page.snapshot, page.floor)
+        self.base = None if together else page
         self.full = len(new) >= room
         self.last_id = new[-1] if new else self.last_id
         raised = page.floor if not self.full and page.floor > self.last_id else 0

@@ -21,8 +21,8 @@ above xmax and then is not listed. "xid >= xmax(S) began after S" is therefore f
 says something about such a transaction, which is why the newest of those is kept.
 
 A transaction that stays open neither stalls delivery nor widens the next search: the search counts only the bounds of
-listed transactions that have *ended* by the time of the poll. The floor that is saved counts them all, because whoever
-takes over has no memory of the bounds.
+listed transactions that have *ended* by the time of the poll. So each page keeps what it listed, with the bounds. The
+floor that is saved counts them all, because whoever takes over has no memory of the bounds.
 
 Everything here holds for one life of the server: ids and xids may be reused after a crash that lost a tail, so all of
 it is forgotten when a connection is lost.
@@ -30,6 +30,8 @@ it is forgotten when a connection is lost.
 
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from partbox.rules.page import Page
 
 
 class Fence(NamedTuple):
@@ -69,8 +71,7 @@ class Horizon:
     def __init__(self) -> None:
         self.fences: list[Fence] = []
         self.claimed_floor = 0
-        self.snapshot: Snapshot | None = None
-        self.settled = 0  # no transaction that the shared snapshot could not list will write at or below this id
+        self.shared: Page | None = None  # the page that all partitions in lockstep were read from
         self._bounds: dict[int, int] = {}
 
     def add(self, new: Fence) -> None:
@@ -82,29 +83,28 @@ class Horizon:
         """Remember the highest floor claimed: it holds for every transaction that is still open after the claim."""
         self.claimed_floor = max(self.claimed_floor, floor)
 
-    def read(self, snapshot: Snapshot) -> int:
-        """The floor of a page just read at `snapshot`; fixes the bounds of the transactions that it lists first.
+    def read(self, snapshot: Snapshot) -> Page:
+        """The page just read at `snapshot`; fixes the bounds of the transactions that it lists first.
 
         To be asked at once: a bound taken later could rest on a floor claimed after the snapshot, which says nothing
         of a transaction that ended between the two.
         """
         for xid in snapshot.xip:
             self._bounds.setdefault(xid, self._bound(xid))
-        return min([self._bound(snapshot.xmax), *(self._bounds[xid] for xid in snapshot.xip)])
+        listed = tuple((xid, self._bounds[xid]) for xid in snapshot.xip)
+        return Page(snapshot.text, self._bound(snapshot.xmax), listed)
 
-    def advance(self, snapshot: Snapshot) -> None:
-        """The page just read at `snapshot` is the one that all partitions in lockstep share; forget what is over."""
-        self.snapshot = snapshot
-        self.settled = self._bound(snapshot.xmax)
+    def advance(self, snapshot: Snapshot, page: Page) -> None:
+        """This page, just read at `snapshot`, is the one that partitions in lockstep share; forget what is over."""
+        self.shared = page
         listed = set(snapshot.xip)
         self._bounds = {xid: at for xid, at in self._bounds.items() if xid in listed or xid >= snapshot.xmax}
         while len(self.fences) > 1 and self.fences[1].xid < snapshot.xmax:
             del self.fences[0]
 
-    def listed(self) -> tuple[list[int], list[int]]:
-        """The transactions that the shared snapshot lists, and their bounds."""
-        xids = list(self.snapshot.xip) if self.snapshot else []
-        return xids, [self._bounds[xid] for xid in xids]
+    def listed(self) -> list[int]:
+        """The transactions that the shared snapshot lists."""
+        return [xid for xid, _ in self.shared.listed] if self.shared else []
 
     def ceiling(self, last_id: int) -> int:
         """No id above this is remembered anywhere; `last_id` is the highest L. A poll need not look above it."""
@@ -117,7 +117,7 @@ class Horizon:
         the fence (then its id is above `settled`, and more ids have been drawn). It must be a fence older than S: what
         was drawn and committed between that fence and S lies above the poll's ceiling and has not been read.
         """
-        return self.snapshot is not None and not ended and drawn == self.settled
+        return self.shared is not None and not ended and drawn == self.shared.settled
 
     def _bound(self, xid: int) -> int:
         drawn = max((fence.drawn for fence in self.fences if fence.xid < xid), default=0)

@@ -15,15 +15,9 @@ from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
+from partbox.rules.page import Page
+
 MOST_LATE_PAGES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One poll: its snapshot, as text, and its floor."""
-
-    snapshot: str
-    floor: int
 
 
 @dataclass(slots=True)

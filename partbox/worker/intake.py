@@ -11,8 +11,8 @@ from partbox.db.parked import Stored
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.rules.cursor import Ask
+from partbox.rules.page import Page
 from partbox.rules.parking import ParkedRow, Verdict
-from partbox.rules.progress import Page
 from partbox.worker.batch import READY
 from partbox.worker.delivery import hold_rest
 from partbox.worker.dispatcher import Dispatcher
@@ -47,16 +47,20 @@ class Intake:
         self.wanted: frozenset[str] | None = None
 
     def page(
-        self, asked: Sequence[tuple[Partition, Ask]], page: Page, shared: Page | None, rows: Sequence[Row]
+        self, asked: Sequence[tuple[Partition, Ask, int]], page: Page, rows: Sequence[Row], *, together: bool
     ) -> None:
-        """Move every partition that was asked for to `page` and hand over what it brought."""
+        """Move every partition that was asked for to `page` and hand over what it brought.
+
+        With each comes the floor of its late search. `together`: those in lockstep share the page.
+        """
         by_partition: defaultdict[int, list[Row]] = defaultdict(list)
         for row in rows:
             by_partition[row[0]].append(row)
-        for partition, ask in asked:
+        for partition, ask, floor in asked:
             with self._holdings.lock:
                 if not partition.lost:
-                    self._move(partition, ask, page, shared, by_partition.get(partition.number, []))
+                    found = by_partition.get(partition.number, [])
+                    self._move(partition, ask, page, floor, found, together=together)
 
     def chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         """Queue the records of a blocked key's rows that may run; a row whose record is gone goes too. Lock held."""
@@ -110,11 +114,11 @@ class Intake:
                 hold_rest(lane)
                 self._holdings.touch(partition)
 
-    def _move(self, partition: Partition, ask: Ask, page: Page, shared: Page | None, rows: list[Row]) -> None:
+    def _move(self, partition: Partition, ask: Ask, page: Page, floor: int, rows: list[Row], *, together: bool) -> None:
         rows.sort(key=_id)
         ids = [row[1] for row in rows]
         late = bisect_right(ids, ask.last_id)
-        reading = partition.cursor.read(ask, page, shared, ids[:late], ids[late:])
+        reading = partition.cursor.read(ask, page, floor, ids[:late], ids[late:], together=together)
         if reading.piece:
             partition.progress.read_piece(reading.page, reading.late, reading.last)
             rows = rows[: len(reading.late)]

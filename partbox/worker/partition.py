@@ -13,8 +13,9 @@ from partbox.db.cursors import Owned
 from partbox.db.parked import Stored, park
 from partbox.events import DeliveredEvent
 from partbox.rules.cursor import Cursor
+from partbox.rules.page import Page
 from partbox.rules.parking import OPEN, Chain, ParkedRow, Verdict
-from partbox.rules.progress import Page, Progress, Target
+from partbox.rules.progress import Progress, Target
 from partbox.worker.lane import Key, Lane, key_of
 
 SETTLE = 10.0
@@ -64,8 +65,9 @@ class Partition:
         """Start reading from the saved cursor; nothing is known of parked rows yet."""
         self.serial = False
         self.parked_version = -1  # until its parked rows are loaded; nothing is read before that
-        self.cursor = Cursor(self.number, owned.last_id, owned.snapshot, owned.floor_id)
-        self.progress = Progress(Page(owned.snapshot, owned.floor_id), owned.last_id)
+        saved = Page(owned.snapshot, owned.floor_id)
+        self.cursor = Cursor(self.number, owned.last_id, saved)
+        self.progress = Progress(saved, owned.last_id)
         self.saved_at = now
         self.parks: dict[int, Pending] = {}
         self.done_ids: list[int] = []

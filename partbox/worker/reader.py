@@ -8,10 +8,9 @@ from psycopg import Connection
 
 from partbox.db import records
 from partbox.db.blocking import Row
-from partbox.db.records import Look, Shared
+from partbox.db.records import Look
 from partbox.observe import Observers
 from partbox.rules.horizon import Horizon, Snapshot
-from partbox.rules.progress import Page
 from partbox.settings import Settings
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.holdings import Holdings
@@ -75,37 +74,35 @@ class Reader:
 
     def _look(self, conn: Connection[Any]) -> Look:
         """An idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
-        look = records.look(conn, self._schema, self._horizon.listed()[0])
+        look = records.look(conn, self._schema, self._horizon.listed())
         self._horizon.add(look.fence)
         self._looked_at = time.monotonic()
         return look
 
     def _poll(self, conn: Connection[Any], partitions: list[Partition], rooms: list[int], *, alone: bool) -> bool:
         horizon = self._horizon
-        xids, bounds = horizon.listed()
-        shared = Shared(horizon.snapshot.text if horizon.snapshot else None, horizon.settled, xids, bounds)
-        lowest = min([horizon.settled, *bounds])
-        asks = [partition.cursor.ask(room) for partition, room in zip(partitions, rooms, strict=True)]
-        lows = [partition.cursor.lowest(lowest) for partition in partitions]
+        shared = None if alone else horizon.shared
+        cursors = [partition.cursor for partition in partitions]
+        asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, rooms, strict=True)]
         asked_at = time.monotonic()
-        text, floor, rows = records.poll(
+        text, floors, rows = records.poll(
             conn,
             self._schema,
             asks,
             shared,
-            lo=min(lows),
+            lo=min(cursor.start(ask.base.floor) for cursor, ask in zip(cursors, asks, strict=True)),
             hi=horizon.ceiling(max(ask.last_id for ask in asks)),
         )
         snapshot = Snapshot.parse(text)
-        page = Page(text, horizon.read(snapshot))
+        page = horizon.read(snapshot)
         if not alone:
-            horizon.advance(snapshot)
+            horizon.advance(snapshot, page)
         self._room.learn(rows)
         if self._observed and rows:
-            late_ids = max(ask.last_id - low for ask, low in zip(asks, lows, strict=True))
+            starts = [cursor.start(floor) for cursor, floor in zip(cursors, floors, strict=True)]
+            late_ids = max(ask.last_id - start for ask, start in zip(asks, starts, strict=True))
             self._observers.read(_Records(rows), time.monotonic() - asked_at, late_ids)
-        base = None if alone else Page(shared.snapshot or "", floor)
-        self._intake.page(list(zip(partitions, asks, strict=True)), page, base, rows)
+        self._intake.page(list(zip(partitions, asks, floors, strict=True)), page, rows, together=not alone)
         return bool(rows)
 
     def _rooms(self, partitions: list[Partition]) -> list[int]:

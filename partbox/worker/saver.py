@@ -35,6 +35,7 @@ DUTY = 25
 ENOUGH = 48
 MANY = 32
 IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the horizon is saved
+ADVANCE_LOOK = 1.0  # seconds between two looks for those
 TICK = 0.25
 RETRY = 0.1
 MOST_ROWS = 5_000
@@ -74,6 +75,7 @@ class Saver:
         self._using = threading.Lock()
         self._enough = min(ENOUGH, max(1, window // 2))
         self._saved_at = 0.0
+        self._advance_at = 0.0
         self._stopped = threading.Event()
         self._unsent: list[Batch] = []  # what a failed call left, or one that was full
         self.busy = 0.0  # seconds that the server spent saving
@@ -100,10 +102,9 @@ class Saver:
         try:
             while not self._stopped.is_set():
                 self._slot[SAVE_TICK] = boottime()
+                self._note_idle_advances(time.monotonic())
                 if self._holdings.progressed.wait(TICK):
                     self._stopped.wait(self._save_once())
-                else:
-                    self._note_idle_advances()
         except BaseException as error:
             self._on_failure(error)
 
@@ -192,12 +193,17 @@ class Saver:
             self._on_released(partition)
         self._on_saved()
 
-    def _note_idle_advances(self) -> None:
-        """Cursors that only moved with the horizon are saved once a minute: they hold back pruning and purge."""
-        old = time.monotonic() - IDLE_ADVANCE
+    def _note_idle_advances(self, now: float) -> None:
+        """Cursors that only moved with the horizon are saved once a minute: they hold back pruning and purge.
+
+        By the clock, however busy other partitions are.
+        """
+        if now < self._advance_at:
+            return
+        self._advance_at = now + ADVANCE_LOOK
         with self._holdings.lock:
             for partition in self._holdings.partitions.values():
-                if partition.saved_at < old and not partition.stopping:
+                if partition.saved_at < now - IDLE_ADVANCE and not partition.stopping:
                     self._holdings.touch(partition)
 
 

@@ -10,24 +10,34 @@ select g,
   from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn
 
 -- name: poll
--- One page: the snapshot N and the shared floor in a row of their own, then per partition the late records and the new.
+-- One page: the snapshot N and the floors in a row of their own, then per partition the late records and the new.
 -- Rows and N come from one plain statement in autocommit; see rules/horizon.py for why each bound is where it is.
+-- A partition in lockstep is read from the shared page; another one from a page of its own, named by its number.
 with horizon as materialized (
     select least(%(settled)s::bigint, min(listed.bound)) as floor_id
       from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
      where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())
+), own as materialized (
+    select page.no, page.snapshot, least(page.settled, (
+               select min(listed.bound)
+                 from unnest(%(own_of)s::bigint[], %(own_listed)s::text[]::xid8[], %(own_bounds)s::bigint[])
+                      as listed (no, xid, bound)
+                where listed.no = page.no and pg_visible_in_snapshot(listed.xid, pg_current_snapshot()))) as floor_id
+      from unnest(%(own_snapshots)s::text[]::pg_snapshot[], %(own_settled)s::bigint[])
+           with ordinality as page (snapshot, settled, no)
 )
-select null::smallint, (select floor_id from horizon), null::uuid, null::text, null::text, null::text, null::text, null::json,
+select null::smallint, (select floor_id from horizon), null::uuid,
+       coalesce((select json_object_agg(no, floor_id) from own)::text, '{{}}'), null::text, null::text, null::text, null::json,
        null::bytea, null::text, null::json, null::timestamptz, null::timestamptz, null::timestamptz,
        pg_current_snapshot()::text
 union all
 select r.*, null
   from unnest(%(partitions)s::smallint[], %(last_ids)s::bigint[], %(rooms)s::bigint[],
-              %(snapshots)s::text[]::pg_snapshot[], %(floors)s::bigint[], %(untils)s::text[]::pg_snapshot[],
-              %(afters)s::bigint[])
-       as c (partition, last_id, room, snapshot, floor_id, until, after)
+              %(bases)s::bigint[], %(untils)s::text[]::pg_snapshot[], %(afters)s::bigint[])
+       as c (partition, last_id, room, base, until, after)
+  left join own on own.no = c.base
  cross join lateral (
-    select greatest(least(coalesce(c.floor_id, (select floor_id from horizon)), c.last_id), c.after) as id
+    select greatest(least(coalesce(own.floor_id, (select floor_id from horizon)), c.last_id), c.after) as id
  ) as start
  cross join lateral (
     (select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
@@ -37,7 +47,7 @@ select r.*, null
       where start.id < c.last_id
             and r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint
             and r.id > start.id and r.id <= least(c.last_id, start.id + %(stretch)s::bigint)
-            and not pg_visible_in_snapshot(r.xid, coalesce(c.snapshot, %(snapshot)s::pg_snapshot))
+            and not pg_visible_in_snapshot(r.xid, coalesce(own.snapshot, %(snapshot)s::pg_snapshot))
             and (c.until is null or pg_visible_in_snapshot(r.xid, c.until))
       order by r.id limit %(cap)s::bigint + 1)
     union all

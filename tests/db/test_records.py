@@ -14,14 +14,13 @@ from psycopg import sql
 from partbox.db import records
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
-from partbox.db.records import Shared
 from partbox.db.sql import query
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Snapshot
+from partbox.rules.page import Page
 
 TOP = 2**62
 START = "1:1:"
-NOTHING_SHARED = Shared(None, 0, [], [])
 MILLION = 1_000_000
 
 
@@ -42,17 +41,18 @@ def write_at(conn: Conn, id: int, partition: int = 5) -> None:
 def ask(
     last_id: int = 0,
     room: int = 100,
-    snapshot: str | None = START,
-    floor: int | None = 0,
+    snapshot: str = START,
+    floor: int = 0,
     *,
     partition: int = 5,
+    base: Page | None = None,
     until: str | None = None,
     after: int | None = None,
 ) -> Ask:
-    return Ask(partition, last_id, room, snapshot, floor, until, after)
+    return Ask(partition, last_id, room, base or Page(snapshot, floor), until, after)
 
 
-def poll(conn: Conn, *asks: Ask, shared: Shared = NOTHING_SHARED, lo: int = 0, hi: int = TOP) -> tuple[str, list[int]]:
+def poll(conn: Conn, *asks: Ask, shared: Page | None = None, lo: int = 0, hi: int = TOP) -> tuple[str, list[int]]:
     """The snapshot of the page, and its ids in order."""
     snapshot, _, rows = records.poll(conn, SCHEMA, asks, shared, lo=lo, hi=hi)
     return snapshot, sorted(row[1] for row in rows)
@@ -82,7 +82,7 @@ def test_new_records_come_in_the_order_of_ids_not_of_transactions(dsn, conn):
         early.execute("select pg_current_xact_id()")
         write(conn)
         write(early)
-    _, _, rows = records.poll(conn, SCHEMA, [ask()], NOTHING_SHARED, lo=0, hi=TOP)
+    _, _, rows = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
     assert [row[1] for row in rows] == [1, 2]
 
 
@@ -124,23 +124,48 @@ def test_partitions_in_lockstep_share_one_snapshot_and_one_floor(dsn, conn):
         snapshot, _ = poll(conn, ask(), ask(partition=6))
         late.commit()
         later.commit()
-    lockstep = [ask(4, 0, None, None), ask(4, 0, None, None, partition=6)]
-    assert poll(conn, *lockstep, shared=Shared(snapshot, 0, [], []))[1] == [1, 2]
-    assert poll(conn, *lockstep, shared=Shared(snapshot, 1, [], []))[1] == [2]
+    for floor, ids in ((0, [1, 2]), (1, [2])):
+        shared = Page(snapshot, floor)
+        lockstep = [ask(4, 0, base=shared), ask(4, 0, base=shared, partition=6)]
+        assert poll(conn, *lockstep, shared=shared)[1] == ids
 
 
-def test_only_bounds_of_transactions_that_have_ended_lower_the_floor(dsn, conn):
+def test_partitions_with_pages_of_their_own_are_read_from_these_beside_the_shared_one(dsn, conn):
+    with (
+        writing(dsn, 1, partition=5) as late,
+        writing(dsn, 1, partition=6) as later,
+        writing(dsn, 1, partition=7) as last,
+    ):
+        for partition in (5, 6, 7):
+            write(conn, 1, partition=partition)
+        snapshot, _ = poll(conn, ask(), ask(partition=6), ask(partition=7))
+        for each in (late, later, last):
+            each.commit()
+    shared, own, other = Page(snapshot, 0), Page(snapshot, 2), Page(snapshot, 1)
+    asks = [
+        ask(6, 0, base=shared),
+        ask(6, 0, base=own, partition=6),
+        ask(6, 0, base=other, partition=7),
+        ask(6, 0, base=shared, partition=8),
+        ask(6, 0, base=own, partition=9),
+    ]
+    _, floors, rows = records.poll(conn, SCHEMA, asks, shared, lo=0, hi=TOP)
+    assert floors == [0, 2, 1, 0, 2]
+    assert sorted(row[1] for row in rows) == [1, 3]
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_only_bounds_of_transactions_that_have_ended_lower_the_floor(dsn, conn, lockstep):
     with writing(dsn, 1) as ended, writing(dsn, 1) as open_:
         write(conn)
         listed = [_xid(ended), _xid(open_)]
         snapshot, _ = poll(conn, ask())
         ended.commit()
-        shared = Shared(snapshot, 3, listed, [0, 1])
-        _, floor, rows = records.poll(conn, SCHEMA, [ask(3, 0, None, None)], shared, lo=0, hi=TOP)
-        assert (floor, [row[1] for row in rows]) == (0, [1])
-        shared = Shared(snapshot, 3, listed[1:], [1])
-        _, floor, rows = records.poll(conn, SCHEMA, [ask(3, 0, None, None)], shared, lo=0, hi=TOP)
-        assert (floor, rows) == (3, [])
+        for bounds, expected in (((0, 1), (0, [1])), ((1,), (3, []))):
+            page = Page(snapshot, 3, tuple(zip(listed[-len(bounds) :], bounds, strict=True)))
+            shared = page if lockstep else None
+            _, (floor,), rows = records.poll(conn, SCHEMA, [ask(3, 0, base=page)], shared, lo=0, hi=TOP)
+            assert (floor, [row[1] for row in rows]) == expected
 
 
 def test_a_cut_page_returns_one_record_beyond_the_cap_and_its_rest_piece_by_piece(dsn, conn):
@@ -186,7 +211,7 @@ def test_the_snapshot_comes_once_however_long_it_is(dsn, conn):
     with ExitStack() as stack:
         late = [stack.enter_context(writing(dsn)) for _ in range(50)]
         write(conn)
-        snapshot, _, rows = records.poll(conn, SCHEMA, [ask(room=1000)], NOTHING_SHARED, lo=0, hi=TOP)
+        snapshot, _, rows = records.poll(conn, SCHEMA, [ask(room=1000)], None, lo=0, hi=TOP)
         assert set(Snapshot.parse(snapshot).xip) == {_xid(each) for each in late}
         assert sorted(row[1] for row in rows) == [*range(1, 201), 251]
         assert [row for row in rows if row[records.SNAPSHOT] is not None] == []
@@ -208,7 +233,7 @@ def test_polls_and_looks_draw_no_transaction_id(conn):
 def test_a_record_for_later_says_when_and_one_whose_time_has_come_does_not(conn):
     write(conn, 2)
     conn.execute("update partbox.record set available_at = now() + (id - 2) * interval '1 hour' + interval '1 minute'")
-    _, _, rows = records.poll(conn, SCHEMA, [ask()], NOTHING_SHARED, lo=0, hi=TOP)
+    _, _, rows = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
     assert [row[1] for row in rows if row[11] is not None] == [2]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from partbox.rules import cursor as cursor_rules
 from partbox.rules.cursor import Ask
 from partbox.rules.horizon import Fence, Snapshot, fence
+from partbox.rules.page import Page
 
 
 @dataclass(eq=False)
@@ -97,26 +98,21 @@ class Log:
         return [visible(xid, self.snapshot()) for xid in xids]
 
     def poll(
-        self,
-        asks: Sequence[Ask],
-        shared: str | None,
-        settled: int,
-        xids: Sequence[int],
-        bounds: Sequence[int],
-        *,
-        lo: int,
-        hi: int,
-    ) -> tuple[str, int, dict[int, tuple[list[Record], list[Record]]]]:
-        """The query `poll`: N, the floor it used, and the late and new records of each partition."""
-        floor = min([settled, *(bound for bound, over in zip(bounds, self.ended(xids), strict=True) if over)])
+        self, asks: Sequence[Ask], *, lo: int, hi: int
+    ) -> tuple[str, list[int], dict[int, tuple[list[Record], list[Record]]]]:
+        """The query `poll`: N, the floor of each late search, and the late and new records of each partition."""
+        floors = [self._floor(ask.base) for ask in asks]
         rows = sorted((record for record in self.committed if lo < record.id <= hi), key=lambda record: record.id)
-        found = {ask.partition: self._one(ask, shared, floor, rows) for ask in asks}
-        return self.snapshot(), floor, found
+        found = {ask.partition: self._one(ask, floor, rows) for ask, floor in zip(asks, floors, strict=True)}
+        return self.snapshot(), floors, found
 
-    def _one(self, ask: Ask, shared: str | None, floor: int, rows: list[Record]) -> tuple[list[Record], list[Record]]:
-        since = ask.snapshot if ask.snapshot is not None else shared
-        assert since is not None
-        start = max(min(floor if ask.floor is None else ask.floor, ask.last_id), ask.after or 0)
+    def _floor(self, base: Page) -> int:
+        ended = self.ended([xid for xid, _ in base.listed])
+        return min([base.settled, *(bound for (_, bound), over in zip(base.listed, ended, strict=True) if over)])
+
+    def _one(self, ask: Ask, floor: int, rows: list[Record]) -> tuple[list[Record], list[Record]]:
+        since = ask.base.snapshot
+        start = max(min(floor, ask.last_id), ask.after or 0)
         end = min(ask.last_id, start + cursor_rules.STRETCH)
         mine = [record for record in rows if record.partition == ask.partition]
         late = [

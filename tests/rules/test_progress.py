@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.rules import progress as rules
-from partbox.rules.progress import Page, Progress
+from partbox.rules.page import Page
+from partbox.rules.progress import Progress
 
 P0, P1, P2, P3 = (Page(f"{n}:{n}:", n) for n in range(4))
 

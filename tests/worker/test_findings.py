@@ -19,12 +19,12 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.db import cursors, instances, parked, records
 from partbox.db.connect import connect
-from partbox.db.records import Shared
 from partbox.db.sql import folder, query
 from partbox.events import DeliveredEvent
 from partbox.rules import cursor as cursor_rules
 from partbox.rules.cursor import Ask
 from partbox.rules.horizon import Snapshot
+from partbox.rules.page import Page
 from partbox.worker import reader
 
 Conn = psycopg.Connection[Any]
@@ -413,8 +413,8 @@ def test_a_page_holds_exactly_what_its_snapshot_sees(dsn: str, conn: Conn, rig: 
     try:
         start = 0
         for _ in range(300):
-            asked = [Ask(PARTITION, start, TOP, "1:1:", start, None, None)]
-            text, _, rows = records.poll(rig.conn, SCHEMA, asked, Shared(None, 0, [], []), lo=start, hi=TOP)
+            asked = [Ask(PARTITION, start, TOP, Page("1:1:", start), None, None)]
+            text, _, rows = records.poll(rig.conn, SCHEMA, asked, None, lo=start, hi=TOP)
             pages.append((start, Snapshot.parse(text), {row[1] for row in rows}))
             start = max([start, *(row[1] - 20 for row in rows)])
     finally:

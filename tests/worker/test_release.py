@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from rig import PARTITION, Rig, write
 
-from partbox.rules.progress import Page
+from partbox.rules.page import Page
 from partbox.worker.batch import Batch, committed
 from partbox.worker.delivery import Delivery
 from partbox.worker.holdings import Holdings

@@ -10,7 +10,8 @@ from waiting import eventually
 from partbox import Dead
 from partbox.db import cursors, parked
 from partbox.rules.hashing import partition_of
-from partbox.rules.progress import Page, Progress
+from partbox.rules.page import Page
+from partbox.rules.progress import Progress
 from partbox.worker.due import ROWS
 from partbox.worker.intake import Intake
 from partbox.worker.partition import Partition
