@@ -1,4 +1,4 @@
-"""A real PostgreSQL for every test: one server per test process, a database cloned from a template per test."""
+"""A real PostgreSQL for every test: one server and one database per test process, as migrations left it each time."""
 
 import os
 import shutil
@@ -12,73 +12,109 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from servers import OwnServer, binaries, migrated, new_database, new_folder, new_server
+import versions
+from databases import Shelf
+from servers import (
+    KEPT,
+    TEMPLATE,
+    OwnServer,
+    binaries,
+    cloned,
+    free_path,
+    kept_folder,
+    new_database,
+    new_folder,
+    new_server,
+)
 from waiting import eventually
 
+from partbox.db import processes
 from partbox.db.embedded import Server
 from partbox.interceptors import hooks
 from partbox.observe import telling
 
-TEMPLATE = "partbox_template"
+pytest_plugins = ["pace"]
+
 PATIENCE = 5.0
 """Seconds that what a test started may take to end after it."""
 MEMORY = Path("/dev/shm")
 ROOM = 8 * 2**30
 """Free bytes of memory from which on it holds the files of a run."""
-SERVERS = {"server", "own_server"}
-"""The fixtures that start the server of PARTBOX_TEST_BINARIES: every test that uses it has one of them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--server-only",
         action="store_true",
-        help="only the tests that use the server; the others say the same whatever its version is",
+        help="only the tests that say something about the server; the others say the same whatever its version is",
     )
+    parser.addoption("--soak", action="store_true", help="only the full-size forms, which take minutes each")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Keep temporary files, the servers' data above all, in memory: on a disc, cloning takes most of a test's time."""
+    config.addinivalue_line("markers", "soak: full size, of minutes; left out unless --soak is given")
+    config.addinivalue_line("markers", "every_version(reason): runs on every PostgreSQL, though its folder does not")
     if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
         os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
+    if KEPT not in os.environ:
+        os.environ[KEPT] = str(free_path())
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(KEPT), ignore_errors=True))
+    kept_folder()
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     version = subprocess.run([binaries() / "postgres", "--version"], capture_output=True, text=True, check=True)
-    which = "only those that use the server" if config.getoption("--server-only") else "all"
+    which = "only those that say something about the server" if config.getoption("--server-only") else "all"
+    which += ", at full size" if config.getoption("--soak") else ""
     return [
         f"server: {version.stdout.strip()} in {binaries()}",
         f"tests: {which}; their files are in {tempfile.gettempdir()}",
     ]
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--server-only"):
-        config.hook.pytest_deselected(items=[item for item in items if not _uses_server(item)])
-        items[:] = filter(_uses_server, items)
+    soak, server_only = config.getoption("--soak"), config.getoption("--server-only")
 
+    def wanted(item: pytest.Item) -> bool:
+        return (item.get_closest_marker("soak") is not None) == soak and (not server_only or versions.every(item))
 
-def _uses_server(item: pytest.Item) -> bool:
-    return not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+    config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
+    items[:] = filter(wanted, items)
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """The server of this test process. Leave it running: a test that kills one takes `own_server`."""
-    with new_server() as server:
+    # A database of many tests would be analysed at some time or other, and its plans change with that.
+    with new_server({"autovacuum_naptime": "1d"}) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def template(server: Server) -> str:
+def template() -> str:
     """The name of a database with the schema, to be cloned."""
-    migrated(server.dsn, TEMPLATE)
     return TEMPLATE
 
 
+@pytest.fixture(scope="session")
+def _shelf(server: Server, template: str) -> Iterator[Shelf]:
+    shelf = Shelf(server.dsn, template)
+    yield shelf
+    shelf.close()
+
+
 @pytest.fixture
-def dsn(server: Server, template: str) -> Iterator[str]:
-    """The DSN of a fresh database with the schema."""
+def dsn(_shelf: Shelf) -> Iterator[str]:
+    """The DSN of a database as migrations left it, for this test alone."""
+    yield _shelf.lend()
+    _shelf.take_back()
+
+
+@pytest.fixture
+def fresh_dsn(server: Server, template: str) -> Iterator[str]:
+    """The DSN of another such database, which no test has used before and none will after."""
     with new_database(server.dsn, template) as dsn:
         yield dsn
 
@@ -100,7 +136,7 @@ def conn(dsn: str) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture
 def own_server() -> Iterator[OwnServer]:
     with new_server() as server:
-        yield OwnServer(server, migrated(server.dsn, "partbox"))
+        yield OwnServer(server, cloned(server.dsn, "partbox"))
 
 
 @pytest.fixture
@@ -112,11 +148,11 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _no_server_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test that starts the server without a fixture of SERVERS: `--server-only` would leave it out."""
+    """Fails a test that starts the server without a fixture of versions.SERVERS: `--server-only` would leave it out."""
     # Not by the fixture `monkeypatch`: a test's fake clock would then outlive the test, up to `_nothing_left_behind`.
     with pytest.MonkeyPatch.context() as patch:
-        if not _uses_server(request.node):
-            patch.setenv("PARTBOX_TEST_BINARIES", f"/this-test-takes-none-of/{'/'.join(sorted(SERVERS))}")
+        if not versions.uses_server(request.node):
+            patch.setenv("PARTBOX_TEST_BINARIES", f"/this-test-takes-none-of/{'/'.join(sorted(versions.SERVERS))}")
         yield
 
 
@@ -142,12 +178,18 @@ def _nothing_left_behind() -> Iterator[None]:
 
 def _offspring() -> set[str]:
     threads = {f"thread {thread.name} ({thread.ident})" for thread in threading.enumerate() if not thread.daemon}
-    return threads | {f"process {child.pid}" for child in psutil.Process().children() if not _is_tracker(child)}
+    return threads | {f"process {child}" for child in _children() if not _is_tracker(child)}
 
 
-def _is_tracker(child: psutil.Process) -> bool:
-    """Whether it is the resource tracker, which spawning starts and which ends with us."""
+def _children() -> list[int]:
+    """The kernel's own lists, where it keeps them: to look at every process of the machine takes long."""
+    lists = [task / "children" for task in Path("/proc/self/task").iterdir()]
     try:
-        return "resource_tracker" in " ".join(child.cmdline())
-    except psutil.Error:
-        return False
+        return [int(pid) for each in lists for pid in each.read_text().split()]
+    except OSError:  # a thread has ended meanwhile, or there are no such lists
+        return [child.pid for child in psutil.Process().children()]
+
+
+def _is_tracker(child: int) -> bool:
+    """Whether it is the resource tracker, which spawning starts and which ends with us."""
+    return "resource_tracker" in " ".join(processes.arguments(child))

@@ -3,11 +3,17 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pytest
+import versions
+from databases import Shelf
+from pace import LOAD, SHARED, Pace
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from servers import OwnServer, new_database
 from waiting import eventually
@@ -15,10 +21,12 @@ from waiting import eventually
 from partbox.db.embedded import Server
 
 LEAKY = """
-import subprocess, sys, threading
-import conftest
+import subprocess, sys, threading, time
+import conftest, pace
 
 conftest.PATIENCE = 0.2
+pace.SECONDS = 0.1
+pace.CROWD = 1_000
 
 def test_a_process():
     subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -29,7 +37,108 @@ def test_a_thread():
 def test_neither():
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     subprocess.run(["true"])
+
+def test_a_nap():
+    time.sleep(0.2)
 """
+
+
+@pytest.fixture
+def shelf(server: Server, template: str) -> Iterator[Shelf]:
+    """One beside that of the other tests."""
+    shelf = Shelf(server.dsn, template)
+    yield shelf
+    shelf.close()
+
+
+def state(dsn: str) -> tuple[Any, ...]:
+    """What migrations have left: rows, sequences, what is known of tables for plans, and who is there."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        tables = conn.execute(
+            "select relname, reltuples, relpages from pg_class"
+            " where relnamespace = 'partbox'::regnamespace and relkind = 'r' order by relname"
+        ).fetchall()
+        rows = {name: conn.execute(f"select * from partbox.{name} order by 1, 2").fetchall() for name, *_ in tables}
+        return (
+            tables,
+            rows,
+            conn.execute("select * from pg_sequences where schemaname = 'partbox' order by sequencename").fetchall(),
+            conn.execute(
+                "select tablename, attname, n_distinct from pg_stats where schemaname = 'partbox' order by 1, 2"
+            ).fetchall(),
+            conn.execute("select xmin = xid::xid from partbox.meta where key = 'marker'").fetchall(),
+            conn.execute(
+                "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            ).fetchall(),
+        )
+
+
+USES = """
+insert into partbox.record (partition, event_id, event_type) values (1, gen_random_uuid(), 'Placed');
+update partbox.partition set epoch = 7, owner = gen_random_uuid();
+delete from partbox.partition where partition < 9;
+insert into partbox.subscription (name) values ('audit');
+insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type, state, blocks)
+values ('default', 1, 1, 'Order', 'Placed', 'dead', false);
+insert into partbox.inbox (consumer, event_id) values ('shop', gen_random_uuid());
+insert into partbox.idempotency (key, event_id) values ('key', gen_random_uuid());
+insert into partbox.instance (subscription, node, hostname, pid, version, lease)
+values ('default', '', '', 1, '', '1 s')
+"""
+CHANGES = {
+    "a table": "create table mine ()",
+    "a table that is gone again": "create table mine (); drop table mine",
+    "a schema": "create schema mine",
+    "a column": "alter table partbox.record add mine int",
+    "a table's settings": "alter table partbox.partition set (fillfactor = 70)",
+    "a function": "create or replace function partbox.new_event_id() returns uuid language sql as 'select null::uuid'",
+    "a right": "grant select on partbox.record to public",
+    "statistics": "insert into partbox.inbox values ('shop', gen_random_uuid()); analyze partbox.inbox",
+    "a truncated table": "truncate partbox.record",
+    "the marker": "update partbox.meta set value = value",
+    "a setting": "alter database {} set datestyle = 'German'",
+    "a right on the database": "revoke connect on database {} from public",
+    "a prepared transaction": "begin; select pg_current_xact_id(); prepare transaction 'left open'",
+    "what is counted": "select pg_stat_reset()",
+}
+
+
+def test_a_database_is_put_back_in_place_to_what_migrations_left(shelf: Shelf) -> None:
+    dsn = shelf.lend()
+    before = state(dsn)
+    for _ in range(2):
+        with psycopg.connect(dsn) as conn:
+            conn.execute(USES)
+        left = psycopg.connect(dsn)
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            conn.execute("select nextval('partbox.record_id_seq') from generate_series(1, 50)")
+            conn.execute("update partbox.partition set epoch = 8")
+        shelf.take_back()
+        with left, pytest.raises(psycopg.OperationalError):
+            left.execute("select 1")
+        assert (shelf.lend(), state(dsn)) == (dsn, before)
+    assert shelf.clones == 1
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_where_more_than_rows_has_changed_the_next_test_gets_a_fresh_database(shelf: Shelf, change: str) -> None:
+    used = shelf.lend()
+    with psycopg.connect(used, autocommit=True) as conn:
+        for statement in change.split(";"):
+            conn.execute(sql.SQL(statement).format(sql.Identifier(conn.info.dbname)))
+    shelf.take_back()
+    assert shelf.lend() != used
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        psycopg.connect(used)
+
+
+def test_who_enters_a_database_that_was_put_back_does_not_meet_the_next_test(shelf: Shelf) -> None:
+    used = shelf.lend()
+    shelf.take_back()
+    with psycopg.connect(used) as ghost:
+        assert shelf.lend() != used
+        with pytest.raises(psycopg.OperationalError):
+            ghost.execute("select 1")
 
 
 @pytest.mark.parametrize("turn", ["first", "second"])
@@ -93,7 +202,7 @@ def test_eventually_asks_again_after_an_assertion_failed() -> None:
         eventually(lambda: (seen.clear(), three()), timeout=0)
 
 
-def test_a_test_that_leaves_a_process_or_a_thread_behind_fails(tmp_path: Path) -> None:
+def test_a_test_that_leaves_a_process_or_a_thread_behind_fails_and_one_that_takes_too_long(tmp_path: Path) -> None:
     leaky = tmp_path / "test_leaky.py"
     leaky.write_text(LEAKY)
     result = subprocess.run(
@@ -117,3 +226,38 @@ def test_a_test_that_leaves_a_process_or_a_thread_behind_fails(tmp_path: Path) -
     )
     errors = [line.split(" - ")[0] for line in result.stdout.splitlines() if line.startswith("ERROR")]
     assert errors == ["ERROR test_leaky.py::test_a_process", "ERROR test_leaky.py::test_a_thread"], result.stdout
+    said = [line for line in result.stdout.splitlines() if line.startswith("TOO LONG: test_leaky.py::test_a_nap took")]
+    assert len(said) == 1, result.stdout
+
+
+def report(when: str, duration: float, shared: float = 0, load: float = 0) -> pytest.TestReport:
+    given = [(SHARED, shared), (LOAD, load)]
+    return pytest.TestReport("test", ("", 0, ""), {}, "passed", None, cast(Any, when), [], duration, 0, 0, given)
+
+
+CORES = os.cpu_count() or 1
+
+
+@pytest.mark.parametrize(
+    ("reports", "judged", "fails"),
+    [
+        ([report("setup", 1), report("call", 18), report("teardown", 9)], True, False),
+        ([report("setup", 5), report("call", 18)], True, True),
+        ([report("setup", 5), report("call", 18)], False, False),
+        ([report("setup", 5, shared=4), report("call", 18)], True, False),
+        ([report("setup", 5), report("call", 18, load=2 * CORES)], True, True),
+        ([report("setup", 5), report("call", 18, load=3 * CORES)], True, False),
+        ([report("setup", 5), report("call", 28, load=3 * CORES)], True, True),
+    ],
+    ids=["in time", "too long", "of the soak", "made for others too", "alone", "on a loaded machine", "even there"],
+)
+def test_a_test_of_over_20_seconds_fails_the_run(reports: list[pytest.TestReport], judged: bool, fails: bool) -> None:
+    pace, session = Pace(judged), SimpleNamespace(exitstatus=pytest.ExitCode.OK)
+    for each in reports:
+        pace.pytest_runtest_logreport(each)
+    pace.pytest_sessionfinish(cast(pytest.Session, session))
+    assert (session.exitstatus == pytest.ExitCode.TESTS_FAILED) == fails
+
+
+def test_the_folders_that_run_on_one_version_are_there() -> None:
+    assert {name for name in versions.ONE if not (Path(__file__).parent / name).is_dir()} == set()

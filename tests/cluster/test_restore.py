@@ -15,7 +15,7 @@ from ledger import Ledger, publishing
 from node import PATIENCE
 from planting import PARK
 from psycopg.conninfo import make_conninfo
-from servers import execute, new_server
+from servers import bare_server, execute
 from waiting import eventually
 
 from partbox import Outbox, partition_of
@@ -49,7 +49,7 @@ def ledger(dsn: str) -> Ledger:
 @pytest.fixture
 def elsewhere() -> Iterator[str]:
     """The DSN of an empty database in a cluster that has just been made."""
-    with new_server() as server:
+    with bare_server() as server:
         execute(server.dsn, "create database {}", "shop")
         yield make_conninfo(server.dsn, dbname="shop")
 

@@ -1,0 +1,45 @@
+"""Which tests say something about the server's version, and so run on every PostgreSQL of the machine.
+
+A test that uses no server does not, nor do those of the folders below: what they show is partbox's own, and the SQL
+under it is shown on every version by the other folders. One of theirs that does is marked `every_version`.
+"""
+
+from pathlib import Path
+
+import pytest
+
+SERVERS = {"server", "own_server"}
+"""The fixtures that start the server of PARTBOX_TEST_BINARIES: every test that uses it has one of them."""
+
+ONE = {
+    "chaos": "the faults are those of processes and networks; what survives them is the SQL of db/ and worker/",
+    "cli": "what commands print and how they end; what they ask the server is in db/",
+    "cluster": "processes that die, freeze and move; their statements are those of db/, worker/ and supervisor/",
+    "dashboard": "pages and HTTP; what they show is read by the queries of db/",
+    "demo": "a programme of the command line",
+    "docs": "programs of the documentation: the same calls as elsewhere",
+    "doctor": "how findings are told; where a check asks the server's own tables it is marked",
+    "fuzz": "values that partbox refuses or takes, before they get to the server",
+    "grafana": "dashboards and alerts over metrics",
+    "mutants": "that faults are noticed",
+    "observe": "metrics, logs and traces of what happens anywhere",
+    "supervisor": "processes and how they end",
+}
+"""Folders of tests that run on one version, and why that is enough."""
+
+
+def every(item: pytest.Item) -> bool:
+    """Whether the test is to run on every version."""
+    return uses_server(item) and (folder(item) not in ONE or item.get_closest_marker("every_version") is not None)
+
+
+def uses_server(item: pytest.Item) -> bool:
+    return not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def folder(item: pytest.Item) -> str:
+    """The folder of tests/ that it is in."""
+    below = (
+        item.path.relative_to(Path(__file__).parent).parts if item.path.is_relative_to(Path(__file__).parent) else ()
+    )
+    return below[0] if len(below) > 1 else ""
