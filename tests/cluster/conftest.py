@@ -30,10 +30,19 @@ class Cluster:
         self.journal = Journal(folder / "journal")
         self.nodes: list[Node] = []
 
-    def node(self, name: str, *arguments: str, processes: int = 1, concurrency: int = 4, **settings: Any) -> Node:
+    def node(
+        self,
+        name: str,
+        *arguments: str,
+        processes: int = 1,
+        concurrency: int = 4,
+        fresh: bool = False,
+        **settings: Any,
+    ) -> Node:
         """Start a node; it is ended with the test."""
         flags = ["--processes", str(processes), "--concurrency", str(concurrency), *arguments]
-        node = Node(name, self.folder, self.journal.folder, flags, FAST | {"dsn": self.dsn} | settings)
+        given = FAST | {"dsn": self.dsn} | settings
+        node = Node(name, self.folder, self.journal.folder, flags, given, fresh=fresh)
         self.nodes.append(node)
         return node
 
