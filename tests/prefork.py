@@ -25,8 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-SPARE = 4
-"""Forks that a command gets: most have two worker processes, one of which dies, and a resource tracker."""
+SPARE = 6
+"""Forks that a command gets: enough for two databases with two worker processes each, or for some that die."""
 HIGH = 500
 """Descriptors from here on are ours: what is handed to a spare keeps its number, and those are low."""
 ENDING = 10.0

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from prefork import Command, forker
+from prefork import SPARE, Command, forker
 from waiting import eventually
 
 from partbox.db import processes
@@ -31,6 +31,7 @@ class Node:
         application: str = "app:outbox",
         *,
         fresh: bool = False,
+        spare: int = SPARE,
     ) -> None:
         self.name = name
         self.log_file = folder / f"{name}.log"
@@ -46,7 +47,9 @@ class Node:
         if fresh:
             self.process = _spawned(command, folder, environment, self.log_file)
         else:
-            self.process = forker().start(command, folder=folder, environment=environment, log=self.log_file)
+            self.process = forker().start(
+                command, folder=folder, environment=environment, log=self.log_file, spare=spare
+            )
 
     @property
     def pid(self) -> int:
