@@ -76,12 +76,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     soak, server_only = config.getoption("--soak"), config.getoption("--server-only")
-    named = any("::" in argument for argument in config.args)
 
     def wanted(item: pytest.Item) -> bool:
-        of_size = named or (item.get_closest_marker("soak") is not None) == soak
-        return of_size and (not server_only or versions.every(item))
+        return (item.get_closest_marker("soak") is not None) == soak and (not server_only or versions.every(item))
 
+    named = any("::" in argument for argument in config.args)
+    if named and not any(map(wanted, items)):
+        return  # it is just one of the others that is asked for
     config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
     items[:] = filter(wanted, items)
 

@@ -85,6 +85,7 @@ class Forker:
         self, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path, spare: int = SPARE
     ) -> Command:
         """Run `partbox ARGUMENTS` in a session of its own, what it prints going to `log`."""
+        log.write_bytes(b"")  # there as soon as the command is
         job = {"arguments": arguments, "folder": str(folder), "environment": dict(environment), "log": str(log)}
         self._socket.send(json.dumps(job | {"spare": spare}).encode())
         while not self._started:
@@ -167,7 +168,7 @@ def _run(job: dict[str, Any], main: Callable[[], Any]) -> None:
     os.environ.update(job["environment"])
     time.tzset()
     sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", *sys.path)]
-    log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    log = os.open(job["log"], os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
