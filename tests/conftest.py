@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep temporary files, the servers' data above all, in memory: on a disc, cloning takes most of a test's time."""
-    config.addinivalue_line("markers", "soak: full size, of minutes; left out unless --soak is given")
+    config.addinivalue_line("markers", "soak: full size, of minutes; left out unless it is named or --soak is given")
     config.addinivalue_line("markers", "every_version(reason): runs on every PostgreSQL, though its folder does not")
     if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
         os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
@@ -80,6 +80,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     def wanted(item: pytest.Item) -> bool:
         return (item.get_closest_marker("soak") is not None) == soak and (not server_only or versions.every(item))
 
+    named = any("::" in argument for argument in config.args)
+    if named and not any(map(wanted, items)):
+        return  # it is just one of the others that is asked for
     config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
     items[:] = filter(wanted, items)
 
@@ -178,7 +181,7 @@ def _nothing_left_behind() -> Iterator[None]:
 
 def _offspring() -> set[str]:
     threads = {f"thread {thread.name} ({thread.ident})" for thread in threading.enumerate() if not thread.daemon}
-    return threads | {f"process {child}" for child in _children() if not _is_tracker(child)}
+    return threads | {f"process {child}" for child in _children() if not _ends_with_us(child)}
 
 
 def _children() -> list[int]:
@@ -190,6 +193,7 @@ def _children() -> list[int]:
         return [child.pid for child in psutil.Process().children()]
 
 
-def _is_tracker(child: int) -> bool:
-    """Whether it is the resource tracker, which spawning starts and which ends with us."""
-    return "resource_tracker" in " ".join(processes.arguments(child))
+def _ends_with_us(child: int) -> bool:
+    """Whether it is the resource tracker, which spawning starts, or the process that commands are forked from."""
+    command = " ".join(processes.arguments(child))
+    return "resource_tracker" in command or "prefork" in command

@@ -30,10 +30,19 @@ class Cluster:
         self.journal = Journal(folder / "journal")
         self.nodes: list[Node] = []
 
-    def node(self, name: str, *arguments: str, processes: int = 1, concurrency: int = 4, **settings: Any) -> Node:
+    def node(
+        self,
+        name: str,
+        *arguments: str,
+        processes: int = 1,
+        concurrency: int = 4,
+        fresh: bool = False,
+        **settings: Any,
+    ) -> Node:
         """Start a node; it is ended with the test."""
         flags = ["--processes", str(processes), "--concurrency", str(concurrency), *arguments]
-        node = Node(name, self.folder, self.journal.folder, flags, FAST | {"dsn": self.dsn} | settings)
+        given = FAST | {"dsn": self.dsn} | settings
+        node = Node(name, self.folder, self.journal.folder, flags, given, fresh=fresh)
         self.nodes.append(node)
         return node
 
@@ -43,8 +52,15 @@ class Cluster:
 
     def delivered(self, timeout: float = 60) -> None:
         """Wait until everything in the log has been handled and its progress is saved."""
-        eventually(lambda: not self._missing(), timeout, 0.1)
-        eventually(self.owners.consumed, timeout, 0.1)
+        published = {one.event for one in self.ledger.published()}
+
+        def all_handled() -> bool:
+            missing = published - self.journal.ended()
+            assert not missing, f"{len(missing)} events are not delivered"
+            return True
+
+        eventually(all_handled, timeout, 0.05)
+        eventually(self.owners.consumed, timeout, 0.05)
 
     def verdict(self) -> Verdict:
         """On everything so far."""
@@ -92,12 +108,6 @@ class Cluster:
         self.owners.conn.close()
         for node in self.nodes:
             node.end()
-
-    def _missing(self) -> int:
-        ended = self.journal.ended()
-        missing = sum(one.event not in ended for one in self.ledger.published())
-        assert not missing, f"{missing} events are not delivered"
-        return missing
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ update ledger set seq = seq + %(burst)s from locked where ledger.aggregate = loc
 returning ledger.aggregate, seq
 """
 
-REST = 0.005
+REST = 0.02
 """Seconds between the transactions of who publishes for as long as a test lasts: a backlog is not the point."""
 
 
@@ -63,15 +63,25 @@ class Ledger:
 
 
 class Publisher(threading.Thread):
-    """A thread that publishes `count` events or, with None, until told to stop. Every tenth transaction rolls back."""
+    """A thread that publishes `count` events or, with None, until told to stop. Every tenth transaction rolls back.
+
+    It rests between its transactions, unless it has a count and is told nothing else."""
 
     def __init__(
-        self, ledger: Ledger, seed: int, count: int | None = None, *, durable: bool = True, **payload: Any
+        self,
+        ledger: Ledger,
+        seed: int,
+        count: int | None = None,
+        *,
+        rest: float | None = None,
+        durable: bool = True,
+        **payload: Any,
     ) -> None:
         super().__init__(name=f"publisher-{seed}", daemon=True)
         self._ledger = ledger
         self._random = random.Random(seed)
         self._count = count
+        self._seconds = rest if rest is not None else REST if count is None else 0.0
         self._durable = durable
         self._payload = payload
         self.stopping = threading.Event()
@@ -90,8 +100,8 @@ class Publisher(threading.Thread):
             self.error = error
 
     def _rest(self) -> None:
-        if self._count is None:
-            self.stopping.wait(REST)
+        if self._seconds:
+            self.stopping.wait(self._seconds)
 
     def _transact(self, conn: Connection[Any]) -> None:
         burst = self._random.choice((1, 1, 2))

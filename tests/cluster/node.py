@@ -1,4 +1,7 @@
-"""A node: `partbox worker` as an operating system process, with its worker processes, in a process group of its own."""
+"""A node: `partbox worker` as an operating system process, with its worker processes, in a process group of its own.
+
+It is forked from a process that has everything imported (see prefork), unless it is to be `fresh`.
+"""
 
 import os
 import signal
@@ -6,8 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
+from prefork import SPARE, Command, forker
 from waiting import eventually
+
+from partbox.db import processes
 
 PATIENCE = 40.0
 """Seconds that a loaded machine may take for what takes one or two."""
@@ -24,6 +29,9 @@ class Node:
         arguments: list[str],
         settings: dict[str, object],
         application: str = "app:outbox",
+        *,
+        fresh: bool = False,
+        spare: int = SPARE,
     ) -> None:
         self.name = name
         self.log_file = folder / f"{name}.log"
@@ -34,15 +42,13 @@ class Node:
             "CLUSTER_JOURNAL": str(journal),
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
         }
-        with self.log_file.open("wb") as log:
-            self.process = subprocess.Popen(
-                [str(Path(sys.executable).with_name("partbox")), "worker", application, *arguments],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+        command = ["worker", application, *arguments]
+        self.process: subprocess.Popen[bytes] | Command
+        if fresh:
+            self.process = _spawned(command, folder, environment, self.log_file)
+        else:
+            self.process = forker().start(
+                command, folder=folder, environment=environment, log=self.log_file, spare=spare
             )
 
     @property
@@ -55,7 +61,7 @@ class Node:
 
     def family(self) -> list[int]:
         """The pids of the node's process group that still run, the supervisor's and those of its helpers included."""
-        return [process.pid for process in psutil.process_iter() if _runs_in(process, self.pid)]
+        return processes.group(self.pid)
 
     def send(self, number: signal.Signals) -> None:
         """Signal the supervisor alone."""
@@ -83,8 +89,14 @@ class Node:
         self.wait()
 
 
-def _runs_in(process: psutil.Process, group: int) -> bool:
-    try:
-        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
-    except (ProcessLookupError, psutil.NoSuchProcess):
-        return False
+def _spawned(command: list[str], folder: Path, environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [str(Path(sys.executable).with_name("partbox")), *command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )

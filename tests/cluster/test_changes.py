@@ -4,7 +4,8 @@ import os
 import signal
 from collections.abc import Callable
 
-from ledger import publishing
+import pytest
+from ledger import REST, publishing
 from waiting import eventually
 
 SOON = 5.0
@@ -15,22 +16,23 @@ def delivered_at_least(cluster, count: int) -> Callable[[], bool]:
     return lambda: len(cluster.journal.ended()) >= count
 
 
-def test_a_kill_a_join_and_a_leave_lose_nothing_and_repeat_only_what_was_in_flight(cluster):
-    """20,000 events of 500 aggregates, four processes on two nodes."""
+@pytest.mark.parametrize(("count", "rest"), [(2_000, REST), pytest.param(20_000, None, marks=pytest.mark.soak)])
+def test_a_kill_a_join_and_a_leave_lose_nothing_and_repeat_only_what_was_in_flight(cluster, count, rest):
+    """So many events of 500 aggregates, four processes on two nodes."""
     first, leaving = cluster.node("first", processes=2), cluster.node("leaving", processes=2)
     cluster.balanced(4)
-    with publishing(cluster.ledger, threads=4, count=20_000, seconds=0.001) as committed:
-        eventually(delivered_at_least(cluster, 2_000), 60, 0.05)
+    with publishing(cluster.ledger, threads=4, count=count, rest=rest, seconds=0.001) as committed:
+        eventually(delivered_at_least(cluster, count // 10), 60, 0.05)
         victim = next(iter(cluster.owners.instances("first").values()))
         killed_at = cluster.kill(victim)
-        eventually(delivered_at_least(cluster, 6_000), 60, 0.05)
+        eventually(delivered_at_least(cluster, count * 3 // 10), 60, 0.05)
         cluster.node("joining", processes=2)
         eventually(lambda: cluster.owners.instances("joining"), 60, 0.05)
-        eventually(delivered_at_least(cluster, 10_000), 60, 0.05)
+        eventually(delivered_at_least(cluster, count // 2), 60, 0.05)
         assert leaving.stop() == 0
     cluster.delivered()
 
-    assert committed() == len(cluster.ledger.published()) == 20_000
+    assert committed() == len(cluster.ledger.published()) == count
     verdict = cluster.verdict()
     assert verdict.wrong() == {}
     repeated = {repeat.event for repeat in verdict.repeats}
@@ -48,15 +50,15 @@ def test_nodes_that_join_and_leave_gracefully_repeat_nothing(cluster):
     leaving = cluster.node("leaving", processes=1)
     cluster.balanced(1)
     with publishing(cluster.ledger, threads=2, seconds=0.001):
-        eventually(delivered_at_least(cluster, 300), 60, 0.05)
+        eventually(delivered_at_least(cluster, 100), 60, 0.05)
         staying = cluster.node("staying", processes=2)
         cluster.balanced(3)
         reached = len(cluster.journal.ended())
-        eventually(delivered_at_least(cluster, reached + 300), 60, 0.05)
+        eventually(delivered_at_least(cluster, reached + 100), 60, 0.05)
         assert leaving.stop() == 0
         cluster.balanced(2)
         reached = len(cluster.journal.ended())
-        eventually(delivered_at_least(cluster, reached + 300), 60, 0.05)
+        eventually(delivered_at_least(cluster, reached + 100), 60, 0.05)
     cluster.delivered()
     assert staying.stop() == 0
 
@@ -66,7 +68,7 @@ def test_nodes_that_join_and_leave_gracefully_repeat_nothing(cluster):
 
 
 def test_a_process_that_dies_is_replaced(cluster):
-    node = cluster.node("node", processes=2)
+    node = cluster.node("node", processes=2, fresh=True)
     cluster.balanced(2)
     before = set(cluster.owners.instances("node").values())
     victim = min(before)

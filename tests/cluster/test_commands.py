@@ -2,13 +2,12 @@
 
 from waiting import eventually
 
-from partbox.db.migrate import migrate
 from partbox.rules.hashing import partition_of
 
 
 def test_until_empty_ends_when_everything_is_delivered(cluster):
     cluster.ledger.publish_now(cluster.ledger.names, burst=4)
-    node = cluster.node("node", "--until-empty", processes=2)
+    node = cluster.node("node", "--until-empty", processes=2, fresh=True)
     assert node.wait() == 0
     assert cluster.owners.consumed()
     verdict = cluster.verdict()
@@ -25,10 +24,9 @@ def test_a_worker_that_is_not_enabled_says_so_and_delivers_nothing(cluster):
     assert not cluster.owners.consumed()
 
 
-def test_several_databases_have_as_many_processes_each(new_cluster, dsn, empty_dsn):
-    migrate(empty_dsn)
-    one, two = new_cluster(dsn), new_cluster(empty_dsn)
-    node = one.node("both", "--dsn", dsn, "--dsn", empty_dsn, processes=2)
+def test_several_databases_have_as_many_processes_each(new_cluster, dsn, fresh_dsn):
+    one, two = new_cluster(dsn), new_cluster(fresh_dsn)
+    node = one.node("both", "--dsn", dsn, "--dsn", fresh_dsn, processes=2)
     one.balanced(2)
     two.balanced(2)
     for cluster in (one, two):

@@ -3,18 +3,20 @@
 import contextlib
 
 import psycopg
+import pytest
 from ledger import publishing
 from waiting import eventually
 
 from partbox.chaos.oracle import judge
 
 
-def test_a_write_transaction_held_open_elsewhere_changes_nothing_in_delivery(cluster):
+@pytest.mark.parametrize("count", [300, pytest.param(3_000, marks=pytest.mark.soak)])
+def test_a_write_transaction_held_open_elsewhere_changes_nothing_in_delivery(cluster, count):
     cluster.node("node", processes=2)
     cluster.balanced(2)
     with psycopg.connect(cluster.dsn) as elsewhere:
         elsewhere.execute("create table elsewhere as select pg_current_xact_id()")
-        with publishing(cluster.ledger, count=3_000):
+        with publishing(cluster.ledger, count=count):
             pass
         cluster.delivered()
         assert elsewhere.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
@@ -23,7 +25,9 @@ def test_a_write_transaction_held_open_elsewhere_changes_nothing_in_delivery(clu
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
 
 
-def test_after_a_crash_of_the_database_no_event_that_exists_is_missed(new_cluster, own_server):
+@pytest.mark.every_version("the server crashes")
+@pytest.mark.parametrize("count", [100, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_after_a_crash_of_the_database_no_event_that_exists_is_missed(new_cluster, own_server, count):
     """The publishers do not wait for the disc, so the crash takes back commits, with their ids and transaction ids."""
     cluster = new_cluster(own_server.dsn)
     cluster.node("node", processes=2)
@@ -32,10 +36,10 @@ def test_after_a_crash_of_the_database_no_event_that_exists_is_missed(new_cluste
     for _ in range(2):
         reached = len(cluster.journal.ended())
         with contextlib.suppress(AssertionError), publishing(cluster.ledger, durable=False):
-            eventually(lambda reached=reached: len(cluster.journal.ended()) > reached + 1_000, 60, 0.02)
+            eventually(lambda reached=reached: len(cluster.journal.ended()) > reached + count, 60, 0.02)
             own_server.server.kill()
         own_server.server.start()
-    with publishing(cluster.ledger, count=500):
+    with publishing(cluster.ledger, count=100):
         pass
     cluster.reconnect()
     cluster.delivered()
@@ -49,15 +53,16 @@ def test_after_a_crash_of_the_database_no_event_that_exists_is_missed(new_cluste
     assert verdict.wrong() == {}
 
 
-def test_connections_that_are_cut_again_and_again_lose_and_repeat_nothing(cluster):
+@pytest.mark.parametrize("cuts", [4, pytest.param(12, marks=pytest.mark.soak)])
+def test_connections_that_are_cut_again_and_again_lose_and_repeat_nothing(cluster, cuts):
     node = cluster.node("node", processes=2)
     cluster.balanced(2)
     processes = cluster.owners.instances()
     with publishing(cluster.ledger, seconds=0.0005):
-        for _ in range(12):
+        for _ in range(cuts):
             reached = len(cluster.journal.ended())
             eventually(lambda: cluster.cut("partbox%") >= 3, 20, 0.05)
-            eventually(lambda reached=reached: len(cluster.journal.ended()) > reached + 100, 60, 0.02)
+            eventually(lambda reached=reached: len(cluster.journal.ended()) > reached + 40, 60, 0.02)
     cluster.delivered()
     verdict = cluster.verdict()
     assert (verdict.wrong(), verdict.repeats) == ({}, [])

@@ -48,7 +48,7 @@ def test_after_a_freeze_it_starts_nothing_of_what_it_lost_and_saves_nothing(clus
     with publishing(cluster.ledger, threads=1, count=100, seconds=0.001):
         before, thawed_at = freeze_and_thaw(cluster, pid, node.send_to_all if whole_node else partial(os.kill, pid))
     cluster.balanced(2)
-    with publishing(cluster.ledger, count=300, seconds=0.001):
+    with publishing(cluster.ledger, count=100, seconds=0.001):
         pass
     cluster.delivered()
 

@@ -8,10 +8,10 @@ from waiting import eventually
 
 
 def test_the_processes_of_a_killed_supervisor_release_and_end_by_themselves(cluster):
-    killed = cluster.node("killed", processes=2, lease=3)
+    killed = cluster.node("killed", processes=2, lease=3, fresh=True)
     cluster.balanced(2)
     with publishing(cluster.ledger, seconds=0.001):
-        eventually(lambda: len(cluster.journal.ended()) > 200, 60, 0.05)
+        eventually(lambda: len(cluster.journal.ended()) > 50, 60, 0.05)
         killed.send(signal.SIGKILL)
         at = time.monotonic()
         killed.wait()
@@ -21,7 +21,7 @@ def test_the_processes_of_a_killed_supervisor_release_and_end_by_themselves(clus
         cluster.balanced(1)
         assert cluster.owners.instances("killed") == {}
         reached = len(cluster.journal.ended())
-        eventually(lambda: len(cluster.journal.ended()) > reached + 200, 60, 0.05)
+        eventually(lambda: len(cluster.journal.ended()) > reached + 50, 60, 0.05)
     cluster.delivered()
     verdict = cluster.verdict()
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
@@ -33,7 +33,7 @@ def test_a_killed_node_is_taken_over_within_its_lease_and_a_little(cluster):
     cluster.node("other")
     cluster.balanced(2)
     with publishing(cluster.ledger, seconds=0.001):
-        eventually(lambda: len(cluster.journal.ended()) > 200, 60, 0.05)
+        eventually(lambda: len(cluster.journal.ended()) > 50, 60, 0.05)
         pids = set(cluster.owners.instances("killed").values())
         killed.send_to_all(signal.SIGKILL)
         at = cluster.clock()

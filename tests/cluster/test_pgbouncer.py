@@ -113,7 +113,7 @@ def test_a_cluster_behind_it_survives_kills_a_join_and_its_restart(new_pgbouncer
     first = cluster.node("first", processes=2, **behind)
     cluster.balanced(2)
 
-    def more(count: int = 500) -> None:
+    def more(count: int = 60) -> None:
         reached = len(cluster.journal.ended())
         eventually(lambda: len(cluster.journal.ended()) > reached + count, 60, 0.05)
 

@@ -14,12 +14,13 @@ def ward(cluster):
     return Ward(cluster)
 
 
-def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward):
-    """1,000 events of 50 aggregates, one that kills its process and one that never returns among them."""
-    ward.publish(10)
+@pytest.mark.parametrize("rounds", [3, pytest.param(10, marks=pytest.mark.soak)])
+def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward, rounds):
+    """Many events of 50 aggregates, one that kills its process and one that never returns among them."""
+    ward.publish(rounds)
     kill = ward.publish_poison("Kill", ward.names[0])
     hang = ward.publish_poison("Hang", ward.names[1])
-    ward.publish(10)
+    ward.publish(rounds)
     node = ward.node(processes=3, handler_timeout=1)
     ward.settled()
 
@@ -28,7 +29,7 @@ def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward):
         hang: (3, "TimeoutError: the handler ran longer than its timeout of 1 s"),
     }
     assert ward.wrong() == {}
-    assert len(ward.cluster.ledger.published()) == 1_002
+    assert len(ward.cluster.ledger.published()) == 2 * 50 * rounds + 2
     for event in ward.poison:  # who takes it first cannot know, and is not counted; nor is who dies beside it
         attempts = [one.attempt for one in ward.deliveries(event)]
         assert attempts == sorted(attempts)
@@ -62,16 +63,18 @@ def test_innocents_beside_poison_are_not_dead_lettered_even_with_two_attempts(wa
 
 
 @pytest.mark.parametrize("event_type", ["Step", "Listed", "Effect"])
-def test_a_process_killed_under_a_backlog_of_harmless_events_leaves_no_trace(ward, event_type):
+@pytest.mark.parametrize(("rounds", "lone"), [(4, 40), pytest.param(10, 100, marks=pytest.mark.soak)])
+def test_a_process_killed_under_a_backlog_of_harmless_events_leaves_no_trace(ward, event_type, rounds, lone):
+    """Three times so many rounds of events of aggregates, and so many events without one."""
     ward.conn.execute("create table effect (event uuid primary key)")
     node = ward.node(processes=2)  # three attempts: the first death charges nobody, so three deaths exhaust nobody
     keyless = []
     for _ in range(3):
         ward.cluster.balanced(2)
         reached = len(ward.cluster.journal.ended())
-        ward.publish(10, event_type, seconds=0.02)
-        keyless += ward.publish_keyless(100, event_type, seconds=0.02)
-        eventually(lambda before=reached: len(ward.cluster.journal.ended()) > before + 100, 40)
+        ward.publish(rounds, event_type, seconds=0.02)
+        keyless += ward.publish_keyless(lone, event_type, seconds=0.02)
+        eventually(lambda before=reached: len(ward.cluster.journal.ended()) > before + lone, 40)
         os.kill(min(ward.cluster.owners.instances("node").values()), signal.SIGKILL)
     ward.settled()
 
@@ -82,4 +85,4 @@ def test_a_process_killed_under_a_backlog_of_harmless_events_leaves_no_trace(war
     assert node.stop() == 0
     assert ward.suspects() == 0
     if event_type == "Effect":
-        assert ward.conn.execute("select count(*) from effect").fetchone() == (1_800,)
+        assert ward.conn.execute("select count(*) from effect").fetchone() == (3 * (rounds * 50 + lone),)

@@ -24,9 +24,9 @@ from partbox.chaos.oracle import Published, judge
 from partbox.rules.hashing import partition_of
 
 AGGREGATES = 100
-EACH = 50
 ROUNDS = 5
-DEAD = AGGREGATES * EACH
+sizes = pytest.mark.parametrize("each", [20, pytest.param(50, marks=pytest.mark.soak)])
+"""How many events of each aggregate die."""
 SESSIONS = "select 1 from pg_stat_activity where application_name = 'partbox dead' and datname = current_database()"
 SEEN = 3.0
 """Seconds after which an owner has seen a replay, on a loaded machine: a tick is 0.25 s."""
@@ -94,16 +94,16 @@ class Replayed:
 
 @pytest.fixture
 def bury(cluster) -> Callable[..., Replayed]:
-    """Lets 5,000 events of 100 aggregates die, among others of these that do not, and finds the cure."""
+    """Lets so many events of each of 100 aggregates die, among others of these that do not, and finds the cure."""
 
-    def bury() -> Replayed:
+    def bury(each: int) -> Replayed:
         cluster.ledger.names = cluster.ledger.names[:AGGREGATES]
         cure, mortal = cluster.gate("cure"), []
         for _ in range(ROUNDS):
             with psycopg.connect(cluster.dsn) as conn:
                 given = {"event_type": "Mortal", "cure": str(cure), "seconds": 0.002}
-                mortal += cluster.ledger.publish(conn, cluster.ledger.names, EACH // ROUNDS, **given)
-        eventually(lambda: cluster.ledger.outbox.dead.count() == DEAD, PATIENCE, 0.1)
+                mortal += cluster.ledger.publish(conn, cluster.ledger.names, each // ROUNDS, **given)
+        eventually(lambda: cluster.ledger.outbox.dead.count() == each * AGGREGATES, PATIENCE, 0.1)
         cure.touch()
         return Replayed(cluster, set(mortal))
 
@@ -111,39 +111,42 @@ def bury(cluster) -> Callable[..., Replayed]:
 
 
 @pytest.mark.timeout(300)
-def test_workers_killed_in_the_middle_of_a_replay_of_all_lose_nothing_and_keep_the_order(cluster, bury):
+@sizes
+def test_workers_killed_in_the_middle_of_a_replay_of_all_lose_nothing_and_keep_the_order(cluster, bury, each):
+    dead = each * AGGREGATES
     nodes = [cluster.node("one", processes=2), cluster.node("two", processes=1)]
     cluster.balanced(3)
     with publishing(cluster.ledger, threads=2, seconds=0.001):
-        replayed = bury()
+        replayed = bury(each)
 
         def kill(done: int, total: int) -> None:
             replayed.note()
-            if done >= 1_500 and not replayed.killed:
-                eventually(lambda: replayed.cured() > 300, PATIENCE, 0.02)
+            if done >= dead * 0.3 and not replayed.killed:
+                eventually(lambda: replayed.cured() > dead * 0.06, PATIENCE, 0.02)
                 replayed.killed |= {min(cluster.owners.instances("one").values())}
                 cluster.kill(*replayed.killed)
-            elif done >= 3_000 and len(replayed.killed) == 1:
-                eventually(lambda: replayed.cured() > 1_700, PATIENCE, 0.02)
+            elif done >= dead * 0.6 and len(replayed.killed) == 1:
+                eventually(lambda: replayed.cured() > dead * 0.34, PATIENCE, 0.02)
                 replayed.killed |= set(cluster.owners.instances().values())
                 for node in nodes:
                     node.send_to_all(signal.SIGKILL)
 
-        assert cluster.ledger.outbox.dead.replay_all(progress=kill) == DEAD
+        assert cluster.ledger.outbox.dead.replay_all(progress=kill) == dead
         assert len(replayed.killed) >= 3
         cluster.node("three", processes=2)
         cluster.balanced(2)
-        eventually(lambda: replayed.cured() == DEAD, 120, 0.1)
+        eventually(lambda: replayed.cured() == dead, 120, 0.1)
     cluster.delivered(120)
     replayed.check()
 
 
 @pytest.mark.timeout(300)
-def test_a_replay_that_is_killed_has_replayed_whole_aggregates_and_a_second_one_does_the_rest(cluster, bury):
+@sizes
+def test_a_replay_that_is_killed_has_replayed_whole_aggregates_and_a_second_one_does_the_rest(cluster, bury, each):
     cluster.node("one", processes=2)
     cluster.balanced(2)
     with publishing(cluster.ledger, threads=1, seconds=0.001):
-        replayed = bury()
+        replayed = bury(each)
         look = cluster.owners.conn.execute
         with psycopg.connect(cluster.dsn) as saving, replaying(cluster.dsn) as command:
             _lock_a_partition_of_the_middle(saving)
@@ -157,10 +160,10 @@ def test_a_replay_that_is_killed_has_replayed_whole_aggregates_and_a_second_one_
             look("select aggregate_id, count(*) from partbox.parked where state = 'dead' group by 1").fetchall()
         )
         replayed.note()
-        assert set(left.values()) == {EACH}
+        assert set(left.values()) == {each}
         assert 0 < len(left) < AGGREGATES
-        assert cluster.ledger.outbox.dead.replay_all(progress=replayed.note) == len(left) * EACH
-        eventually(lambda: replayed.cured() == DEAD, 120, 0.1)
+        assert cluster.ledger.outbox.dead.replay_all(progress=replayed.note) == len(left) * each
+        eventually(lambda: replayed.cured() == each * AGGREGATES, 120, 0.1)
     cluster.delivered(120)
     replayed.check()
 

@@ -95,14 +95,14 @@ def test_two_subscriptions_get_every_event_each_by_itself(conn, ledger, commands
     node = default.start(processes=2)
     working(conn, "default", 2)
     with publishing(ledger, threads=2):
-        delivered_at_least(default, 200)
+        delivered_at_least(default, 50)
         commands.create("audit")
         other = audit.start(processes=2)
-        delivered_at_least(audit, 300)
+        delivered_at_least(audit, 100)
         killed = conn.execute("select pid from partbox.instance where subscription = 'default' limit 1").fetchone()
         os.kill(killed[0], signal.SIGKILL)
-        delivered_at_least(audit, len(audit.journal.ended()) + 300)
-        delivered_at_least(default, len(default.journal.ended()) + 300)
+        delivered_at_least(audit, len(audit.journal.ended()) + 100)
+        delivered_at_least(default, len(default.journal.ended()) + 100)
     for each in (default, audit):
         eventually(lambda name=each.name: consumed(conn, name), 60, 0.05)
     assert default.verdict(ledger).wrong() == {}
@@ -121,11 +121,11 @@ def test_a_pause_stops_delivery_and_a_resume_goes_on_without_loss_or_repeat(conn
     working(conn, "audit", 1)
     for _ in range(3):
         with publishing(ledger, threads=1):
-            delivered_at_least(audit, len(audit.journal.ended()) + 100)
+            delivered_at_least(audit, len(audit.journal.ended()) + 40)
             assert commands.pause("audit")
             eventually(lambda: owned(conn, "audit") == {None}, PATIENCE, 0.02)
             stood = len(audit.journal.started())
-            delivered_at_least(default, len(default.journal.ended()) + 100)
+            delivered_at_least(default, len(default.journal.ended()) + 40)
         assert len(audit.journal.started()) == stood
         assert commands.resume("audit")
         eventually(lambda: consumed(conn, "audit"), 60, 0.05)

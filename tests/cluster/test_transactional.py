@@ -31,9 +31,8 @@ class Tally:
     def node(self, name="node", processes=3, concurrency=2, **settings):
         flags = ["--processes", str(processes), "--concurrency", str(concurrency)]
         given = FAST | {"dsn": self.cluster.dsn, "retry": "fixed:0.05"} | settings
-        node = Node(
-            name, self.cluster.folder, self.cluster.journal.folder, flags, given, application="tally_app:outbox"
-        )
+        folder, journal = self.cluster.folder, self.cluster.journal.folder
+        node = Node(name, folder, journal, flags, given, application="tally_app:outbox", spare=2 * processes + 4)
         self.cluster.nodes.append(node)
         return node
 
@@ -124,37 +123,41 @@ def writing(tally, counts, threads=3, **payload):
     assert not [writer.error for writer in writers if writer.error]
 
 
-@pytest.mark.timeout(480)  # a minute, where nothing else runs
-def test_twenty_kills_leave_the_counters_exact(tally):
-    """20,000 events that count and thousands that do not, two nodes of three processes."""
+@pytest.mark.timeout(480)  # a minute for the full size, where nothing else runs
+@pytest.mark.parametrize(
+    ("kills", "counts", "processes"), [(4, 1_000, 2), pytest.param(20, 20_000, 3, marks=pytest.mark.soak)]
+)
+def test_kills_leave_the_counters_exact(tally, kills, counts, processes):
+    """So many events that count and a fifth of that that do not, on two nodes."""
     seed = int(os.environ.get("PARTBOX_TEST_SEED", random.randrange(1_000_000)))
     print(f"PARTBOX_TEST_SEED={seed}")  # noqa: T201 - to be repeated with
     chance = random.Random(seed)
-    nodes = [tally.node(name) for name in ("one", "two")]
-    tally.cluster.balanced(6)
-    with writing(tally, 20_000, threads=4):
-        for at in sorted(chance.sample(range(100, 18_000), 20)):
+    nodes = [tally.node(name, processes) for name in ("one", "two")]
+    tally.cluster.balanced(2 * processes)
+    with writing(tally, counts, threads=4):
+        for at in sorted(chance.sample(range(counts // 20, counts * 9 // 10), kills)):
             eventually(lambda at=at: tally.counted() >= at, 120, 0.005)
             os.kill(chance.choice(tally.processes()), signal.SIGKILL)
     tally.settled()
-    assert tally.counted() == 20_000
+    assert tally.counted() == counts
     tally.judge()
     for node in nodes:
         assert node.stop() == 0
 
 
-def test_restarts_count_nothing_twice(tally):
+@pytest.mark.parametrize("counts", [900, pytest.param(6_000, marks=pytest.mark.soak)])
+def test_restarts_count_nothing_twice(tally, counts):
     """Nodes come and go gracefully while transactions run."""
     tally.node("zero", processes=2)
     tally.cluster.balanced(2)
-    with writing(tally, 6_000):
+    with writing(tally, counts):
         for number in range(3):
-            eventually(lambda at=1_500 * (number + 1): tally.counted() >= at, 120, 0.02)
+            eventually(lambda at=counts // 4 * (number + 1): tally.counted() >= at, 120, 0.02)
             tally.node(f"node-{number}", processes=2)
             eventually(lambda number=number: tally.cluster.owners.instances(f"node-{number}"), 60, 0.05)
             assert tally.cluster.nodes[-2].stop() == 0
     tally.settled()
-    assert tally.counted() == 6_000
+    assert tally.counted() == counts
     tally.judge()
     assert tally.steps_repeated() == 0
     assert tally.cluster.nodes[-1].stop() == 0

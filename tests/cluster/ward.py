@@ -10,6 +10,8 @@ from partbox import Event
 from partbox.chaos.journal import Delivery
 from partbox.chaos.oracle import judge
 
+SPARE = 12
+"""Its processes die often."""
 QUICK = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 10, "retry": "fixed:0.1", "max_attempts": 3}
 
 
@@ -27,7 +29,9 @@ class Ward:
         flags = ["--processes", str(processes), "--concurrency", str(concurrency)]
         given = QUICK | {"dsn": cluster.dsn} | settings
         cluster.nodes.append(
-            Node(name, cluster.folder, cluster.journal.folder, flags, given, application="poison_app:outbox")
+            Node(
+                name, cluster.folder, cluster.journal.folder, flags, given, application="poison_app:outbox", spare=SPARE
+            )
         )
         return cluster.nodes[-1]
 

@@ -1,0 +1,50 @@
+"""Commands that are forked instead of spawned are what a shell would have started."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from prefork import Command, forker
+from waiting import eventually
+
+from partbox.db.processes import group
+
+
+def start(folder: Path, *arguments: str, **environment: str) -> Command:
+    return forker().start(arguments, folder=folder, environment=environment, log=folder / "log")
+
+
+@pytest.fixture
+def blocking(tmp_path: Path) -> str:
+    """An application whose import tells its folder, and never ends."""
+    (tmp_path / "blocking.py").write_text("import os, time\nprint(os.getcwd(), flush=True)\ntime.sleep(600)\n")
+    return "blocking:outbox"
+
+
+def test_it_runs_with_its_own_environment_and_tells_how_it_ended(tmp_path: Path) -> None:
+    command = start(tmp_path, "config", "--json", PARTBOX_LEASE="7")
+    assert command.wait(30) == command.returncode == 0
+    settings = json.loads((tmp_path / "log").read_text())
+    assert settings["lease"] == {"value": "7s", "origin": "PARTBOX_LEASE"}
+    assert group(command.pid) == []
+
+
+def test_what_is_wrong_ends_as_it_does_in_a_shell(tmp_path: Path) -> None:
+    assert start(tmp_path, "nonsense").wait(30) == 2
+    assert "No such command" in (tmp_path / "log").read_text()
+
+
+def test_it_has_a_folder_and_a_session_of_its_own_and_can_be_killed(tmp_path: Path, blocking: str) -> None:
+    command = start(tmp_path, "handlers", blocking, PYTHONPATH=str(tmp_path))
+    assert eventually(lambda: (tmp_path / "log").read_text()) == f"{tmp_path}\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        command.wait(0)
+    assert command.poll() is None
+    assert os.getsid(command.pid) == command.pid
+    command.send_signal(signal.SIGKILL)
+    assert command.wait(30) == -signal.SIGKILL
+    command.send_signal(signal.SIGKILL)  # nobody
+    eventually(lambda: not group(command.pid))
