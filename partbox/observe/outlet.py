@@ -24,6 +24,14 @@ class Outlet:
         self._note = note
         self._begin()
 
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        # Reentrant, as the lock of a logging handler: a signal's handler may log.
+        self._changed = threading.Condition(threading.RLock())
+        self._waiting: deque[bytes] = deque()
+        self._started = self._stuck = False
+        self._taken = self._written = self._lost = 0
+
     def write(self, line: bytes) -> None:
         """Write the line, or keep it for later, or count it. Any thread; waits for `PATIENCE` at most."""
         if self._pid != os.getpid():
@@ -47,17 +55,6 @@ class Outlet:
         with self._changed:
             if self._pid == os.getpid():
                 self._changed.wait_for(lambda: self._written == self._taken and not self._lost, PATIENCE)
-
-    def _begin(self) -> None:
-        self._pid = os.getpid()
-        # Reentrant, as the lock of a logging handler: a signal's handler may log.
-        self._changed = threading.Condition(threading.RLock())
-        self._waiting: deque[bytes] = deque()
-        self._started: bool = False
-        self._stuck: bool = False
-        self._taken: int = 0
-        self._written: int = 0
-        self._lost: int = 0
 
     def _run(self) -> None:
         while True:
