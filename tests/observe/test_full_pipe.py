@@ -185,7 +185,9 @@ def test_a_worker_delivers_beats_and_stops_though_nobody_reads_its_log(dsn, conn
     (tmp_path / "app.py").write_text(APP)
     pipe.fill()
     environment = {**os.environ, "PARTBOX_DSN": dsn, "PYTHONPATH": str(tmp_path), "PARTBOX_HEARTBEAT": "0.2s"}
-    node = subprocess.Popen([str(PARTBOX), "worker", "app:outbox"], env=environment, stderr=pipe.writer)
+    node = subprocess.Popen(
+        [str(PARTBOX), "worker", "app:outbox", "--processes", "1"], env=environment, stderr=pipe.writer
+    )
     try:
         with conn.transaction():
             Outbox(dsn).publish(conn, Event("Counted", 1, aggregate_type="Key", aggregate_id="k"))

@@ -38,7 +38,7 @@ class Node:
             child = next((each for each in node.children if each.pid != but), None)
             return child.pid if child is not None and child.signs().handler is not None else 0
 
-        return eventually(busy)
+        return eventually(busy, 60)
 
     def suspects(self) -> int:
         ((count,),) = self.conn.execute("select count(*) from partbox.partition where suspect_until_id is not null")
