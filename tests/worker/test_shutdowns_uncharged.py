@@ -11,6 +11,7 @@ from planting import Planter
 from waiting import eventually
 
 from partbox.supervisor.embedded import EmbeddedWorker
+from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.slot import STOPPING
 
 KINDS = ["sync", "async", "list", "async list", "transactional"]
@@ -124,3 +125,40 @@ def test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end(l
         eventually(lambda: handler.attempts)
         worker._slot[STOPPING] = 1.0
         eventually(lambda: desk.conn.execute("select draining from partbox.instance").fetchall() == [(True,)])
+
+
+@pytest.mark.parametrize("ends", ["raises", "swallows"])
+def test_what_an_async_handler_makes_of_being_cancelled_by_a_stop_is_no_failure_of_it(desk_with, monkeypatch, ends):
+    """Drivers turn a cancelling into errors of their own. What there is to save then is saved before the end."""
+    join = Dispatcher.join
+
+    def joined(self, until):
+        ended = join(self, until)
+        eventually(lambda: not self._holdings.dirty)
+        return ended
+
+    monkeypatch.setattr(Dispatcher, "join", joined)
+    desk = desk_with(drain_timeout=0.1, max_attempts=2, retry="fixed:0.01")
+    attempts, let_go = [], threading.Event()
+
+    async def handle(event):
+        attempts.append(event.attempt)
+        try:
+            while not let_go.is_set():
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            if ends == "raises":
+                raise ConnectionError("interrupted") from None
+
+    desk.outbox.on("Counted")(handle)
+    desk.publish("k", 1)
+    desk.publish(None, 2)
+    for _ in range(2):
+        before = len(attempts)
+        with desk.outbox.worker() as worker:
+            eventually(lambda before=before: len(attempts) >= before + 2 or desk.all_done())
+        assert worker._worker.failure is None
+    let_go.set()
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert set(attempts) == {1}
