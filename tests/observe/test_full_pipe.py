@@ -4,27 +4,17 @@ import fcntl
 import json
 import logging
 import os
-import signal
-import subprocess
 import sys
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.observe import outlet as room
-from partbox.observe.logs import JsonLines, TextLines, Unread
+from partbox.observe.logs import JsonLines, TextLines, Unread, configure
 from partbox.observe.outlet import KEPT, Outlet
-
-PARTBOX = Path(sys.executable).with_name("partbox")
-APP = """
-from partbox import Outbox
-outbox = Outbox()
-outbox.on("Counted")(lambda event: None)
-"""
 
 
 class Pipe:
@@ -62,6 +52,23 @@ def pipe():
     made = Pipe()
     yield made
     made.close()
+
+
+@pytest.fixture
+def rescue(pipe):
+    """Set when somebody had to wait for the pipe for a minute: then it is read, so that a test can fail, and end."""
+    late = threading.Event()
+
+    def read():
+        late.set()
+        while pipe.read():
+            pass
+
+    timer = threading.Timer(60, read)
+    timer.daemon = True
+    timer.start()
+    yield late
+    timer.cancel()
 
 
 def lost(count: int) -> bytes:
@@ -181,22 +188,35 @@ def test_a_line_that_cannot_be_formatted_is_told_and_harms_nobody(pipe, monkeypa
         assert b"TypeError" in pipe.read()
 
 
-def test_a_worker_delivers_beats_and_stops_though_nobody_reads_its_log(dsn, conn, pipe, tmp_path):
-    (tmp_path / "app.py").write_text(APP)
+def test_a_worker_delivers_beats_and_stops_though_nobody_reads_its_log(dsn, conn, pipe, rescue, monkeypatch):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", logging.INFO)
+    monkeypatch.setattr(sys, "stderr", os.fdopen(os.dup(pipe.writer), "w"))
     pipe.fill()
-    environment = {**os.environ, "PARTBOX_DSN": dsn, "PYTHONPATH": str(tmp_path), "PARTBOX_HEARTBEAT": "0.2s"}
-    node = subprocess.Popen(
-        [str(PARTBOX), "worker", "app:outbox", "--processes", "1"], env=environment, stderr=pipe.writer
-    )
-    try:
-        with conn.transaction():
-            Outbox(dsn).publish(conn, Event("Counted", 1, aggregate_type="Key", aggregate_id="k"))
-        open_ = "select count(*) from partbox.record_status where status <> 'done'"
-        eventually(lambda: conn.execute(open_).fetchone() == (0,))
-        ((before,),) = conn.execute("select max(heartbeat_at) from partbox.instance")
-        eventually(lambda: conn.execute("select max(heartbeat_at) from partbox.instance").fetchone()[0] > before)
-        node.send_signal(signal.SIGTERM)
-        assert node.wait(30) == 0
-    finally:
-        node.kill()
-        node.wait()
+    outbox = Outbox(dsn, heartbeat=0.1)
+    outbox.on("Counted")(lambda event: None)
+    with sys.stderr:
+        configure("text")
+        (handler,) = root.handlers
+        assert isinstance(handler, Unread)
+        beats = "select max(heartbeat_at) from partbox.instance"
+        with outbox.worker():
+            with conn.transaction():
+                outbox.publish(conn, Event("Counted", 1, aggregate_type="Key", aggregate_id="k"))
+            left = "select count(*) from partbox.record_status where status <> 'done'"
+            eventually(lambda: conn.execute(left).fetchone() == (0,))
+            before = conn.execute(beats).fetchone()
+            eventually(lambda: conn.execute(beats).fetchone() > before)
+        assert conn.execute(beats).fetchone() == (None,)
+        assert not rescue.is_set()
+        said = pipe.read_until(b"delivery in subscription 'default' has ended")
+        assert b"delivering in subscription 'default'" in said
+
+
+def test_where_the_standard_error_output_is_a_file_lines_are_written_as_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with (tmp_path / "log").open("w") as file:
+        monkeypatch.setattr(sys, "stderr", file)
+        configure("text")
+        assert type(logging.getLogger().handlers[0]) is logging.StreamHandler
