@@ -55,6 +55,11 @@ def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) ->
     return {row[0] for row in rows}
 
 
+def leave(conn: Connection[Any], schema: str, instance: UUID) -> None:
+    """Note that it was told to end; that does not renew it."""
+    conn.execute(query("leave", schema), {"instance": instance})
+
+
 def members(conn: Connection[Any], schema: str, subscription: str) -> list[Member]:
     """Every instance of the subscription."""
     return [Member(*row) for row in conn.execute(query("members", schema), {"subscription": subscription}).fetchall()]

@@ -198,6 +198,13 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "subscription_gone": LogEvent(ERROR, "the subscription was dropped: stop this worker", ("subscription",)),
     "all_delivered": LogEvent(INFO, "`--until-empty`: everything that is due is delivered"),
     "disabled": LogEvent(WARNING, "`enabled` is false: nothing is delivered by this process; publishing works"),
+    # Of the log.
+    "log_lines_lost": LogEvent(
+        WARNING,
+        "the standard error output of `partbox worker` is a pipe, a socket or a terminal that nobody read for a "
+        "while: so many lines are lost, delivery went on",
+        ("lines",),
+    ),
     # Of loops.
     "loop_error": LogEvent(
         ERROR,

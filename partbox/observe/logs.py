@@ -5,11 +5,16 @@ may use `JsonLines` in a handler of its own.
 """
 
 import logging
+import os
+import stat
+import sys
 from datetime import UTC, datetime
+from traceback import format_exc
 from typing import Any, Literal
 
 import orjson
 
+from partbox.observe.outlet import Outlet
 from partbox.rules.printing import printable, printable_json
 from partbox.rules.secrets import masked
 
@@ -59,6 +64,33 @@ class JsonLines(logging.Formatter):
         return _within(line)
 
 
+class Unread(logging.Handler):
+    """To the standard error output, where nobody may read: then lines are lost, and delivery goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outlet = Outlet(sys.stderr.fileno(), self._lost)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self._line(record)
+        except Exception:  # not `handleError`, which would wait for the reader
+            line = _safe(format_exc()).encode(errors="backslashreplace")
+        self._outlet.write(line)
+
+    def flush(self) -> None:
+        self._outlet.flush()
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return f"{self.format(record)}\n".encode(errors="backslashreplace")
+
+    def _lost(self, count: int) -> bytes:
+        text = "%d log lines before this one are lost: nobody read them from the standard error output"
+        more = {"event": "partbox.log_lines_lost", "lines": count}
+        log = logging.getLogger("partbox.log")
+        return self._line(log.makeRecord(log.name, logging.WARNING, "", 0, text, (count,), None, extra=more))
+
+
 def configure(format: Format, level: int = logging.INFO) -> None:
     """Log to the standard error output in this format. A second call changes the format; the application's own setup,
     if it has one, stays as it is."""
@@ -67,10 +99,19 @@ def configure(format: Format, level: int = logging.INFO) -> None:
     if ours is None:
         if root.handlers:
             return
-        ours = logging.StreamHandler()
+        ours = Unread() if _may_block() else logging.StreamHandler()
         root.addHandler(ours)
         root.setLevel(level)
     ours.setFormatter(JsonLines() if format == "json" else TextLines())
+
+
+def _may_block() -> bool:
+    """Is the standard error output a pipe, a socket or a terminal?"""
+    try:
+        mode = os.fstat(sys.stderr.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):  # closed, or not a file
+        return False
+    return not stat.S_ISREG(mode)
 
 
 def _safe(trace: str) -> str:

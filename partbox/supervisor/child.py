@@ -181,8 +181,11 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     worker.start()
     while not slot[STOPPING] and not worker.watch.stuck and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK)
+    if isinstance(worker.failure, SchemaError):
+        slot[STOPPING] = 1.0  # a deploy may bring that about: what runs has no part in it
+        return FATAL
     if worker.failure is not None:
-        return FATAL if isinstance(worker.failure, SchemaError) else 1
+        return 1
     if worker.watch.stuck:
         worker.leave_stuck()
         return OVERDUE

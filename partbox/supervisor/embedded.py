@@ -106,7 +106,7 @@ class EmbeddedWorker:
         self._thread.join()
         try:
             if self._slot.instance is not None:
-                self._membership.bury([self._slot.instance])
+                self._membership.bury([self._ward])
         except Error as error:
             tell(log, "not_buried", "could not leave the cluster, the lease will end by itself: %s", error, instances=1)
         self._membership.close()

@@ -34,7 +34,7 @@ from partbox.observe.telling import tell
 from partbox.rules.assignment import assign, needs_plan
 from partbox.rules.lease import deadline
 from partbox.settings import Settings
-from partbox.worker.slot import Slot, boottime
+from partbox.worker.slot import STOPPING, Slot, boottime
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -43,12 +43,18 @@ NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is o
 
 @dataclass(slots=True, eq=False)
 class Ward:
-    """A process of this node: `vouched` says whether its row is to be renewed."""
+    """A process of this node: `vouched` says whether its row is to be renewed, `left` whether that says `leaving`."""
 
     slot: Slot
     pid: int
     draining: bool = False
     vouched: bool = True
+    left: bool = False
+
+    @property
+    def leaving(self) -> bool:
+        """Was it told to end, by its supervisor or by a signal of its own?"""
+        return self.draining or self.slot[STOPPING] > 0
 
 
 @dataclass(slots=True)
@@ -97,16 +103,18 @@ class Membership:
         """One tick; the seconds until the next is due. psycopg.Error when the database cannot be reached."""
         with self._pool.connection(timeout=self._settings.lease) as conn:
             self._renew(conn, wards)
-            self._register(conn, [ward for ward in wards if ward.slot.instance is None and not ward.draining])
+            self._leave(conn, wards)
+            self._register(conn, [ward for ward in wards if ward.slot.instance is None and not ward.leaving])
             members = instances.members(conn, self._schema, self.subscription)
             due = self._bury_expired(conn, members)
             self._plan(conn)
         return min(self._settings.heartbeat, max(0.01, due))
 
-    def bury(self, victims: Sequence[UUID]) -> None:
+    def bury(self, wards: Sequence[Ward]) -> None:
         """Free at once what these processes owned; they are known to be dead."""
         with self._pool.connection(timeout=self._settings.lease) as conn:
-            self._bury(conn, victims, known_dead=True)
+            self._leave(conn, wards)
+            self._bury(conn, [ward.slot.instance for ward in wards if ward.slot.instance], known_dead=True)
             self._plan(conn)
 
     def empty(self) -> bool:
@@ -117,10 +125,12 @@ class Membership:
     def _renew(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
         named = {ward.slot.instance: ward for ward in wards if ward.vouched and ward.slot.instance is not None}
         boot, wall, now = boottime(), time.time(), time.monotonic()
-        alive = instances.heartbeat(conn, self._schema, {id: ward.draining for id, ward in named.items() if id})
+        leaving = {id: ward.leaving for id, ward in named.items() if id}
+        alive = instances.heartbeat(conn, self._schema, leaving)
         lease = self._settings.lease
         for instance, ward in named.items():
             if instance in alive:
+                ward.left = leaving[instance]
                 ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
             else:
                 text = "process %d was buried by another node; it drops everything and goes on under a new identity"
@@ -129,6 +139,13 @@ class Membership:
         if self._steady_since is None or now - self._last_beat > lease / 2:
             self._steady_since = now
         self._last_beat = now
+
+    def _leave(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
+        """Note it of those that leave and are not renewed: they are silent, or have ended since."""
+        for ward in wards:
+            if ward.leaving and not ward.left and ward.slot.instance is not None:
+                instances.leave(conn, self._schema, ward.slot.instance)
+                ward.left = True
 
     def _register(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
         if not wards:

@@ -276,8 +276,9 @@ class Supervisor:
     def _reap(self) -> None:
         """Bury the processes that ended, at once, and plan their replacement."""
         ended = [child for child in self._children.values() if child.exit_code is not None]
-        victims = [child.instance for child in ended if child.instance is not None]
+        victims = [child.ward for child in ended if child.instance is not None]
         for child in ended:
+            child.ward.draining |= self._stop_at is not None  # `kill` asks none to drain
             self._judge(child)
             with self._lock:
                 del self._children[child.index]

@@ -35,8 +35,8 @@ class Loop:
                 return await handler(event)
         except BaseException as error:  # also SystemExit: a handler does not end the loop
             task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise
+            if task is not None and task.cancelling():  # whatever the handler makes of it: a stop is no failure of it
+                raise asyncio.CancelledError from error
             if isinstance(error, TimeoutError) and limit.expired():
                 return TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
             return error

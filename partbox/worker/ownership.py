@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from partbox.db import cursors, parked
+from partbox.db import cursors, instances, parked
 from partbox.db.cursors import Owned, Seen
 from partbox.db.parked import Stored
 from partbox.observe import Observers
@@ -50,6 +50,7 @@ class Ownership:
         self._subscription = subscription
         self._on_claimed = on_claimed
         self.me: UUID | None = None
+        self._left: UUID | None = None
 
     @property
     def outdated(self) -> bool:
@@ -94,6 +95,15 @@ class Ownership:
             for partition in self._holdings.partitions.values():
                 if not partition.stopping and partition.settled(now):
                     self._drain(partition)
+
+    def leave(self, conn: Connection[Any]) -> None:
+        """Note in its row, once, that this process was told to end: then what it runs is accused of nothing.
+
+        Its supervisor notes the same, unless that has died.
+        """
+        if self.me is not None and self._left != self.me:
+            instances.leave(conn, self._schema, self.me)
+            self._left = self.me
 
     def lose(self, partitions: Sequence[Partition]) -> None:
         """No longer mine. While their handlers run they stay, as ghosts: their next selves must wait for them."""

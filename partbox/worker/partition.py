@@ -51,6 +51,7 @@ class Partition:
         self.running = 0  # lanes whose handler runs now
         self.waits_for: Partition | None = None  # itself in an earlier ownership, with handlers still running
         self.remembered: set[Pair] = set()
+        self.unsure: set[Pair] = set()  # of them: what is not read again, if the save of it was committed after all
         self.reset_at = 0.0
         self.done_to = 0  # what of the remembered is read up to here need not be handed over to be found done
         self.again_to = 0  # what was done or ran when the connection was lost is found by reading up to here
@@ -229,6 +230,8 @@ class Partition:
     def saved(self, target: Target, now: float) -> None:
         self.progress.saved(target)
         self.saved_at = now
+        if self.unsure and self.parked_version >= 0 and self.due_read:
+            self._forget_passed(min(target.page.floor, target.last_id))
 
     # Parked rows as stored.
 
@@ -315,6 +318,7 @@ class Partition:
             self.again.clear()
         self.reset_at = now
         self.remembered.update(self.progress.done(), self.deleting.items())
+        self.unsure = set(self.remembered)
         self.done_to = max((id for id, _ in self.remembered), default=0)
         self.again_to = max(self.again_to, self.cursor.last_id)
         self.again.update(self.taken, (row.id for chain in self.chains.values() for row in chain if row.loaded))
@@ -335,6 +339,13 @@ class Partition:
                     self.done_parked(event)
                 else:
                     self.finish([event._row[1:3]])
+
+    def _forget_passed(self, passed: int) -> None:
+        """Nothing up to this id comes from the log again: what of it is remembered and not parked was saved before."""
+        parked = self.taken.keys() | {row.id for chain in self.chains.values() for row in chain}
+        saved = {pair for pair in self.unsure if pair[0] <= passed and pair[0] not in parked}
+        self.unsure -= saved
+        self.remembered -= saved
 
     def lose(self) -> None:
         """No longer mine: start nothing, save nothing."""

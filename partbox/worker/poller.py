@@ -214,6 +214,7 @@ class Poller:
             self._take_up(conn, saving, effects)
         if self._slot[STOPPING]:
             self.ownership.drain_all()
+            self.ownership.leave(conn)
         if self._due.run_due(conn, self.ownership.me, self._due_in(conn)):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
         self._due.run_blocked(conn, self.ownership.me)

@@ -5,6 +5,8 @@ from mutations.mutation import Mutation
 SAVE = "sql/functions/save.sql"
 CLAIM = "sql/functions/claim.sql"
 BURY = "sql/functions/bury.sql"
+DRAINING = "tests/db/test_bury_draining.py"
+UNCHARGED = "tests/worker/test_shutdowns_uncharged.py"
 SAVES = "tests/db/test_saves.py"
 OWNERSHIP = "tests/db/test_ownership.py"
 
@@ -72,9 +74,10 @@ MUTATIONS = (
         """    with gone as (
         delete from {schema}.instance i
          where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < clock_timestamp())
-        returning i.instance_id
+        returning i.instance_id, i.draining
     )
-    select coalesce(array_agg(gone.instance_id), '{{}}') into buried from gone;
+    select coalesce(array_agg(gone.instance_id), '{{}}'), array_agg(gone.instance_id) filter (where gone.draining)
+      into buried, drained from gone;
 
     select array_agg(locked) into orphans
       from (select p.*
@@ -97,6 +100,52 @@ MUTATIONS = (
             f"{OWNERSHIP}::test_a_bury_frees_orphans_of_any_cause_and_marks_them_suspect",
             f"{OWNERSHIP}::test_a_claim_held_up_at_a_partition_and_a_bury_behind_it_leave_no_orphan",
         ),
+    ),
+    Mutation(
+        "suspects-of-a-shutdown",
+        "Deploys would charge what outlives the drain timeout, until it is dead.",
+        BURY,
+        "suspect_until_id = case when p.owner = any (drained) then p.suspect_until_id",
+        "suspect_until_id = case when false then p.suspect_until_id",
+        (
+            f"{DRAINING}::test_an_instance_that_drained_when_it_ended_leaves_no_suspects_and_takes_its_charges_back",
+            f"{UNCHARGED}::test_no_stop_counts_an_attempt_however_often_the_handler_outlives_it",
+        ),
+    ),
+    Mutation(
+        "charges-kept-by-a-shutdown",
+        "What ran with a charge when its process was stopped would have lost an attempt.",
+        BURY,
+        "set attempts = k.attempts - 1, started_at = null",
+        "set attempts = k.attempts",
+        (
+            f"{DRAINING}::test_an_instance_that_drained_when_it_ended_leaves_no_suspects_and_takes_its_charges_back",
+            f"{UNCHARGED}::test_nor_one_of_what_was_parked_before",
+        ),
+    ),
+    Mutation(
+        "a-shutdown-that-absolves-what-others-accused",
+        "What ran when an earlier owner died would be forgotten, and poison found one death later.",
+        BURY,
+        "               and k.started_at >= o.claimed_at;",
+        "               and k.started_at is not null;",
+        (f"{DRAINING}::test_what_a_death_before_it_had_accused_stays_accused",),
+    ),
+    Mutation(
+        "a-drain-taken-back",
+        "A heartbeat that was on its way when a process began to drain would say that it does not.",
+        "sql/functions/heartbeat.sql",
+        "draining = i.draining or sent.draining",
+        "draining = sent.draining",
+        (f"{DRAINING}::test_a_heartbeat_that_was_on_its_way_does_not_take_a_drain_back",),
+    ),
+    Mutation(
+        "a-drain-only-its-supervisor-tells",
+        "Processes whose supervisor died would be accused of what they left while they drained.",
+        "partbox/worker/poller.py",
+        "            self.ownership.leave(conn)\n",
+        "",
+        (f"{UNCHARGED}::test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end",),
     ),
     Mutation(
         "bury-of-the-living",

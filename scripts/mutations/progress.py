@@ -117,6 +117,22 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "remembered-for-ever",
+        "What was saved though the answer was lost would be kept after each lost connection, and cost a lock an event.",
+        "partbox/worker/partition.py",
+        "        self.unsure = set(self.remembered)\n",
+        "",
+        ("tests/worker/test_remembered_bound.py::test_what_was_saved_after_all_is_forgotten_with_the_next_save",),
+    ),
+    Mutation(
+        "forgotten-before-it-is-read-again",
+        "What was done and not saved comes again: forgotten too early it runs twice.",
+        "partbox/worker/partition.py",
+        "if pair[0] <= passed and pair[0] not in parked}",
+        "if pair[0] not in parked}",
+        ("tests/worker/test_remembered_bound.py::test_what_was_not_saved_is_remembered_until_it_is_read_again",),
+    ),
+    Mutation(
         "parking-again-resets",
         "A record that is read again after a crash would have all its attempts anew, for ever.",
         "sql/functions/save.sql",

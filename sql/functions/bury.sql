@@ -5,19 +5,24 @@
 -- meanwhile would keep partitions for an instance that is gone. The orphans are locked first and looked at again
 -- under the lock, because a lock that was waited for re-checks the partition row only, not `instance`.
 -- The sweep runs also with no victims, so an orphan of any cause is freed by the next membership tick.
+--
+-- Who was draining was told to end, and what ran then did not end it: its partitions are freed as if it had released
+-- them, and what it had charged is uncharged. Starts that are older than its claim are of an owner that did die.
 create or replace function {schema}.bury(victims uuid[], known_dead boolean)
 returns table (buried uuid[], freed integer) language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     orphans {schema}.partition[];
+    drained uuid[];
 begin
     perform from {schema}.instance i where i.instance_id = any (victims) order by i.instance_id for update;
     with gone as (
         delete from {schema}.instance i
          where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < clock_timestamp())
-        returning i.instance_id
+        returning i.instance_id, i.draining
     )
-    select coalesce(array_agg(gone.instance_id), '{{}}') into buried from gone;
+    select coalesce(array_agg(gone.instance_id), '{{}}'), array_agg(gone.instance_id) filter (where gone.draining)
+      into buried, drained from gone;
 
     select array_agg(locked) into orphans
       from (select p.*
@@ -28,13 +33,23 @@ begin
 
     with orphan as (
         update {schema}.partition p
-           set owner = null, suspect_until_id = coalesce(pg_sequence_last_value({sequence}), 0)
+           set owner = null,
+               suspect_until_id = case when p.owner = any (drained) then p.suspect_until_id
+                                       else coalesce(pg_sequence_last_value({sequence}), 0) end,
+               saved_at = case when p.owner = any (drained) then clock_timestamp() else p.saved_at end
           from unnest(orphans) as o
          where p.subscription = o.subscription and p.partition = o.partition and p.owner is not null
                and not exists (select from {schema}.instance i where i.instance_id = p.owner)
         returning p.partition
     )
     select count(*)::integer into freed from orphan;
+
+    if drained is not null then
+        update {schema}.parked k set attempts = k.attempts - 1, started_at = null
+          from unnest(orphans) as o
+         where o.owner = any (drained) and k.subscription = o.subscription and k.partition = o.partition
+               and k.started_at >= o.claimed_at;
+    end if;
     return next;
 end
 $$;

@@ -9,6 +9,10 @@ returning instance_id, pid
 -- Renew all my processes' rows; what does not come back is gone. See the function.
 select heartbeat from {schema}.heartbeat(%(instances)s::uuid[], %(draining)s::boolean[])
 
+-- name: leave
+-- This process was told to end: what it runs has no part in that. One row, so there is no order of locks to keep.
+update {schema}.instance i set draining = true where i.instance_id = %(instance)s and not i.draining
+
 -- name: members
 -- Everybody of a subscription, with the seconds that are left of each lease.
 select i.instance_id, i.node, i.heartbeat_at, i.draining,

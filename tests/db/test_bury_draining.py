@@ -1,0 +1,163 @@
+"""An instance that was told to end accuses nobody: what it ran when it ended had no part in that."""
+
+import pytest
+from ownership import (
+    DEFAULT,
+    SCHEMA,
+    assign,
+    background,
+    blocked,
+    bury,
+    claim,
+    expire,
+    join,
+    owners,
+    save,
+    seize,
+    worker,
+)
+from planting import Planter
+
+from partbox.db import instances
+from partbox.db.cursors import Saving
+from partbox.db.parked import park
+from partbox.rules.hashing import partition_of
+
+KEY = "7"
+HERE = partition_of(KEY)
+
+
+@pytest.fixture
+def planter(conn):
+    return Planter(conn)
+
+
+def suspects(conn):
+    """Until which id each partition is suspect."""
+    rows = conn.execute("select partition, suspect_until_id from partbox.partition where suspect_until_id is not null")
+    return dict(rows.fetchall())
+
+
+def charge(conn, me, owned, record_id, attempts):
+    """As `Due` charges a record that is parked."""
+    sent = park(
+        HERE, record_id, "Order", KEY, "Placed", "ready", blocks=True, attempts=attempts, new=False, charge=True
+    )
+    assert save(conn, me, [Saving(HERE, owned.epoch, None, None, None, False)], [sent]) == {HERE}
+
+
+def charged(planter, *records):
+    """(attempts, whether it was started) of each."""
+    rows = [planter.row(each) for each in records]
+    return [(row["attempts"], row["started_at"] is not None) for row in rows]
+
+
+def test_an_instance_that_drained_when_it_ended_leaves_no_suspects_and_takes_its_charges_back(conn, planter):
+    (me,) = join(conn)
+    first, second = (planter.park(KEY, "ready", blocks=True, attempts=attempts) for attempts in (0, 4))
+    owned = seize(conn, me)[HERE]
+    charge(conn, me, owned, first, 1)
+    charge(conn, me, owned, second, 5)
+    instances.leave(conn, SCHEMA, me)
+    assert bury(conn, [me], known_dead=True) == ([me], 256)
+    assert suspects(conn) == {}
+    assert charged(planter, first, second) == [(0, False), (4, False)]
+    assert owners(conn) == {}
+
+
+def test_an_instance_that_did_not_drain_accuses_beside_one_that_did(conn, planter):
+    crashed, stopped = join(conn, 2)
+    record = planter.park(KEY, "ready", blocks=True, attempts=0)
+    owned = seize(conn, crashed, [HERE])[HERE]
+    there = (HERE + 1) % 256
+    seize(conn, stopped, [there])
+    charge(conn, crashed, owned, record, 1)
+    instances.leave(conn, SCHEMA, stopped)
+    assert sorted(bury(conn, [crashed, stopped], known_dead=True)[0]) == sorted([crashed, stopped])
+    assert suspects(conn).keys() == {HERE}
+    assert charged(planter, record) == [(1, True)]
+
+
+def test_the_drain_that_a_heartbeat_told_holds_when_others_bury_it_after_its_lease(conn):
+    (me,) = join(conn)
+    seize(conn, me)
+    assert instances.heartbeat(conn, SCHEMA, {me: True}) == {me}
+    assert bury(conn, [me]) == ([], 0)
+    expire(conn, me)
+    assert bury(conn, [me]) == ([me], 256)
+    assert suspects(conn) == {}
+
+
+def test_a_heartbeat_that_was_on_its_way_does_not_take_a_drain_back(conn):
+    (me,) = join(conn)
+    seize(conn, me)
+    instances.leave(conn, SCHEMA, me)
+    instances.heartbeat(conn, SCHEMA, {me: False})
+    bury(conn, [me], known_dead=True)
+    assert suspects(conn) == {}
+
+
+def test_to_leave_renews_nothing(conn):
+    (me,) = join(conn)
+    seize(conn, me)
+    expire(conn, me)
+    instances.leave(conn, SCHEMA, me)
+    assert bury(conn, [me]) == ([me], 256)
+
+
+def test_what_a_death_before_it_had_accused_stays_accused(conn, planter):
+    crashed, stopped = join(conn, 2)
+    record, other = (planter.park(KEY, "ready", blocks=True, attempts=0) for _ in range(2))
+    planter.publish(KEY)  # the saved cursor has not passed all that is suspect
+    owned = seize(conn, crashed)[HERE]
+    charge(conn, crashed, owned, record, 1)
+    charge(conn, crashed, owned, other, 1)
+    bury(conn, [crashed], known_dead=True)
+    until = suspects(conn)
+    assert len(until) == 256
+    owned = seize(conn, stopped)[HERE]
+    charge(conn, stopped, owned, other, 2)  # the first one had no turn
+    instances.leave(conn, SCHEMA, stopped)
+    bury(conn, [stopped], known_dead=True)
+    assert suspects(conn) == until
+    assert charged(planter, record, other) == [(1, True), (1, False)]
+
+
+def test_a_partition_that_is_freed_so_counts_as_released_at_that_moment(conn):
+    gone, heir = join(conn, 2)
+    seize(conn, gone)
+    conn.execute("update partbox.partition set saved_at = clock_timestamp() - interval '1 h'")
+    instances.leave(conn, SCHEMA, gone)
+    bury(conn, [gone], known_dead=True)
+    assign(conn, heir)
+    pauses = {row.pause for row in claim(conn, heir)}
+    assert 0 <= min(pauses) <= max(pauses) < 1_800
+
+
+def test_the_function_that_older_workers_call_says_the_same(conn):
+    (me,) = join(conn)
+    seize(conn, me)
+    conn.execute("select partbox.heartbeat(array[%s]::uuid[], array[true])", [me])
+    assert conn.execute("select freed from partbox.bury(array[%s]::uuid[], true)", [me]).fetchone() == (256,)
+    assert suspects(conn) == {}
+
+
+def test_a_bury_that_takes_charges_back_locks_the_partitions_first(dsn, conn, planter):
+    """A command that holds the partition's row, and then changes its parked rows, meets no deadlock."""
+    (me,) = join(conn)
+    record = planter.park(KEY, "ready", blocks=True, attempts=0)
+    owned = seize(conn, me)[HERE]
+    charge(conn, me, owned, record, 1)
+    instances.leave(conn, SCHEMA, me)
+    with worker(dsn) as commanding, worker(dsn) as burying, background() as run:
+        with commanding.transaction():
+            commanding.execute(
+                "select from partbox.partition where subscription = %s and partition = %s for no key update",
+                [DEFAULT, HERE],
+            )
+            buried = run(bury, burying, [me], known_dead=True)
+            blocked(conn, burying)
+            commanding.execute("set local lock_timeout = '10s'")
+            commanding.execute("update partbox.parked set last_error = 'seen' where record_id = %s", [record])
+        assert buried.result() == ([me], 256)
+    assert charged(planter, record) == [(0, False)]

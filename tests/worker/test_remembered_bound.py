@@ -1,0 +1,95 @@
+"""After a lost connection what was done is remembered until it is read again, or known to have been saved."""
+
+from collections.abc import Iterator
+
+import pytest
+from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
+
+from partbox.db import cursors
+from partbox.db.parked import Stored
+from partbox.rules.parking import ParkedRow
+from partbox.worker.batch import Batch
+
+
+@pytest.fixture
+def rig(dsn) -> Iterator[Rig]:
+    made = Rig(dsn)
+    yield made
+    made.close()
+
+
+def tick(rig: Rig) -> None:
+    rig.ownership.tick(rig.conn)
+
+
+def save_unheard(rig: Rig) -> None:
+    """A save that is committed, and whose answer is lost with the connection."""
+    with rig.holdings.lock:
+        batches = [Batch(partition) for partition in rig.holdings.partitions.values()]
+    cursors.save(rig.conn, SCHEMA, DEFAULT, rig.me, [batch.saving() for batch in batches])
+    rig.reconnect()
+
+
+def test_what_was_saved_after_all_is_forgotten_with_the_next_save(rig, conn):
+    partition = rig.partition()
+    for _ in range(3):
+        write(conn, 20)
+        rig.done(*rig.read_all(3))
+        save_unheard(rig)
+        assert len(partition.remembered) == 20
+        tick(rig)
+        rig.read_all(3)
+        rig.save()
+        assert (partition.remembered, partition.unsure) == (set(), set())
+
+
+def test_what_was_not_saved_is_remembered_until_it_is_read_again(rig, conn):
+    partition = rig.partition()
+    write(conn, 20)
+    rig.done(*rig.read_all(3))
+    rig.reconnect()
+    tick(rig)
+    rig.save()  # of nothing: it passes none of them
+    assert len(partition.remembered) == 20
+    assert rig.read_all(3) == []
+    assert partition.remembered == set()
+    write(conn, 1)
+    assert rig.read_all(3) == [21]
+
+
+def test_what_another_transaction_may_still_add_to_is_kept(rig):
+    """Below the floor nothing becomes visible any more; above it a record may come late, and be one of these."""
+    partition = rig.partition()
+    with rig.holdings.lock:
+        partition.remembered = {(5, b"e")}
+        partition.unsure = {(5, b"e")}
+        partition._forget_passed(4)
+        assert partition.remembered == {(5, b"e")}
+        partition._forget_passed(5)
+        assert partition.remembered == set()
+
+
+@pytest.mark.parametrize("key", ["k", None])
+def test_a_parked_record_that_was_done_is_remembered_while_its_row_is_there(rig, key):
+    partition = rig.partition()
+    row = ParkedRow(3, "ready", 0, key is not None)
+    stored = Stored(PARTITION, 3, "A", key, "ready", 0, None, False, None)
+    with rig.holdings.lock:
+        partition.remembered = {(3, b"e"), (2, b"e")}
+        partition.unsure = set(partition.remembered)
+        if key is None:
+            partition.taken[3] = row
+        else:
+            partition.load([stored], 1, 0.0)
+        partition._forget_passed(9)
+    assert partition.remembered == {(3, b"e")}
+
+
+def test_nothing_is_forgotten_before_it_is_known_what_is_parked(rig, conn):
+    partition = rig.partition()
+    write(conn, 20)
+    rig.done(*rig.read_all(3))
+    save_unheard(rig)
+    partition.due_read = False
+    rig.save()
+    assert len(partition.remembered) == 20

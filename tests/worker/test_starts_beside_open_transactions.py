@@ -1,0 +1,125 @@
+"""A subscription that begins, or is set back, beside a transaction open for long: nothing is lost, nothing waits.
+
+The range searched for late records is cut after a stretch of ids, which is small here.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import pytest
+from rig import Rig, write
+
+from partbox import Outbox
+from partbox.db import records
+from partbox.rules import cursor as cursor_rules
+
+Conn = psycopg.Connection[Any]
+MANY = 60
+"""Records, several stretches of them."""
+
+
+@pytest.fixture(autouse=True)
+def _small_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (records, cursor_rules):
+        monkeypatch.setattr(module, "STRETCH", 20)
+
+
+@pytest.fixture
+def rig_with(dsn: str) -> Iterator[Callable[[], Rig]]:
+    made: list[Rig] = []
+
+    def make() -> Rig:
+        made.append(Rig(dsn))
+        return made[-1]
+
+    yield make
+    for rig in made:
+        rig.close()
+
+
+def clock(conn: Conn) -> datetime:
+    ((now,),) = conn.execute("select clock_timestamp()").fetchall()
+    return now
+
+
+def create(dsn: str, conn: Conn, start: str | datetime) -> None:
+    """The default subscription anew, so that a rig may own it."""
+    conn.execute("delete from partbox.partition")
+    conn.execute("delete from partbox.subscription")
+    Outbox(dsn).subscriptions.create("default", start=start)
+
+
+def delivered(rig: Rig) -> list[int]:
+    """Read what there is, finish and save it: the ids."""
+    ids = rig.read_all()
+    rig.done(*ids)
+    rig.save()
+    return ids
+
+
+def test_from_a_time_it_gets_what_was_created_then_and_later(dsn: str, conn: Conn, rig_with: Callable[[], Rig]) -> None:
+    with psycopg.connect(dsn) as late:
+        write(late)  # 1
+        write(conn, MANY)  # to 61
+        then = clock(conn)
+        write(conn, MANY)  # to 121
+        create(dsn, conn, then)
+        rig = rig_with()
+        assert delivered(rig) == list(range(MANY + 2, 2 * MANY + 2))
+        write(conn, 2)
+        assert delivered(rig) == [2 * MANY + 2, 2 * MANY + 3]
+        write(late)
+        late.commit()
+    assert sorted(delivered(rig)) == [1, 2 * MANY + 4]
+
+
+def test_from_the_beginning_it_gets_everything(dsn: str, conn: Conn, rig_with: Callable[[], Rig]) -> None:
+    with psycopg.connect(dsn) as late:
+        write(late)
+        write(conn, MANY)
+        create(dsn, conn, "beginning")
+        rig = rig_with()
+        assert delivered(rig) == list(range(2, MANY + 2))
+        late.commit()
+    assert delivered(rig) == [1]
+
+
+def test_from_now_on_though_the_cursors_of_others_say_little(dsn: str, conn: Conn, rig_with: Callable[[], Rig]) -> None:
+    """Where no other subscription has saved a floor, the late search begins at the beginning of the log."""
+    with psycopg.connect(dsn) as late:
+        write(late)
+        write(conn, 5 * MANY)
+        create(dsn, conn, "now")
+        rig = rig_with()
+        write(conn, 2)
+        assert delivered(rig) == [5 * MANY + 2, 5 * MANY + 3]
+        late.commit()
+    assert delivered(rig) == [1]
+
+
+@pytest.mark.parametrize("by", ["id", "time"])
+def test_set_back_it_gets_again_what_follows_and_what_comes_late(
+    dsn: str, conn: Conn, rig_with: Callable[[], Rig], by: str
+) -> None:
+    before = rig_with()
+    with psycopg.connect(dsn) as late:
+        write(late)
+        write(conn, MANY)
+        then = clock(conn)
+        write(conn, MANY)
+        assert len(delivered(before)) == 2 * MANY
+        conn.execute("update partbox.partition set owner = null, assignee = null")
+        conn.execute("delete from partbox.instance")
+        subscriptions = Outbox(dsn).subscriptions
+        if by == "id":
+            subscriptions.replay("default", from_id=MANY + 2)
+        else:
+            subscriptions.replay("default", from_time=then)
+        heir = rig_with()
+        assert delivered(heir) == list(range(MANY + 2, 2 * MANY + 2))
+        write(conn, 2)
+        assert delivered(heir) == [2 * MANY + 2, 2 * MANY + 3]
+        late.commit()
+    assert delivered(heir) == [1]
