@@ -58,7 +58,7 @@ def tell(
 
 def is_ctrl_c(error: BaseException) -> bool:
     """Whether somebody wants the application to end: only the main thread is told so."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+    return issubclass(type(error), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _traced(error: BaseException | None) -> Traced | None:

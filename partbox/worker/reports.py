@@ -61,7 +61,7 @@ class Reports:
 def _tell(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, handler: str) -> None:
     state, attempts, delay, why = verdict.state, verdict.attempts, verdict.delay or 0.0, verdict.error
     if state == "dead":
-        name = "decode_error" if isinstance(error, PayloadError) else "dead"
+        name = "decode_error" if issubclass(type(error), PayloadError) else "dead"
         text, told = "%s is dead after %d attempts: %s", (event, attempts, why)
         tell(log, name, text, *told, about=event, trace=error, handler=handler, attempts=attempts)
     elif state in ("retrying", "deferred"):

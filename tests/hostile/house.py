@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 import psycopg
@@ -25,6 +26,8 @@ DONE: Final = "done"
 """At its first attempt."""
 RETRIED: Final = "retried"
 """Done at a later attempt, after as many as failed."""
+LATER: Final = "later"
+"""Done at a second call, without a charge."""
 DEAD: Final = "dead"
 OPEN: Final = "open"
 """Not finished, and shown by doctor, while its aggregate waits."""
@@ -46,10 +49,11 @@ Key = tuple[str, int]
 
 @dataclass(slots=True)
 class Guest:
-    """One that misbehaves at its event, and how that is to end; `shown`: the check of doctor that names it."""
+    """One that misbehaves at its event, and how that is to end, None = somehow; `shown`: the check of doctor that shows
+    it."""
 
     name: str
-    ending: str
+    ending: str | None
     shown: str | None = None
     attempts: list[int] = field(default_factory=list)
 
@@ -75,23 +79,16 @@ class House:
         self,
         name: str,
         handler: Callable[[DeliveredEvent], Any],
-        ending: str = RETRIED,
+        ending: str | None = RETRIED,
         shown: str | None = None,
+        *,
+        batch: bool = False,
         **options: Any,
     ) -> Guest:
-        """A guest whose event `handler` gets: of each attempt only the first is to misbehave, unless it ends dead."""
+        """A guest whose event `handler` gets, alone or in a list."""
         guest = Guest(name, ending, shown)
-
-        def handle(event: DeliveredEvent, *more: Any) -> Any:
-            guest.attempts.append(event.attempt)
-            return handler(event, *more)
-
-        async def handle_async(event: DeliveredEvent) -> Any:
-            guest.attempts.append(event.attempt)
-            return await handler(event)
-
-        call = handle_async if _is_async(handler) else handle
-        self.outbox.register(_narrowed(call, options), name, name=f"of {name}", **options)
+        register = self.outbox.on_batch if batch else self.outbox.on
+        register(name, name=f"of {name}", **options)(_noted(guest, handler, bool(options.get("transactional"))))
         self.guests.append(guest)
         return guest
 
@@ -202,7 +199,7 @@ class House:
         status = row[0] if row else None
         if guest.ending == OPEN:
             return bool(guest.attempts)
-        return status == ("dead" if guest.ending == DEAD else "done")
+        return status in (("dead", "done") if guest.ending is None else ("dead",) if guest.ending == DEAD else ("done",))
 
     def _judge(self, guest: Guest) -> None:
         if guest.ending == DONE:
@@ -210,6 +207,8 @@ class House:
         elif guest.ending == RETRIED:
             tried = guest.attempts
             assert len(tried) > 1 and tried == list(range(1, len(tried) + 1)), (guest.name, tried)
+        elif guest.ending == LATER:
+            assert guest.attempts == [1, 1], (guest.name, guest.attempts)
         elif guest.ending == DEAD:
             assert self.state(guest.name) == "dead", guest.name
 
@@ -227,16 +226,24 @@ class House:
         self.conn.close()
 
 
-def _is_async(handler: Callable[..., Any]) -> bool:
-    from inspect import iscoroutinefunction
+def _noted(guest: Guest, handler: Callable[..., Any], transactional: bool) -> Callable[..., Any]:
+    """The handler, with its attempts noted."""
 
-    return iscoroutinefunction(handler)
+    def note(given: Any) -> None:
+        guest.attempts.append(given[0].attempt if isinstance(given, list) else given.attempt)
 
+    def handle(given: Any) -> Any:
+        note(given)
+        return handler(given)
 
-def _narrowed(call: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
-    """A handler of one argument, but for a transactional one."""
-    if options.get("transactional"):
-        return lambda event, conn: call(event, conn)
-    if _is_async(call):
-        return call
-    return lambda event: call(event)
+    def handle_in_transaction(given: Any, conn: Any) -> Any:
+        note(given)
+        return handler(given, conn)
+
+    async def handle_async(given: Any) -> Any:
+        note(given)
+        return await handler(given)
+
+    if transactional:
+        return handle_in_transaction
+    return handle_async if iscoroutinefunction(handler) else handle
