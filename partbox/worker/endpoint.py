@@ -94,9 +94,7 @@ class Endpoint:
             error = TypeError(f"what the handler returned or raised cannot be looked at ({type(wrong).__name__})")
             return judge(self.handler, event.attempt - 1, error, self._limit)
 
-    def _judge(
-        self, event: DeliveredEvent, result: object, started: float | None, *, counts: bool
-    ) -> Verdict | None:
+    def _judge(self, event: DeliveredEvent, result: object, started: float | None, *, counts: bool) -> Verdict | None:
         attempts = event.attempt - 1
         if not issubclass(type(result), OUTCOMES):  # its __class__ may say anything, or fail
             result = wrong_outcome(result)

@@ -199,7 +199,9 @@ class House:
         status = row[0] if row else None
         if guest.ending == OPEN:
             return bool(guest.attempts)
-        return status in (("dead", "done") if guest.ending is None else ("dead",) if guest.ending == DEAD else ("done",))
+        return status in (
+            ("dead", "done") if guest.ending is None else ("dead",) if guest.ending == DEAD else ("done",)
+        )
 
     def _judge(self, guest: Guest) -> None:
         if guest.ending == DONE:
