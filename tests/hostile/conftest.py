@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -21,3 +22,9 @@ def open_house(dsn: str) -> Iterator[Callable[..., House]]:
 @pytest.fixture
 def house(open_house: Callable[..., House]) -> House:
     return open_house()
+
+
+@pytest.fixture
+def waits() -> Callable[[float], bool]:
+    """Lets so many seconds pass: for what lasts, and nothing tells that it has lasted."""
+    return threading.Event().wait

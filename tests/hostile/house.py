@@ -199,16 +199,17 @@ class House:
         status = row[0] if row else None
         if guest.ending == OPEN:
             return bool(guest.attempts)
-        return status in (
-            ("dead", "done") if guest.ending is None else ("dead",) if guest.ending == DEAD else ("done",)
-        )
+        if guest.ending is None:
+            return status in ("dead", "done")
+        return status == ("dead" if guest.ending == DEAD else "done")
 
     def _judge(self, guest: Guest) -> None:
         if guest.ending == DONE:
             assert guest.attempts == [1], (guest.name, guest.attempts)
         elif guest.ending == RETRIED:
             tried = guest.attempts
-            assert len(tried) > 1 and tried == list(range(1, len(tried) + 1)), (guest.name, tried)
+            assert len(tried) > 1, (guest.name, tried)
+            assert tried == list(range(1, len(tried) + 1)), (guest.name, tried)
         elif guest.ending == LATER:
             assert guest.attempts == [1, 1], (guest.name, guest.attempts)
         elif guest.ending == DEAD:

@@ -20,7 +20,6 @@ import warnings
 import psycopg
 import pytest
 from house import DEAD, DONE, LATER, RETRIED
-from waiting import eventually
 
 from partbox import Dead, Event, RetryAfter
 from partbox.errors import DownstreamUnavailable, PartboxError, PayloadError
@@ -110,7 +109,7 @@ ENDINGS = {
     "a coroutine nobody awaits": (lambda event: asyncio.sleep(0), RETRIED),
     "an own event loop": (lambda event: asyncio.run(asyncio.sleep(0)), DONE),
     "a handler of signals": (lambda event: signal.signal(signal.SIGTERM, signal.SIG_IGN), RETRIED),
-    "a mask of signals": (lambda event: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) and None, DONE),
+    "a mask of signals": (lambda event: nothing(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})), DONE),
     "its payload": (lambda event: event.payload.clear(), DONE),
     "its headers": (lambda event: event.headers.update(x="y"), DONE),
     "its id": (lambda event: setattr(event, "id", 0), RETRIED),
@@ -120,6 +119,10 @@ ENDINGS = {
     "a long regular expression": (lambda event: re.match(r"(a+)+$", "a" * 22 + "b"), DONE),
     "a big number": (lambda event: 7**300_000 % 10 and None, DONE),
 }
+
+
+def nothing(_):
+    """In the place of what something returns."""
 
 
 def _deep():
@@ -184,7 +187,7 @@ CHANGES = {
     "a folder that is gone": _odd_folder,
     "no environment": lambda event: os.environ.clear(),
     "another database's environment": lambda event: os.environ.update(
-        PGHOST="nowhere", PGDATABASE="no", PGOPTIONS="-c search_path=no", PGSERVICE="no", PARTBOX_DSN="no"
+        PGHOST="nowhere", PGDATABASE="no", PGOPTIONS="-c search_path=no", PGTZ="Asia/Tokyo", PARTBOX_DSN="no"
     ),
     "another locale": lambda event: locale.setlocale(locale.LC_ALL, "C.UTF-8") and None,
     "a mask of files": lambda event: os.umask(0o777) and None,
@@ -217,7 +220,7 @@ def test_what_a_handler_changes_in_its_process_stops_nobody(house, change, tmp_p
 def test_a_handler_that_holds_the_interpreter_delays_and_harms_nobody(open_house):
     house = open_house(lease=6, heartbeat=0.3)
     hold = ctypes.PyDLL(None).usleep
-    house.invite("it", lambda event: hold(int(HELD * 1_000_000)) and None, DONE)
+    house.invite("it", lambda event: nothing(hold(int(HELD * 1_000_000))), DONE)
     house.live()
 
 
