@@ -138,7 +138,10 @@ def test_handlers_that_misbehave_harm_their_own_event_at_most(house):
         warnings.simplefilter("ignore")  # of the coroutine that nobody awaits
         for name, (deed, ending) in ENDINGS.items():
             left = [deed]
-            once = lambda event, left=left: left.pop()(event) if left else None  # noqa: E731
+
+            def once(event, left=left):
+                return left.pop()(event) if left else None
+
             house.invite(name, deed if ending == DEAD else once, ending)
         house.live()
         gc.collect()

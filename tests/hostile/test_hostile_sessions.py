@@ -35,7 +35,6 @@ TEXTS = {
 # Those that change what a transaction may, sees and waits for.
 TRANSACTIONS = {
     "default_transaction_isolation": "serializable",
-    "default_transaction_read_only": "on",
     "default_transaction_deferrable": "on",
     "idle_in_transaction_session_timeout": "20s",
     "idle_session_timeout": "1s",
@@ -73,7 +72,7 @@ OLD_NAMES = {"debug_parallel_query": "force_parallel_mode"}  # before PostgreSQL
 
 
 def known(conn, name):
-    there = conn.execute("select count(*) from pg_settings where name = %s", [name]).fetchone() != (0,)
+    there = conn.execute("select count(*) from pg_settings where lower(name) = %s", [name]).fetchone() != (0,)
     return name if there or "." in name else OLD_NAMES[name]
 
 
@@ -104,7 +103,7 @@ def test_settings_of_a_database_or_a_role_change_nothing_about_delivery(kind, wh
         )
     house = House(dsn, source=lambda: role, lease=3, heartbeat=0.3)
     # Those who publish and look are as they like it; what is tested is what works.
-    house.conn.execute("set default_transaction_read_only = off; set default_transaction_isolation = 'read committed'")
+    house.conn.execute("set default_transaction_isolation = 'read committed'")
     try:
         house.invite("it", lambda event: 1 / 0 if event.attempt == 1 else None)
         house.live()
