@@ -1,9 +1,10 @@
 """Does to the cluster what the schedule says, and undoes it in time."""
 
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import psycopg
@@ -18,6 +19,7 @@ from partbox.chaos.mood import Mood, MoodFile
 from partbox.chaos.node import Node
 from partbox.chaos.place import Place
 from partbox.chaos.publishers import ROLE as PUBLISHER
+from partbox.chaos.publishers import Large, Leaping, Publisher
 from partbox.chaos.schedule import Step
 from partbox.chaos.watcher import Watcher
 from partbox.db import processes
@@ -32,8 +34,17 @@ MOOD = 2.0  # seconds in which a handler must take a ticket
 class Actor:
     """`disturbances` are what it did to owners; `done` and `missed` count the faults that found somebody, or not."""
 
-    def __init__(self, place: Place, fleet: Fleet, watcher: Watcher, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        fleet: Fleet,
+        watcher: Watcher,
+        tell: Callable[[str], None],
+        publishers: Sequence[Publisher] = (),
+    ) -> None:
         self._place = place
+        self._publishers = publishers
+        self._stopped: dict[int, threading.Timer] = {}  # backends, and what lets them go on
         self._fleet = fleet
         self._watcher = watcher
         self._tell = tell
@@ -57,6 +68,7 @@ class Actor:
     def finish(self) -> None:
         """Undo everything, now; somebody works then."""
         self._agenda.finish()
+        self._go_on()
         if not any(slot.kept for slot in self._fleet.slots):
             self._fleet.join()
 
@@ -204,6 +216,7 @@ class Actor:
         server = self._place.server
         if server is None or not server.running:
             return None
+        self._go_on()  # a backend that is stopped would hold up the server's end
         at = now()
         if step.fault == "restart-fast":
             server.stop("fast")
@@ -238,6 +251,54 @@ class Actor:
         self._agenda.after(step.lasts, mend)
         return f"{node.name}, for {step.lasts:.1f} s"
 
+    def _hang_connection(self, step: Step) -> str | None:
+        """Nothing is excused: whoever notices in time goes on by another connection, and repeats nothing; a lease that
+        is lost by it is seen by the watcher."""
+        slot, connections = self._slot(step), self._fleet.network
+        if slot is None or slot.wire is None or connections is None:
+            return None
+        wire = slot.wire
+        link = connections.stick(wire, step.how)
+        if link is None:
+            return None
+        if int(step.how * 1_000) % 2 == 0:
+            return f"one of {slot.node.name}, for good"
+        self._agenda.after(step.lasts, lambda: connections.loosen(wire, link))
+        return f"one of {slot.node.name}, for {step.lasts:.1f} s"
+
+    def _stop_backend(self, step: Step) -> str | None:
+        """By a timer it goes on: what it holds may hold up everything, this thread too."""
+        try:
+            with self._place.connect("chaos") as conn:
+                named = {"name": self._place.named(ROLE)}
+                found = [pid for (pid,) in conn.execute(query("chaos_sessions", self._place.schema), named)]
+        except psycopg.OperationalError:
+            return None
+        victims = [pid for pid in found if pid not in self._stopped]
+        if not victims:
+            return None
+        pid = victims[int(step.how * len(victims))]
+        self._stopped[pid] = threading.Timer(step.lasts, _send, (pid, signal.SIGCONT))
+        self._stopped[pid].start()
+        _send(pid, signal.SIGSTOP)
+        return f"backend {pid}, for {step.lasts:.1f} s"
+
+    def _go_on(self) -> None:
+        """All backends that are stopped, now."""
+        for pid, timer in self._stopped.items():
+            timer.cancel()
+            timer.join()
+            _send(pid, signal.SIGCONT)
+        self._stopped.clear()
+
+    def _ask_publishers(self, step: Step) -> str | None:
+        kind = Large if step.fault == "large-payloads" else Leaping
+        asked = [each for each in self._publishers if isinstance(each, kind)]
+        for each in asked:
+            each.ask(step.lasts or MOOD)
+        what = f"for {step.lasts:.1f} s" if step.lasts else "beside a transaction that stays open"
+        return what if asked else None
+
     def _jump(self, step: Step) -> str | None:
         slot = self._slot(step)
         if slot is None or slot.clock is None:
@@ -261,6 +322,9 @@ _ACTS: dict[str, Callable[[Actor, Step], str | None]] = {
     **dict.fromkeys(("fail", "hang", "block-gil"), Actor._misbehave),
     **dict.fromkeys(("restart-fast", "restart-immediate", "crash"), Actor._restart_server),
     **dict.fromkeys((network.DELAY, network.HANG, network.HALF, network.CUT), Actor._disturb_wire),
+    "conn-hang": Actor._hang_connection,
+    "backend-stop": Actor._stop_backend,
+    **dict.fromkeys(("large-payloads", "id-leap"), Actor._ask_publishers),
     "clock": Actor._jump,
 }
 

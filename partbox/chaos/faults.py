@@ -48,6 +48,10 @@ FAULTS: Final = {
         Fault("net-hang", "a node's connections stay open and carry nothing, beyond the lease", _BEYOND, "proxy"),
         Fault("net-half", "a node's connections carry what it says, but no answers", _BEYOND, "proxy"),
         Fault("net-cut", "a node's connections are cut, and new ones refused", (0.0, 2.0), "proxy"),
+        Fault("conn-hang", "one of a node's connections hangs so, for good or beyond the lease", _BEYOND, "proxy"),
+        Fault("backend-stop", "SIGSTOP of a backend that works for a node, beyond the lease", _BEYOND, "--embedded"),
+        Fault("large-payloads", "events of 100 KB to 1 MB are published, and some of 5 MB by SQL", (0.5, 2.0)),
+        Fault("id-leap", "the ids run a million ahead of a transaction that stays open until all else is delivered"),
         Fault("clock", "a node's calendar jumps", (2.0, 5.0), "libfaketime"),
     )
 }

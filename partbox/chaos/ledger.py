@@ -28,27 +28,49 @@ class Ledger:
         self.names = [f"account-{number:03}" for number in range(count)]
         self.prepared = [f"prepared-{number:03}" for number in range(count // 4)]
         self.held = [f"held-{number:03}" for number in range(count // 4)]
+        self.large = [f"large-{number:03}" for number in range(count // 8)]
+        self.leaping = [f"leaping-{number:03}" for number in range(count // 8)]
         self._lock = threading.Lock()
         self._committed: dict[str, Published] = {}
         self.rolled_back = 0
 
     def open(self, conn: Connection[Any]) -> None:
-        conn.execute(query("chaos_open_accounts", self._schema), {"names": [*self.names, *self.prepared, *self.held]})
+        names = [*self.names, *self.prepared, *self.held, *self.large, *self.leaping]
+        conn.execute(query("chaos_open_accounts", self._schema), {"names": names})
 
-    def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1) -> list[Published]:
-        """Publish `burst` events of each of these accounts in the transaction of `conn`: many by COPY."""
-        rows = conn.execute(query("chaos_raise", self._schema), {"names": list(names), "burst": burst}).fetchall()
+    def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1, size: int = 0) -> list[Published]:
+        """Publish `burst` events of each of these accounts in the transaction of `conn`: many by COPY. `size`: bytes
+        that each holds beside its number."""
+        rows = self._raise(conn, names, burst)
         order = [(name, seq) for name, last in rows for seq in range(last - burst + 1, last + 1)]
-        return self.published(conn, order)
+        return self.published(conn, order, size)
 
-    def published(self, conn: Connection[Any], order: Sequence[tuple[str | None, int | None]]) -> list[Published]:
+    def published(
+        self, conn: Connection[Any], order: Sequence[tuple[str | None, int | None]], size: int = 0
+    ) -> list[Published]:
         """Publish events of these aggregates with these numbers, in this order."""
+        more = {"more": "x" * size} if size else {}
         events = [
-            Event(ASYNC if number % 3 == 0 else SYNC, {"seq": seq}, aggregate_type=KIND, aggregate_id=name)
+            Event(ASYNC if number % 3 == 0 else SYNC, {"seq": seq, **more}, aggregate_type=KIND, aggregate_id=name)
             for number, (name, seq) in enumerate(order)
         ]
         ids = self._outbox.publish_many(conn, events)
         return [Published(str(id), name, seq) for id, (name, seq) in zip(ids, order, strict=True)]
+
+    def inserted(self, conn: Connection[Any], name: str, size: int) -> list[Published]:
+        """Insert an event of this account by SQL, which may hold more than a publisher would take."""
+        ((_, seq),) = self._raise(conn, [name], 1)
+        values = {"event_type": SYNC, "kind": KIND, "name": name, "seq": seq, "size": size}
+        ((event,),) = conn.execute(query("chaos_insert", self._schema), values).fetchall()
+        return [Published(event, name, seq)]
+
+    def leap(self, conn: Connection[Any], ids: int) -> None:
+        """Have the ids go on so far ahead."""
+        conn.execute(query("chaos_leap", self._schema), {"ids": ids})
+
+    def _raise(self, conn: Connection[Any], names: Sequence[str], burst: int) -> list[tuple[str, int]]:
+        values = {"names": list(names), "burst": burst}
+        return conn.execute(query("chaos_raise", self._schema), values).fetchall()
 
     def committed(self, events: Iterable[Published]) -> None:
         """The server has said so: whatever happens from here on, these must be delivered."""

@@ -3,7 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 PASS, DELAY, HANG, HALF, CUT = "pass", "net-delay", "net-hang", "net-half", "net-cut"
 CHUNK: Final = 65_536
@@ -12,8 +14,15 @@ LOOK = 0.02
 HOST: Final = "127.0.0.1"
 
 
+class Link:
+    """One connection over a wire; a `stuck` one carries nothing, in either direction."""
+
+    def __init__(self) -> None:
+        self.stuck = False
+
+
 class Wire:
-    """One node's way to the database: it connects to `port`, and all its connections are in the same state."""
+    """One node's way to the database: it connects to `port`. Its connections share its state, and each may be stuck."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -21,6 +30,7 @@ class Wire:
         self._state = PASS
         self._ends: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
+        self._links: dict[Link, int] = {}  # those that are open, in the order of their opening, and their pumps
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -33,6 +43,19 @@ class Wire:
         self._state = state
         if state == CUT:
             self._abort()
+
+    async def stick(self, which: float) -> Link | None:
+        """Have one of its connections stick, which `which` (0 to below 1) chooses; None if there is none."""
+        free = [link for link in self._links if not link.stuck]
+        if not free:
+            return None
+        link = free[int(which * len(free))]
+        link.stuck = True
+        return link
+
+    async def loosen(self, link: Link) -> None:
+        """Have it carry again."""
+        link.stuck = False
 
     async def close(self) -> None:
         if self._server is not None:
@@ -54,8 +77,10 @@ class Wire:
         except OSError:
             writer.transport.abort()
             return
+        link = Link()
+        self._links[link] = 2
         for source, sink, answers in ((reader, back, False), (there, writer, True)):
-            pump = asyncio.create_task(self._pump(source, sink, answers))
+            pump = asyncio.create_task(self._pump(link, source, sink, answers))
             self._pumps.add(pump)
             pump.add_done_callback(self._pumps.discard)
 
@@ -64,14 +89,16 @@ class Wire:
             return await asyncio.open_unix_connection(f"{self._host}/.s.PGSQL.{self._port}")
         return await asyncio.open_connection(self._host, self._port)
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool) -> None:
+    async def _pump(self, link: Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool) -> None:
         """Carry bytes one way until either end is gone. What was held up goes on afterwards, late and whole."""
         self._ends.add(sink)
         try:
             while data := await source.read(CHUNK):
                 if self._state == DELAY:
                     await asyncio.sleep(SLOW)
-                while self._state == HANG or (self._state == HALF and answers):
+                while link.stuck or self._state == HANG or (self._state == HALF and answers):
+                    if self._state == CUT:
+                        return
                     await asyncio.sleep(LOOK)
                 sink.write(data)
                 await sink.drain()
@@ -80,6 +107,9 @@ class Wire:
         finally:
             self._ends.discard(sink)
             sink.close()
+            self._links[link] -= 1
+            if not self._links[link]:
+                del self._links[link]
 
 
 class Network:
@@ -104,6 +134,13 @@ class Network:
     def set(self, wire: Wire, state: str) -> None:
         self._do(wire.set(state))
 
+    def stick(self, wire: Wire, which: float) -> Link | None:
+        """Have one connection over the wire stick; see `Wire.stick`."""
+        return self._do(wire.stick(which))
+
+    def loosen(self, wire: Wire, link: Link) -> None:
+        self._do(wire.loosen(link))
+
     def stop(self) -> None:
         """Cut and close everything. Stopping what was never started is fine."""
         if self._thread.is_alive():
@@ -113,5 +150,5 @@ class Network:
             self._thread.join()
         self._loop.close()
 
-    def _do(self, step: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(step, self._loop).result()
+    def _do(self, step: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(step, self._loop).result()

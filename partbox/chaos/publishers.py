@@ -18,6 +18,10 @@ ROLE: Final = "publisher"
 DOOMED = 0.1  # of all transactions; they are rolled back after they have published
 RETRY = 0.2  # seconds until a connection that was lost is opened again
 JOIN = 15.0
+LOOK = 0.05  # seconds
+LARGE: Final = (100_000, 1_000_000)  # bytes
+HUGE: Final = (0.1, 5_000_000)  # how often, and bytes
+LEAP: Final = 1_200_000  # ids: more than a late range may be long
 LOCK_TIMEOUT = "5s"  # a prepared transaction whose end was lost would hold its locks until somebody resolves it
 
 
@@ -179,7 +183,57 @@ class Held(Publisher):
         yield self.ledger.raised(conn, self.some(self.ledger.held, 3))
 
 
-KINDS: Final = (Short, Short, Slow, Slow, Savepoints, Copies, Unlocked, Unlocked, Held)
+class Asked(Publisher):
+    """Publishes only for as long as it is asked to."""
+
+    _until = 0.0
+
+    def ask(self, seconds: float) -> None:
+        """Publish for so long."""
+        self._until = time.monotonic() + seconds
+
+    @property
+    def asked(self) -> bool:
+        return time.monotonic() < self._until
+
+    def transact(self, conn: Connection[Any]) -> None:
+        if self.asked:
+            super().transact(conn)
+
+
+class Large(Asked):
+    """Large events, as large as a publisher takes them; now and then one that only SQL lets through."""
+
+    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+        for name in self.some(self.ledger.large, 3):
+            if self.dice.random() < HUGE[0]:
+                yield self.ledger.inserted(conn, name, HUGE[1])
+            else:
+                yield self.ledger.raised(conn, [name], self.dice.randint(1, 3), self.dice.randint(*LARGE))
+
+
+class Leaping(Asked):
+    """Keeps a write transaction open while the ids run far ahead of it, until it is let go.
+
+    Nobody may wait for it but those that it has locked: it is let go when everything else is delivered.
+    """
+
+    def __init__(self, place: Place, ledger: Ledger, seed: str) -> None:
+        super().__init__(place, ledger, seed)
+        self.let_go = threading.Event()
+
+    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+        yield self.ledger.raised(conn, self.some(self.ledger.leaping, 3))
+        with self.place.connect(ROLE) as other:
+            while not self.let_go.is_set():
+                if self.asked:
+                    self._until = 0.0
+                    self.ledger.leap(other, LEAP)
+                self.let_go.wait(LOOK)
+        yield self.ledger.raised(conn, self.some(self.ledger.leaping, 3))
+
+
+KINDS: Final = (Short, Short, Slow, Slow, Savepoints, Copies, Unlocked, Unlocked, Held, Large, Leaping)
 
 
 def publishers(place: Place, ledger: Ledger, seed: int, two_phase: bool) -> list[Publisher]:

@@ -12,7 +12,7 @@ from partbox.chaos.journal import Journal
 from partbox.chaos.ledger import Ledger
 from partbox.chaos.means import Means
 from partbox.chaos.place import Place, kept, place
-from partbox.chaos.publishers import publishers, resolve, stop
+from partbox.chaos.publishers import Leaping, publishers, resolve, stop
 from partbox.chaos.report import Report, examples, violations
 from partbox.chaos.schedule import schedule
 from partbox.chaos.watcher import Watcher, forgotten, read, regresses
@@ -68,8 +68,9 @@ class _Run:
         self._ledger = Ledger(Outbox(where.dsn, schema=plan.schema), ACCOUNTS)
         self._fleet = Fleet(where, self._means.route, plan.processes, CONCURRENCY)
         self._watcher = Watcher(where, self._fleet.leaving)
-        self._actor = Actor(where, self._fleet, self._watcher, self._say)
         self._publishers = publishers(where, self._ledger, plan.seed, self._means.two_phase)
+        self._leaping = [each for each in self._publishers if isinstance(each, Leaping)]
+        self._actor = Actor(where, self._fleet, self._watcher, self._say, self._publishers)
 
     def run(self) -> Report:
         for name, reason in self._means.skipped.items():
@@ -112,13 +113,16 @@ class _Run:
         self._lasted = self._elapsed
         self._say("publishers stop; everything is mended")
         self._actor.finish()
-        stop(self._publishers, self._ending.at_once.wait)
+        stop([each for each in self._publishers if each not in self._leaping], self._ending.at_once.wait)
         if self._means.two_phase:
             with self._place.connect("chaos") as conn:
                 resolve(conn, self._plan.schema, self._place.named("prepared "))
 
     def _drain(self) -> bool:
-        """Wait until all that is published is handled and saved; False if that does not happen in time."""
+        """Wait until all that is published is handled and saved; False if that does not happen in time.
+
+        At first beside the transaction that the ids ran ahead of, for which nobody may have to wait.
+        """
         with self._place.connect("chaos") as conn:
 
             def left() -> int:
@@ -129,7 +133,15 @@ class _Run:
                 self._fleet.tend()
                 return left() == 0
 
-            return self._wait(drained, TO_DRAIN, self._ending.at_once.is_set, 0.5)
+            beside = self._wait(drained, TO_DRAIN, self._ending.at_once.is_set, 0.5)
+            self._let_go()
+            return beside and self._wait(drained, TO_DRAIN, self._ending.at_once.is_set, 0.5)
+
+    def _let_go(self) -> None:
+        """Have the transaction end that stayed open."""
+        for each in self._leaping:
+            each.let_go.set()
+        stop(self._leaping, self._ending.at_once.wait)
 
     def _stop(self) -> list[str]:
         """Let the nodes leave; those that had to be killed."""
@@ -179,6 +191,8 @@ class _Run:
         """End whatever still runs, whatever happened."""
         for publisher in self._publishers:
             publisher.stopping.set()
+        for leaping in self._leaping:
+            leaping.let_go.set()
         self._watcher.stopping.set()
         self._fleet.kill()
         self._means.close()

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from partbox.rules.flood import Flood
-from partbox.rules.printing import printable_line
+from partbox.rules.printing import printable_line, text_of
 from partbox.rules.signature import Call, is_async, name_of
 
 log = logging.getLogger("partbox.worker")
@@ -70,17 +71,18 @@ class Hooks:
 
     def failed(self, events: list[Any]) -> None:
         """Log the exception of an `after`."""
-        what = f"{len(events)} events from {events[0]!r}" if len(events) > 1 else repr(events[0])
+        what = f"{len(events)} events from {text_of(events[0])}" if len(events) > 1 else text_of(events[0])
         held = flood.admit(self.name, time.monotonic())
-        log.log(
-            logging.DEBUG if held is None else logging.ERROR,
-            "after of the interceptor %s failed, which changes nothing for %s%s",
-            self.name,
-            printable_line(what, LONGEST),
-            f" (and {held} times more since this was last said)" if held else "",
-            exc_info=True,
-            extra={"event": "partbox.interceptor_failed", "interceptor": self.name},
-        )
+        with suppress(BaseException):  # an error that does not let itself be looked at
+            log.log(
+                logging.DEBUG if held is None else logging.ERROR,
+                "after of the interceptor %s failed, which changes nothing for %s%s",
+                self.name,
+                printable_line(what, LONGEST),
+                f" (and {held} times more since this was last said)" if held else "",
+                exc_info=True,
+                extra={"event": "partbox.interceptor_failed", "interceptor": self.name},
+            )
 
     def _outcomes(self, outcome: Any, events: int) -> list[Any]:
         if not self._is_batch or not isinstance(outcome, list | tuple):

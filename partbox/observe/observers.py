@@ -5,12 +5,12 @@ Whatever an observer raises is logged, and an exception that passes through one 
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from partbox.events import DeliveredEvent, Event, checks
 from partbox.observe.observer import Observer
-from partbox.observe.telling import tell
+from partbox.observe.telling import is_ctrl_c, tell
 
 log = logging.getLogger("partbox.observe")
 
@@ -82,7 +82,7 @@ def _told(name: str, hooks: tuple[Hook, ...]) -> Hook:
         for hook in hooks:
             try:
                 hook(*arguments)
-            except Exception as error:
+            except BaseException as error:  # SystemExit too: no worker ends of it
                 _log(name, error)
 
     return tell
@@ -95,7 +95,7 @@ def _entered(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any
         if around is None:
             return None
         yielded = around.__enter__()
-    except Exception as error:
+    except BaseException as error:
         _log(name, error)
         return None
 
@@ -111,6 +111,7 @@ def _entered(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any
 
 
 def _log(name: str, error: BaseException) -> None:
-    with suppress(Exception):
-        text = "an observer's %s failed, which changes nothing else: %s"
-        tell(log, "observer_failed", text, name, error, trace=error, hook=name)
+    if is_ctrl_c(error):
+        raise error
+    text = "an observer's %s failed, which changes nothing else: %s"
+    tell(log, "observer_failed", text, name, error, trace=error, hook=name)

@@ -4,17 +4,21 @@ What an event or an error says is cut, escaped and rid of passwords before it ge
 """
 
 import logging
+import threading
 import time
-from contextlib import suppress
-from typing import Any
+from types import TracebackType
+from typing import Any, Final
 
 from partbox.events import DeliveredEvent
 from partbox.observe.log_events import LOG_EVENTS, PREFIX, LogEvent
 from partbox.rules.flood import Flood
-from partbox.rules.printing import printable_line
+from partbox.rules.printing import printable_line, text_of
 from partbox.rules.secrets import masked
 
 LONGEST = 1_000  # characters of one thing in a line
+
+Traced = tuple[type[BaseException], BaseException, TracebackType | None]
+_TRACEBACK: Final = BaseException.__dict__["__traceback__"].__get__
 
 flood = Flood()
 
@@ -41,11 +45,25 @@ def tell(
     if log.isEnabledFor(level):
         named = {"event": PREFIX + name, **(_of(about) if about is not None else {}), **fields}
         said = [_shown(each) for each in arguments]
-        try:
-            log.log(level, text + more, *said, extra=named, exc_info=trace, stacklevel=2)
-        except Exception:  # a record factory that has one of these names, a filter that fails: no worker ends of it
-            with suppress(Exception):
-                log.log(level, text + more, *said, exc_info=trace, stacklevel=2)
+        # Three times less, until it can be said: a record factory may have one of these names, a filter may fail, an
+        # error may not let itself be looked at. No worker ends of it.
+        for options in ({"extra": named, "exc_info": _traced(trace)}, {"exc_info": _traced(trace)}, {}):
+            try:
+                return log.log(level, text + more, *said, stacklevel=2, **options)
+            except BaseException as error:
+                if is_ctrl_c(error):
+                    raise
+    return None
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether somebody wants the application to end: only the main thread is told so."""
+    return issubclass(type(error), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def _traced(error: BaseException | None) -> Traced | None:
+    """What logging prints a trace of: without a question to the error, which may be anything."""
+    return None if error is None else (type(error), error, _TRACEBACK(error))
 
 
 def _admitted(event: LogEvent, kind: tuple[object, ...]) -> tuple[int, str]:
@@ -69,16 +87,13 @@ def _of(event: DeliveredEvent) -> dict[str, object]:
 
 
 def _shown(value: object) -> Any:
-    if isinstance(value, int | float):
+    if issubclass(type(value), int | float):
         return value
-    text = _text(value)
-    return printable_line(masked(text), LONGEST)
+    return printable_line(masked(_text(value)), LONGEST)
 
 
 def _text(value: object) -> str:
     """An error in one line, an event as it shows itself, a text as it is: at most some more than fits."""
-    try:
-        text = repr(value) if isinstance(value, DeliveredEvent) else str(value)
-    except Exception as wrong:
-        return f"({type(value).__name__}, whose text cannot be had: {type(wrong).__name__})"
-    return " ".join(text[: 2 * LONGEST].split()) if isinstance(value, BaseException) else text[: 2 * LONGEST]
+    if isinstance(value, BaseException):
+        return " ".join(text_of(value)[: 2 * LONGEST].split())
+    return text_of(value)[: 2 * LONGEST]

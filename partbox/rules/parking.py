@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, UnroutableError
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
+from partbox.rules.printing import text_of
 from partbox.rules.retry import RetryPolicy
 
 State = Literal["retrying", "deferred", "scheduled", "held", "dead", "ready"]
@@ -67,7 +68,7 @@ def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Adv
         case Deferral(delay=delay, reason=reason):
             return Verdict("deferred", attempts, delay, policy.on_failure == "block", storable(reason, limit))
         case Dead(reason=reason):
-            return _dead(policy, attempts + 1, None if reason is None else storable(str(reason), limit))
+            return _dead(policy, attempts + 1, None if reason is None else storable(text_of(reason), limit))
         case BaseException():
             return _advised(policy, attempts, result, limit, advice)
     return _failed(policy, attempts, wrong_outcome(result), limit)
@@ -84,7 +85,7 @@ def _advised(policy: Policy, attempts: int, error: BaseException, limit: int, ad
             return None
         case Dead(reason=reason):
             return _dead(
-                policy, attempts + 1, describe(error, limit) if reason is None else storable(str(reason), limit)
+                policy, attempts + 1, describe(error, limit) if reason is None else storable(text_of(reason), limit)
             )
         case RetryAfter(delay=delay):
             return _again(policy, attempts + 1, delay, describe(error, limit))
@@ -127,11 +128,7 @@ def describe(error: BaseException, limit: int) -> str:
     kind = type(error)
     ours = kind.__module__ in ("builtins", "__main__")
     name = kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
-    try:
-        said = str(error)
-    except Exception as wrong:
-        said = f"(its text cannot be had: {type(wrong).__name__})"
-    return storable(f"{name}: {said}", limit)
+    return storable(f"{name}: {text_of(error)}", limit)
 
 
 def storable(text: str, limit: int) -> str:

@@ -8,6 +8,14 @@ from collections.abc import Callable, Sequence
 from json import dumps
 
 
+def text_of(value: object) -> str:
+    """The text of anything, as a plain `str`; where it cannot be had, what came instead."""
+    try:
+        return str.__str__(str(value))  # not a subclass, whose methods may be anything
+    except BaseException as wrong:  # SystemExit too: it is only a text
+        return f"(its text cannot be had: {type(wrong).__name__})"
+
+
 def printable(text: str) -> str:
     """The text with all that is no visible character but a line's end escaped, as Python escapes it."""
     return _escaped(text, lambda character: character.encode("unicode_escape", "surrogatepass").decode())

@@ -88,8 +88,15 @@ class Endpoint:
         `started` (monotonic seconds) is when the handler was. `counts` false: the failure was noted already, with
         another event of its list.
         """
+        try:
+            return self._judge(event, result, started, counts=counts)
+        except BaseException as wrong:  # an object of the application's own whose very questions fail
+            error = TypeError(f"what the handler returned or raised cannot be looked at ({type(wrong).__name__})")
+            return judge(self.handler, event.attempt - 1, error, self._limit)
+
+    def _judge(self, event: DeliveredEvent, result: object, started: float | None, *, counts: bool) -> Verdict | None:
         attempts = event.attempt - 1
-        if not isinstance(result, OUTCOMES):
+        if not issubclass(type(result), OUTCOMES):  # its __class__ may say anything, or fail
             result = wrong_outcome(result)
         if not isinstance(result, BaseException):
             self._note(result, started)
@@ -117,7 +124,8 @@ class Endpoint:
             if advice is not None and not isinstance(advice, Done | Ignore | RetryAfter | Dead):
                 raise TypeError(f"on_error may return Done, Ignore, RetryAfter, Dead or None, not {advice!r}")
         except BaseException as wrong:
-            wrong.__context__ = wrong.__context__ or error
+            if wrong.__context__ is None:
+                wrong.__context__ = error
             text = "%s failed: %s; and on_error of %s failed too, so its policy decides: %s"
             name = self.handler.name
             tell(log, "on_error_failed", text, event, error, name, wrong, about=event, trace=wrong, handler=name)

@@ -6,7 +6,7 @@ its own: so the one that makes its list fail is found, and takes no others with 
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from partbox.events import DeliveredEvent
 from partbox.rules.parking import Deferral, Verdict
@@ -106,13 +106,15 @@ class Lists:
     def _verdicts(
         self, members: list[Member], endpoint: Endpoint, result: object, share: float
     ) -> list[Verdict | None]:
-        if isinstance(result, list | tuple) and len(result) == len(members):
+        if issubclass(type(result), list | tuple):
+            result = _plain(result)
+        if isinstance(result, list) and len(result) == len(members):
             return [self._judge(*each, endpoint, share) for each in zip(members, result, strict=True)]
-        if isinstance(result, list | tuple):
+        if isinstance(result, list):
             wrong = ValueError(f"{len(result)} outcomes for {len(members)} events")
             return self._fail(members, endpoint, wrong, share)
-        if isinstance(result, BaseException):
-            return self._fail(members, endpoint, result, share)
+        if issubclass(type(result), BaseException):
+            return self._fail(members, endpoint, cast(BaseException, result), share)
         return [self._judge(member, result, endpoint, share) for member in members]  # one outcome for all of them
 
     def _fail(
@@ -149,6 +151,14 @@ class Lists:
         if event in followers:
             followers.remove(event)
         self._delivery.settle(lane, event, verdict, result, share, life)
+
+
+def _plain(result: Any) -> list[Any] | TypeError:
+    """The outcomes as a list of our own; an error where a list of the application's own does not let itself be read."""
+    try:
+        return [*result]
+    except BaseException as wrong:
+        return TypeError(f"the list that the handler returned cannot be read ({type(wrong).__name__})")
 
 
 def _runs_alone(event: DeliveredEvent) -> bool:

@@ -1,6 +1,7 @@
 """What is told of the events of one process: to observers, and to the log."""
 
 import logging
+from typing import cast
 
 from partbox.errors import PayloadError
 from partbox.events import DeliveredEvent
@@ -47,7 +48,7 @@ class Reports:
         """An event is parked, for the reason that `verdict` gives; not where it only waits."""
         if verdict.state in AT_ONCE:
             return
-        error = result if isinstance(result, BaseException) else None
+        error = cast(BaseException, result) if issubclass(type(result), BaseException) else None
         handler = self._name(event)
         _tell(event, verdict, error, handler)
         self._observers.parked(event, handler, verdict, error, seconds)
@@ -60,7 +61,7 @@ class Reports:
 def _tell(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, handler: str) -> None:
     state, attempts, delay, why = verdict.state, verdict.attempts, verdict.delay or 0.0, verdict.error
     if state == "dead":
-        name = "decode_error" if isinstance(error, PayloadError) else "dead"
+        name = "decode_error" if issubclass(type(error), PayloadError) else "dead"
         text, told = "%s is dead after %d attempts: %s", (event, attempts, why)
         tell(log, name, text, *told, about=event, trace=error, handler=handler, attempts=attempts)
     elif state in ("retrying", "deferred"):

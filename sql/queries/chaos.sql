@@ -28,6 +28,17 @@ with locked as (
 update {schema}.chaos_account a set seq = a.seq + %(burst)s from locked where a.aggregate = locked.aggregate
 returning a.aggregate, a.seq
 
+-- name: chaos_insert
+-- An event with a large payload, as an application that writes SQL inserts it; its id.
+insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
+values ({schema}.partition_of(%(name)s), gen_random_uuid(), %(event_type)s, %(kind)s, %(name)s,
+        json_build_object('seq', %(seq)s::bigint, 'more', repeat('x', %(size)s::integer)))
+returning event_id::text
+
+-- name: chaos_leap
+-- Use up so many ids at once: what is drawn meanwhile by others is below them.
+select setval('{schema}.record_id_seq', nextval('{schema}.record_id_seq') + %(ids)s)
+
 -- name: chaos_log
 -- What is in the log.
 select event_id::text, aggregate_id, (payload ->> 'seq')::bigint from {schema}.record order by id

@@ -1,0 +1,196 @@
+"""Connections that hang one by one, backends that are stopped, large payloads, and ids that run ahead."""
+
+import select
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from test_chaos_command import chaos, ended, open_folder
+from waiting import eventually
+
+from partbox.chaos import actor as actors
+from partbox.chaos.actor import Actor
+from partbox.chaos.faults import FAULTS, LEASE, chosen, possible
+from partbox.chaos.ledger import Ledger
+from partbox.chaos.network import HOST, Network
+from partbox.chaos.publishers import HUGE, LARGE, LEAP, Large, Leaping, publishers
+from partbox.chaos.schedule import Step, schedule
+from partbox.outbox import Outbox
+
+__all__ = ["chaos", "open_folder"]
+
+NEW = ("conn-hang", "backend-stop", "large-payloads", "id-leap")
+ACCOUNTS = "create table partbox.chaos_account (aggregate text primary key, seq bigint not null default 0)"
+
+
+def step(fault: str, how: float = 0.0, lasts: float = 60.0) -> Step:
+    return Step(1.0, fault, lasts, 0.0, how)
+
+
+@pytest.fixture
+def place(dsn, tmp_path):
+    def connect(role):
+        return psycopg.connect(make_conninfo(dsn, application_name=f"chaos {role}"), autocommit=True)
+
+    return SimpleNamespace(
+        dsn=dsn, schema="partbox", folder=tmp_path, server=None, connect=connect, named=lambda role: f"chaos {role}"
+    )
+
+
+@pytest.fixture
+def act(place):
+    """Makes an actor on this place; whatever it stopped goes on afterwards."""
+    made = []
+
+    def make(fleet=None, publishers=()):
+        fleet = fleet or SimpleNamespace(slots=[SimpleNamespace(kept=True)], up=list, network=None)
+        made.append(Actor(place, fleet, SimpleNamespace(), lambda text: None, publishers))
+        return made[-1]
+
+    yield make
+    for actor in made:
+        actor.finish()
+
+
+@pytest.fixture
+def publisher(place, conn):
+    """Starts a publisher of a kind, which ends with the test."""
+    conn.execute(ACCOUNTS)
+    ledger, started = Ledger(Outbox(place.dsn), 40), []
+    ledger.open(conn)
+
+    def start(kind):
+        started.append(kind(place, ledger, "1"))
+        started[-1].pause = (0.0, 0.01)
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stopping.set()
+        if isinstance(each, Leaping):
+            each.let_go.set()
+        each.join()
+        assert each.error is None
+
+
+def test_they_belong_to_what_is_done_unless_told_otherwise():
+    assert set(NEW) <= set(chosen("all"))
+    assert set(NEW) <= set(actors._ACTS)
+    assert {one.fault for one in schedule(7, 60, NEW)} == set(NEW)
+    assert all(FAULTS[name].lasts[0] > LEASE for name in ("conn-hang", "backend-stop"))
+    lacking = {"--embedded": "not ours", "proxy": "closed"}
+    assert possible(NEW, lacking) == (
+        ("large-payloads", "id-leap"),
+        {"conn-hang": "closed", "backend-stop": "not ours"},
+    )
+
+
+def test_every_fault_and_nothing_else_is_in_the_manual():
+    manual = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text()
+    assert [name for name in FAULTS if f"`{name}`" not in manual] == []
+
+
+@pytest.fixture
+def network(dsn):
+    with psycopg.connect(dsn) as conn:
+        made = Network(conn.info.host, conn.info.port)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize(("how", "for_good"), [(0.0, True), (0.001, False)], ids=["for good", "for a while"])
+def test_one_connection_hangs_and_the_others_do_not(dsn, network, act, how, for_good):
+    wire = network.wire()
+    target = make_conninfo(dsn, host=HOST, hostaddr=HOST, port=str(wire.port))
+    slot = SimpleNamespace(wire=wire, kept=True, node=SimpleNamespace(name="n", workers=list, family=list))
+    actor = act(SimpleNamespace(slots=[slot], up=lambda: [slot], network=network))
+    one = psycopg.connect(target, autocommit=True)
+    with closing(one), psycopg.connect(target, autocommit=True) as other:
+        actor.do(step("conn-hang", how))
+        one.pgconn.send_query(b"select 1")
+        assert other.execute("select 2").fetchone() == (2,)
+        assert select.select([one.fileno()], [], [], 0.3) == ([], [], []), "nothing comes"
+        with psycopg.connect(target, autocommit=True) as new:
+            assert new.execute("select 3").fetchone() == (3,)
+        actor.finish()
+        assert bool(select.select([one.fileno()], [], [], 0.3 if for_good else 20)[0]) is not for_good
+    assert actor.done == {"conn-hang": 1}
+    assert actor.disturbances == [], "it excuses nothing"
+
+
+def test_a_backend_of_a_node_is_stopped_and_goes_on_by_itself_or_at_the_end(place, act):
+    with place.connect("node") as node, place.connect("publisher") as bystander:
+        pid = node.info.backend_pid
+        actor = act()
+        actor.do(step("backend-stop", lasts=60.0))
+        eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+        assert psutil.Process(bystander.info.backend_pid).status() != psutil.STATUS_STOPPED
+        actor.do(step("backend-stop"))
+        assert actor.missed == {"backend-stop": 1}, "there is no other"
+        actor.finish()
+        assert node.execute("select 1").fetchone() == (1,)
+        actor.do(step("backend-stop", lasts=0.1))
+        assert node.execute("select 1").fetchone() == (1,)
+        assert actor.disturbances == [], "it excuses nothing"
+
+
+def test_large_payloads_are_published_when_asked_for_and_some_of_them_by_sql(publisher, act, conn, monkeypatch):
+    monkeypatch.setattr("partbox.chaos.publishers.HUGE", (0.3, HUGE[1]))
+    large = publisher(Large)
+    sizes = "select count(*), max(length(payload::text)), min(length(payload::text)) from partbox.record"
+    assert conn.execute(sizes).fetchone() == (0, None, None)
+    act(publishers=[large]).do(step("large-payloads", lasts=30.0))
+    eventually(lambda: (conn.execute(sizes).fetchone()[1] or 0) > HUGE[1])
+    large.stopping.set()
+    large.join()
+    assert conn.execute(sizes).fetchone()[2] >= LARGE[0]
+    truth = large.ledger.truth(conn)
+    assert {one.event for one in truth} == {one.event for one in large.ledger._committed.values()}
+
+
+def test_the_ids_run_a_million_ahead_of_a_transaction_that_stays_open(publisher, act, conn, monkeypatch):
+    monkeypatch.setattr("partbox.chaos.publishers.DOOMED", 0.0)
+    leaping = publisher(Leaping)
+    actor = act(publishers=[leaping])
+    value = "select coalesce(pg_sequence_last_value('partbox.record_id_seq'), 0)"
+    actor.do(step("id-leap", lasts=0.0))
+    eventually(lambda: conn.execute(value).fetchone()[0] > LEAP)
+    actor.do(step("id-leap", lasts=0.0))
+    eventually(lambda: conn.execute(value).fetchone()[0] > 2 * LEAP)
+    assert conn.execute("select count(*) from partbox.record").fetchone() == (0,)
+    leaping.let_go.set()
+    eventually(lambda: leaping.ledger.count)
+    ids = [id for (id,) in conn.execute("select id from partbox.record order by id")]
+    assert ids[-1] - ids[0] > LEAP
+
+
+def test_every_kind_of_publisher_takes_part(place):
+    kinds = {type(each) for each in publishers(place, SimpleNamespace(), 1, True)}
+    assert {Large, Leaping} <= kinds
+
+
+@pytest.mark.timeout(240)
+def test_a_short_run_of_these_attacks_alone_keeps_every_promise(chaos):
+    run = chaos(
+        "--embedded",
+        "--seconds",
+        "9",
+        "--seed",
+        "124",
+        "--nodes",
+        "1",
+        "--processes",
+        "2",
+        "--faults",
+        ",".join(NEW),
+        "--json",
+    )
+    report = ended(run)
+    assert report["published"] > 100
+    assert set(report["faults"]) == set(NEW)

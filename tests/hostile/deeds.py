@@ -1,0 +1,82 @@
+"""Objects that answer the simplest questions in the worst way."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+QUESTIONS: Final = (
+    "__bool__",
+    "__eq__",
+    "__hash__",
+    "__repr__",
+    "__str__",
+    "__format__",
+    "__len__",
+    "__iter__",
+    "__class__",
+    "__getattribute__",
+)
+LONG: Final = 0.05  # seconds
+
+
+class Text(str):
+    """A text that cannot be cut, split or put together."""
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("not this text")
+
+    __getitem__ = __add__ = __len__ = __iter__ = __contains__ = __format__ = __mod__ = _refuse
+    split = replace = encode = isprintable = strip = casefold = lower = _refuse
+
+
+def _raises(self: Any, *_: Any) -> Any:
+    raise ValueError("do not ask")
+
+
+def _exits(self: Any, *_: Any) -> Any:
+    raise SystemExit(7)
+
+
+def _interrupts(self: Any, *_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def _recurses(self: Any, *_: Any) -> Any:
+    return _recurses(self)
+
+
+def _is_odd(self: Any, *_: Any) -> Any:
+    return object()
+
+
+def _is_odd_text(self: Any, *_: Any) -> Any:
+    return Text("\ud800\0\n" + "x" * 10_000)
+
+
+def _lasts(self: Any, *_: Any) -> Any:
+    time.sleep(LONG)
+    raise ValueError("after a long time")
+
+
+DEEDS: Final = {
+    "raises": _raises,
+    "exits": _exits,
+    "interrupts": _interrupts,
+    "recurses": _recurses,
+    "is of an odd type": _is_odd,
+    "is an odd text": _is_odd_text,
+    "lasts": _lasts,
+}
+
+
+def hostile(kind: type, *arguments: Any) -> Iterator[tuple[str, Any]]:
+    """One of `kind` for each question and each bad answer, by what is bad about it."""
+    for question in QUESTIONS:
+        for deed, answer in DEEDS.items():
+            bad = property(answer) if question == "__class__" else answer
+            yield f"{question} {deed}", made(kind, {question: bad}, *arguments)
+
+
+def made(kind: type, members: dict[str, Any], *arguments: Any) -> Any:
+    """An instance of a subclass of `kind` with these members."""
+    return type("Hostile", (kind,), members)(*arguments)

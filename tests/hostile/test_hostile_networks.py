@@ -1,0 +1,70 @@
+"""Networks that hang, trickle, delay, cut and reset: what is published is delivered once, and in order."""
+
+import pytest
+from line import CUT, DELAY, GOOD, HALF, HANG, RST, TRICKLE, Line
+from waiting import eventually
+
+LEASE = 2.0
+BRIEF, BEYOND = 0.3, LEASE + 1.0  # seconds that a line is bad
+
+
+@pytest.fixture
+def line(dsn):
+    made = Line(dsn)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def far_house(open_house, line):
+    """Its worker reaches the database over the line; its publishers, and those who look, are near."""
+    return open_house(source=lambda: line.dsn, lease=LEASE, heartbeat=0.3)
+
+
+BAD = {
+    "trickles": (TRICKLE, BRIEF),
+    "is slow": (DELAY, BEYOND),
+    "hangs for a moment": (HANG, BRIEF),
+    "gives no answers for a moment": (HALF, BRIEF),
+    "is cut": (CUT, 0.0),
+    "is cut for a while": (CUT, BRIEF),
+    "is reset": (RST, 0.0),
+}
+
+
+@pytest.mark.parametrize(("state", "seconds"), BAD.values(), ids=BAD)
+def test_a_line_that_is_bad_for_a_while_loses_reorders_and_repeats_nothing(far_house, line, state, seconds, waits):
+    with far_house.working() as worker:
+        far_house.round()
+        eventually(lambda: far_house.quiet(worker))
+        for _ in range(2):
+            line.be(state)
+            far_house.round()
+            waits(seconds)
+            line.be(GOOD)
+            far_house.round()
+        eventually(lambda: far_house.quiet(worker))
+        far_house.look()
+    far_house.judge()
+
+
+def test_connections_that_hang_for_good_are_given_up_and_nothing_is_lost_or_repeated(far_house, line):
+    with far_house.working() as worker:
+        far_house.round()
+        eventually(lambda: far_house.quiet(worker))
+        assert line.hang() >= 2
+        far_house.round()
+        eventually(lambda: far_house.quiet(worker))
+        far_house.look()
+    far_house.judge()
+
+
+def test_a_worker_whose_database_is_silent_at_its_stop_leaves_in_time(open_house, line):
+    house = open_house(source=lambda: line.dsn, lease=LEASE, heartbeat=0.3, drain_timeout=1)
+    worker = house.outbox.worker()
+    worker.start()
+    house.round()
+    eventually(lambda: house.quiet(worker))
+    line.be(HANG)
+    worker.stop()
+    line.be(GOOD)
