@@ -12,7 +12,10 @@ from planting import Planter
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 
 from chromium import Tab, chromium
+from forked import forks
 from live import Live
+
+__all__ = ["forks"]
 
 
 @pytest.fixture
