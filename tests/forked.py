@@ -1,12 +1,14 @@
-"""Commands of partbox in processes of their own, each forked from one that has imported partbox.
+"""`partbox …` and `python …` in processes of their own, each forked from one that has imported partbox.
 
 A process that starts anew spends a second of CPU on imports before it does what a test wants to see. A few tests of
 every kind start the installed command all the same.
 """
 
 import fcntl
+import gc
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -82,20 +84,20 @@ class Forks:
                 env=os.environ | {"PYTHONPATH": path},
             )
 
-    def start(self, *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> Command:
-        """`partbox …`, its output and its errors in pipes."""
+    def start(self, *command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> Command:
+        """Start it, its output and its errors in pipes."""
         (out, out_theirs), (err, err_theirs) = os.pipe(), os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            pid = self._fork(arguments, [nothing, out_theirs, err_theirs], cwd, env)
+            pid = self._fork(command, [nothing, out_theirs, err_theirs], cwd, env)
         finally:
             for fd in (nothing, out_theirs, err_theirs):
                 os.close(fd)
-        return Command(self, pid, ["partbox", *arguments], os.fdopen(out), os.fdopen(err))
+        return Command(self, pid, list(command), os.fdopen(out), os.fdopen(err))
 
-    def start_on(self, terminal: int, *arguments: str, env: dict[str, str]) -> Command:
-        """`partbox …` on a terminal, which becomes its own."""
-        return Command(self, self._fork(arguments, [terminal] * 3, None, env), ["partbox", *arguments], None, None)
+    def start_on(self, terminal: int, *command: str, env: dict[str, str]) -> Command:
+        """Start it on a terminal, which becomes its own."""
+        return Command(self, self._fork(command, [terminal] * 3, None, env), list(command), None, None)
 
     def code(self, pid: int) -> int | None:
         answer = self._ask({"ended": pid}, [])
@@ -105,8 +107,8 @@ class Forks:
         self._socket.close()
         self._process.wait()
 
-    def _fork(self, arguments: tuple[str, ...], files: list[int], cwd: Path | None, env: dict[str, str] | None) -> int:
-        asked = {"argv": ["partbox", *arguments], "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ)}
+    def _fork(self, command: tuple[str, ...], files: list[int], cwd: Path | None, env: dict[str, str] | None) -> int:
+        asked = {"argv": command, "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ)}
         return int(self._ask(asked, files))
 
     def _ask(self, question: dict[str, Any], files: list[int]) -> Any:
@@ -127,8 +129,9 @@ def forks() -> Iterator[Forks]:
 
 def serve(number: int) -> None:
     """Fork commands, and tell how they ended, until nobody asks any more."""
-    from partbox.cli import main
+    import partbox.cli  # noqa: F401 (those that are forked need not)
 
+    gc.freeze()
     with socket.socket(fileno=number) as asking:
         while (found := socket.recv_fds(asking, LONGEST, 3))[0]:
             asked, files = json.loads(found[0]), found[1]
@@ -138,7 +141,7 @@ def serve(number: int) -> None:
             elif not (answer := os.fork()):
                 asking.close()
                 _become(asked, files)
-                main()
+                _run()
             for file in files:
                 os.close(file)
             asking.send(json.dumps(answer).encode())
@@ -159,3 +162,19 @@ def _become(asked: dict[str, Any], files: list[int]) -> None:
     sys.argv = asked["argv"]
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+
+
+def _run() -> None:
+    """Run what `sys.argv` says, as a shell would."""
+    if sys.argv[0] == "partbox":
+        from partbox.cli import main
+
+        main()
+    del sys.argv[0]
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path.cwd())
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    sys.exit()

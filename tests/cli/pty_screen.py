@@ -29,7 +29,7 @@ class Screen:
         self._before = termios.tcgetattr(self._slave)
         environment = {name: value for name, value in os.environ.items() if name not in SIZE}
         environment |= {"TERM": "xterm", "NO_COLOR": "1", "PARTBOX_DSN": dsn}
-        self._process = forks.start_on(self._slave, *arguments, env=environment)
+        self._process = forks.start_on(self._slave, "partbox", *arguments, env=environment)
         self.raw = ""
 
     def __enter__(self) -> "Screen":

@@ -240,7 +240,7 @@ def test_ctrl_c_ends_a_replay_that_waits_for_a_lock(plant, dsn, conn, forks):
     plant.park("a")
     waits = "select 1 from pg_stat_activity where application_name = 'partbox dead' and wait_event_type = 'Lock'"
     with locked(dsn):
-        replaying = forks.start("dead", "replay", "--all", "--yes")
+        replaying = forks.start("partbox", "dead", "replay", "--all", "--yes")
         try:
             eventually(lambda: replaying.poll() is not None or conn.execute(waits).fetchone())
             assert replaying.poll() is None, replaying.communicate()

@@ -38,7 +38,9 @@ def started(dsn, forks) -> Iterator[Callable[..., Command]]:
     processes: list[Command] = []
 
     def start(*arguments: str, **environment: str) -> Command:
-        processes.append(forks.start("purge", *arguments, env=os.environ | {"PARTBOX_DSN": dsn} | environment))
+        processes.append(
+            forks.start("partbox", "purge", *arguments, env=os.environ | {"PARTBOX_DSN": dsn} | environment)
+        )
         return processes[-1]
 
     yield start

@@ -157,7 +157,7 @@ def test_status_as_json_holds_every_partition(conn, partbox, dsn, publish):
     assert shown["instances"][0]["node"] == "a"
 
 
-WATCH = ["status", "--watch", "--every", "100ms"]
+WATCH = ["partbox", "status", "--watch", "--every", "100ms"]
 
 
 @pytest.fixture

@@ -23,7 +23,9 @@ def worker(tmp_path: Path, forks):
 
     def run(dsn: str, *flags: str) -> tuple[int, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
-        process = forks.start("worker", "shop:outbox", *flags, cwd=tmp_path, env={**kept, "PARTBOX_DSN": dsn})
+        process = forks.start(
+            "partbox", "worker", "shop:outbox", *flags, cwd=tmp_path, env={**kept, "PARTBOX_DSN": dsn}
+        )
         _, said = process.communicate()
         return process.wait(), said
 

@@ -20,7 +20,7 @@ def run(tmp_path, forks):
 
     def run(*arguments: str, **settings: str) -> Command:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
-        started.append(forks.start(*arguments, cwd=tmp_path, env=environment | settings))
+        started.append(forks.start("partbox", *arguments, cwd=tmp_path, env=environment | settings))
         return started[-1]
 
     yield run
