@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import eventually
@@ -437,7 +438,7 @@ texts = st.text(max_size=10) | st.text(st.characters(categories=["Cc", "Cf", "Cs
 fields = st.one_of(texts, st.integers(), st.none(), st.dictionaries(st.integers(), texts, max_size=2))
 
 
-@settings(deadline=None, max_examples=50)  # no assertion about time
+@settings(deadline=None, max_examples=examples(50))  # no assertion about time
 @given(texts, texts, fields, st.sampled_from([1, 1_000]))
 def test_whatever_is_said_a_json_line_is_one_line_that_can_be_read(message, trouble, field, times):
     made = JsonLines().format(record("%s", message * times, error=ValueError(trouble * times), field=field))

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
@@ -413,7 +414,7 @@ def test_hooks_see_the_events_of_tasks(outbox: Outbox, conn: psycopg.Connection[
 def both(a: Decimal, b: list[datetime], c: dict[str, float], d: int | str | None) -> None: ...
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     a=st.decimals(allow_nan=False, allow_infinity=False),
     b=st.lists(st.datetimes(timezones=st.just(UTC))),
