@@ -1,12 +1,12 @@
 """How many examples Hypothesis tries: two in five of them, and all with `--soak` or `--hypothesis-profile=default`.
 
-A folder's conftest imports the hooks of this module before its tests are imported.
+However slow the machine is: no example fails for the time that it takes. A folder's conftest imports the hooks of this
+module before its tests are imported.
 """
 
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-QUICK = "quick"
 FULL = 100
 """Examples of Hypothesis's own profile."""
 
@@ -17,10 +17,14 @@ def examples(full: int) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if _in_full(config) or config.getoption("--hypothesis-profile"):
-        return
-    settings.register_profile(QUICK, max_examples=FULL * 2 // 5)
-    settings.load_profile(QUICK)
+    full = _in_full(config) or config.getoption("--hypothesis-profile")
+    settings.register_profile(
+        "full" if full else "quick",
+        max_examples=FULL if full else FULL * 2 // 5,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("full" if full else "quick")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from partbox.errors import SettingsError
 from partbox.settings import Settings, load, names
 
-REAL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+REAL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 LONGEST_LINE = 2_500  # 200 characters of a value, each escaped
 PASSWORD = "hunter2-hunter2"
 

@@ -16,7 +16,7 @@ from partbox.publish.fields import fields_of
 from partbox.testing import strategies
 from partbox.testing.strategies import aggregate_ids, events, headers, partitions, payloads
 
-SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def size(given: dict[str, str]) -> int:

@@ -1,6 +1,6 @@
 """A real Prometheus watches a real cluster through a join and failures: everything that the dashboards ask has an
 answer, and alerts fire. With `--soak` it also lives through a backlog, a kill, a theft of partitions, a pause and an
-outage of the database, and every alert fires and clears; that they do by themselves show the unit tests of the rules."""
+outage of the database, and every alert fires and clears, as the unit tests of the rules have it without a cluster."""
 
 import os
 import shutil
