@@ -17,6 +17,7 @@ from mutations.mutation import Mutation, make, problem
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = (sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-p", "no:cacheprovider", "--tb=line")
+ALL_EXAMPLES = "--hypothesis-profile=default"
 NOTICED, QUIET = 1, 0  # what pytest ends with: a test failed, all passed
 LONGEST = 600  # seconds
 
@@ -80,7 +81,7 @@ def _tests(mutation: Mutation, copy: Path) -> subprocess.CompletedProcess[str]:
     """The copy goes before what is installed, in the processes that tests start too."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        [*PYTEST, *mutation.tests],
+        [*PYTEST, ALL_EXAMPLES, *mutation.tests],
         cwd=copy,
         env=environment,
         capture_output=True,

@@ -4,13 +4,18 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psycopg
 import pytest
+from forked import Forks, forks
+from pty_screen import Screen
 from servers import execute
 
 from partbox.cli import main
+
+__all__ = ["forks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,12 @@ def partbox(capsys) -> Callable[..., Ran]:
         return Ran(int(exit.value.code or 0), out, err)
 
     return run
+
+
+@pytest.fixture
+def screen(forks: Forks) -> Callable[..., Screen]:
+    """Runs a command on a terminal of its own while `with screen(…):` lasts."""
+    return partial(Screen, forks)
 
 
 @pytest.fixture

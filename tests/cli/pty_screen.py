@@ -6,14 +6,12 @@ import os
 import re
 import select
 import struct
-import subprocess
-import sys
 import termios
 import time
-from pathlib import Path
 from types import TracebackType
 
-COMMAND = str(Path(sys.executable).with_name("partbox"))
+from forked import Forks
+
 CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 FRAME = re.compile(r"\x1b\[H|\x1b\[\d*A|\x1b\[2J")
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
@@ -25,21 +23,13 @@ PATIENCE = 40.0
 class Screen:
     """Runs it, without colours, until the block ends."""
 
-    def __init__(self, *arguments: str, dsn: str, width: int = 120, height: int = 40) -> None:
+    def __init__(self, forks: Forks, *arguments: str, dsn: str, width: int = 120, height: int = 40) -> None:
         self._master, self._slave = os.openpty()
         self.resize(width, height)
         self._before = termios.tcgetattr(self._slave)
         environment = {name: value for name, value in os.environ.items() if name not in SIZE}
         environment |= {"TERM": "xterm", "NO_COLOR": "1", "PARTBOX_DSN": dsn}
-        self._process = subprocess.Popen(
-            [COMMAND, *arguments],
-            stdin=self._slave,
-            stdout=self._slave,
-            stderr=self._slave,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
+        self._process = forks.start_on(self._slave, "partbox", *arguments, env=environment)
         self.raw = ""
 
     def __enter__(self) -> "Screen":
@@ -96,7 +86,7 @@ class Screen:
             self._read()
         while self._read():
             pass
-        return self._process.returncode
+        return self._process.wait()
 
     def _read(self) -> bool:
         """Take what it has written; False if that is nothing for a moment."""

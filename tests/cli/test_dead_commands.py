@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import signal
-import subprocess
 import sys
 from contextlib import contextmanager
 from typing import IO, Any
@@ -236,19 +235,12 @@ def locked(dsn):
         yield
 
 
-# What is started in the background of a shell ignores the signal from birth, and so would this.
-COMMAND = "import signal; signal.signal(2, signal.default_int_handler); from partbox.cli import main; main()"
-
-
-def test_ctrl_c_ends_a_replay_that_waits_for_a_lock(plant, dsn, conn):
+def test_ctrl_c_ends_a_replay_that_waits_for_a_lock(plant, dsn, conn, forks):
     """A real process, a real signal."""
     plant.park("a")
-    command = [sys.executable, "-c", COMMAND, "dead", "replay", "--all", "--yes"]
     waits = "select 1 from pg_stat_activity where application_name = 'partbox dead' and wait_event_type = 'Lock'"
-    with (
-        locked(dsn),
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as replaying,
-    ):
+    with locked(dsn):
+        replaying = forks.start("partbox", "dead", "replay", "--all", "--yes")
         try:
             eventually(lambda: replaying.poll() is not None or conn.execute(waits).fetchone())
             assert replaying.poll() is None, replaying.communicate()

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
@@ -14,6 +12,7 @@ from uuid import uuid4
 import psutil
 import psycopg
 import pytest
+from forked import Command
 from rich.console import Console
 from waiting import eventually
 
@@ -24,7 +23,6 @@ from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, picture
 from partbox.terminal.roster import Roster
 
-COMMAND = [str(Path(sys.executable).with_name("partbox")), "demo", "--json"]
 PATIENCE = 60.0
 
 
@@ -37,21 +35,13 @@ def open_folder(folder) -> Path:
 
 
 @pytest.fixture
-def demo(open_folder):
+def demo(open_folder, forks):
     """Starts a demo in a session of its own, as in a terminal of its own; afterwards nothing of it may be left."""
     started = []
 
-    def start(*arguments: str) -> subprocess.Popen:
-        started.append(
-            subprocess.Popen(
-                [*COMMAND, *arguments],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-                env=os.environ | {"TMPDIR": str(open_folder)},
-            )
-        )
+    def start(*arguments: str) -> Command:
+        variables = os.environ | {"TMPDIR": str(open_folder)}
+        started.append(forks.start("partbox", "demo", "--json", *arguments, env=variables))
         return started[-1]
 
     yield start
@@ -74,7 +64,7 @@ def left(session: int, folder: Path) -> Iterator[psutil.Process]:
             continue
 
 
-def read_until(process: subprocess.Popen, word: str) -> None:
+def read_until(process: Command, word: str) -> None:
     """Read what it says up to the line with that word."""
     said = []
     for line in process.stderr:
@@ -84,7 +74,7 @@ def read_until(process: subprocess.Popen, word: str) -> None:
     raise AssertionError(f"it never said {word!r} but: {''.join(said)}")
 
 
-def ended(process: subprocess.Popen) -> dict:
+def ended(process: Command) -> dict:
     """The summary that it ends with."""
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
@@ -108,14 +98,14 @@ def test_what_is_published_is_delivered_in_order_while_processes_are_killed(demo
 
 @pytest.mark.parametrize("word", ["setting up", "starting", "  delivered "])
 def test_one_ctrl_c_ends_everything_in_order(demo, word):
-    process = demo("--processes", "2", "--rate", "300")
+    process = demo("--processes", "1", "--rate", "300")
     read_until(process, word)
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to every process
     assert (ended(process)["published"] > 0) == ("delivered" in word)
 
 
 def test_a_second_ctrl_c_ends_everything_at_once(demo):
-    process = demo("--processes", "2", "--rate", "300")
+    process = demo("--processes", "1", "--rate", "300")
     read_until(process, "  delivered ")
     os.killpg(process.pid, signal.SIGINT)
     os.killpg(process.pid, signal.SIGTERM)

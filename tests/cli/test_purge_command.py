@@ -3,12 +3,11 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from forked import Command
 from waiting import eventually
 
 from partbox.db.migrate import migrate
@@ -34,19 +33,13 @@ def plant(conn) -> Callable[[int], None]:
 
 
 @pytest.fixture
-def started(dsn) -> Iterator[Callable[..., subprocess.Popen]]:
+def started(dsn, forks) -> Iterator[Callable[..., Command]]:
     """Starts `partbox purge …` as a process; it is ended with the test."""
-    processes: list[subprocess.Popen] = []
+    processes: list[Command] = []
 
-    def start(*arguments: str, **environment: str) -> subprocess.Popen:
+    def start(*arguments: str, **environment: str) -> Command:
         processes.append(
-            subprocess.Popen(
-                [sys.executable, "-c", "from partbox.cli import main; main()", "purge", *arguments],
-                env=os.environ | {"PARTBOX_DSN": dsn} | environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            forks.start("partbox", "purge", *arguments, env=os.environ | {"PARTBOX_DSN": dsn} | environment)
         )
         return processes[-1]
 

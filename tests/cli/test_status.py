@@ -3,16 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 
 import psycopg
 import pytest
-from pty_screen import Screen
+from forked import Command
 from waiting import eventually
 
 from partbox.db import stats
@@ -160,24 +157,16 @@ def test_status_as_json_holds_every_partition(conn, partbox, dsn, publish):
     assert shown["instances"][0]["node"] == "a"
 
 
-WATCH = [str(Path(sys.executable).with_name("partbox")), "status", "--watch", "--every", "100ms"]
+WATCH = ["partbox", "status", "--watch", "--every", "100ms"]
 
 
 @pytest.fixture
-def watch(dsn):
+def watch(dsn, forks):
     """Starts `partbox status --watch` with its output in a pipe."""
     started = []
 
-    def start(*arguments: str) -> subprocess.Popen:
-        started.append(
-            subprocess.Popen(
-                [*WATCH, *arguments],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"PARTBOX_DSN": dsn},
-            )
-        )
+    def start(*arguments: str) -> Command:
+        started.append(forks.start(*WATCH, *arguments, env=os.environ | {"PARTBOX_DSN": dsn}))
         return started[-1]
 
     yield start
@@ -186,7 +175,7 @@ def watch(dsn):
         process.communicate()
 
 
-def blocks(process: subprocess.Popen) -> Iterator[dict[str, str]]:
+def blocks(process: Command) -> Iterator[dict[str, str]]:
     """The tables that it prints, one after the other: what stands behind each name."""
     block: dict[str, str] = {}
     for line in process.stdout:
@@ -261,8 +250,8 @@ def test_watching_a_writer_only_schema_says_so_and_ends(conn, partbox, dsn):
     assert "is writer-only" in partbox("status", "--watch", "--dsn", dsn).out
 
 
-def test_watching_on_a_terminal_draws_in_place_and_leaves_it_as_it_was(conn, dsn, publish):
-    with Screen("status", "--watch", "--every", "100ms", dsn=dsn) as screen:
+def test_watching_on_a_terminal_draws_in_place_and_leaves_it_as_it_was(conn, dsn, publish, screen):
+    with screen("status", "--watch", "--every", "100ms", dsn=dsn) as screen:
         screen.until("pending       none")
         publish(3, 1_234)
         screen.until("1,234 in all")

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 from planting import Planter
-from pty_screen import CONTROL, ENTER, Screen
+from pty_screen import CONTROL, ENTER
 from rich.console import Console
 
 from partbox.cli.top_view import Scene, picture
@@ -176,10 +176,10 @@ def test_a_wrong_interval_of_top_is_refused(partbox):
     assert "--every '1ms'" in partbox("top", "--every", "1ms").error
 
 
-def test_top_shows_a_partition_that_moves_and_q_ends_it(conn, dsn):
+def test_top_shows_a_partition_that_moves_and_q_ends_it(conn, dsn, screen):
     first, second = (conn.execute(INSTANCE, ["node-a", pid]).fetchone()[0] for pid in (4711, 4712))
     conn.execute("update partbox.partition set owner = %s, assignee = %s", [first, first])
-    with Screen("top", "--every", "100ms", dsn=dsn) as screen:
+    with screen("top", "--every", "100ms", dsn=dsn) as screen:
         screen.until("4711")
         assert screen.said(ENTER)
         screen.until("A  A  A  A")
@@ -193,19 +193,19 @@ def test_top_shows_a_partition_that_moves_and_q_ends_it(conn, dsn):
 
 
 @pytest.mark.parametrize("end", ["\x03", signal.SIGTERM])
-def test_ctrl_c_and_a_signal_end_top_and_leave_the_terminal_as_it_was(dsn, end):
-    with Screen("top", "--every", "100ms", dsn=dsn) as screen:
+def test_ctrl_c_and_a_signal_end_top_and_leave_the_terminal_as_it_was(dsn, end, screen):
+    with screen("top", "--every", "100ms", dsn=dsn) as screen:
         screen.until("no worker process")
         screen.press(end) if isinstance(end, str) else screen.signal(end)
         assert screen.ended() == 0
         assert screen.restored
 
 
-def test_top_shows_the_aggregate_that_is_blocked_with_its_error(conn, dsn):
+def test_top_shows_the_aggregate_that_is_blocked_with_its_error(conn, dsn, screen):
     Planter(conn).park(
         f"a{HOSTILE[:60]}", "retrying", blocks=True, attempts=3, error=f"ValueError: card declined {HOSTILE}"
     )
-    with Screen("top", "--every", "100ms", dsn=dsn, width=160) as screen:
+    with screen("top", "--every", "100ms", dsn=dsn, width=160) as screen:
         frame = screen.until("card declined")
         assert "Order a<script>" in frame
         assert "1 retrying" in frame
@@ -215,8 +215,8 @@ def test_top_shows_the_aggregate_that_is_blocked_with_its_error(conn, dsn):
         assert screen.ended() == 0
 
 
-def test_top_follows_the_size_of_the_terminal(dsn):
-    with Screen("top", "--every", "100ms", dsn=dsn, width=160) as screen:
+def test_top_follows_the_size_of_the_terminal(dsn, screen):
+    with screen("top", "--every", "100ms", dsn=dsn, width=160) as screen:
         screen.until("·  ·  ·")
         screen.resize(50, 30)
         screen.until("· · ·")
@@ -224,8 +224,8 @@ def test_top_follows_the_size_of_the_terminal(dsn):
         assert screen.ended() == 0
 
 
-def test_top_goes_on_when_the_database_was_away(dsn, away):
-    with Screen("top", "--every", "100ms", dsn=dsn) as screen:
+def test_top_goes_on_when_the_database_was_away(dsn, away, screen):
+    with screen("top", "--every", "100ms", dsn=dsn) as screen:
         screen.until("no worker process")
         with away():
             screen.until("as of ")
@@ -236,8 +236,8 @@ def test_top_goes_on_when_the_database_was_away(dsn, away):
         assert screen.restored
 
 
-def test_what_is_wrong_at_the_start_is_one_line_and_nothing_is_drawn(empty_dsn):
-    with Screen("top", dsn=empty_dsn) as screen:
+def test_what_is_wrong_at_the_start_is_one_line_and_nothing_is_drawn(empty_dsn, screen):
+    with screen("top", dsn=empty_dsn) as screen:
         assert screen.ended() == 1
         assert "run `partbox init`" in screen.raw
         assert not screen.said(ENTER)

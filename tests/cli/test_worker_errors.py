@@ -1,8 +1,6 @@
 """What stands in the way of `partbox worker`: one line, the remedy, an exit code, and nothing written."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
@@ -20,16 +18,16 @@ def confirm(event): ...
 
 
 @pytest.fixture
-def worker(tmp_path: Path):
+def worker(tmp_path: Path, forks):
     (tmp_path / "shop.py").write_text(SHOP)
 
     def run(dsn: str, *flags: str) -> tuple[int, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
-        done = subprocess.run(
-            [Path(sys.executable).parent / "partbox", "worker", "shop:outbox", *flags],
-            cwd=tmp_path, env={**kept, "PARTBOX_DSN": dsn}, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stderr
+        process = forks.start(
+            "partbox", "worker", "shop:outbox", *flags, cwd=tmp_path, env={**kept, "PARTBOX_DSN": dsn}
+        )
+        _, said = process.communicate()
+        return process.wait(), said
 
     return run
 

@@ -12,7 +12,13 @@ from planting import Planter
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 
 from chromium import Tab, chromium
+from effort import pytest_collection_modifyitems, pytest_configure
+from forked import forks
 from live import Live
+
+from partbox.dashboard import feed
+
+__all__ = ["forks", "pytest_collection_modifyitems", "pytest_configure"]
 
 
 @pytest.fixture
@@ -21,9 +27,10 @@ def plant(conn: psycopg.Connection[Any]) -> Planter:
 
 
 @pytest.fixture
-def live(dsn: str) -> Iterator[Live]:
-    """The page of the test's database, served in this process."""
-    live = Live(dsn)
+def live(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
+    """The page of the test's database, served in this process; it looks four times a second, not once."""
+    monkeypatch.setattr(feed, "EVERY", 0.26)
+    live = Live(dsn, fresh=0.25)
     try:
         yield live
     finally:

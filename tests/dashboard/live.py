@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 from starlette.applications import Starlette
 
 from partbox.dashboard import access, routes
-from partbox.db.glance import Glance
+from partbox.db.glance import FRESH, Glance
 from partbox.observe.address import Address
 from partbox.observe.server import HttpServer
 from partbox.settings import load
@@ -35,9 +35,9 @@ class Answer:
 class Live:
     """`host`: as what it is served; it listens on this machine alone whatever that says."""
 
-    def __init__(self, dsn: str, *, token: str | None = TOKEN, host: str = "127.0.0.1") -> None:
+    def __init__(self, dsn: str, *, token: str | None = TOKEN, host: str = "127.0.0.1", fresh: float = FRESH) -> None:
         settings = load(dsn=dsn)
-        self._glance = Glance(settings, lambda: dsn)
+        self._glance = Glance(settings, lambda: dsn, fresh=fresh)
         allowed = access(Address(host, 0), token)
         self.server = HttpServer(Starlette(routes=routes(self._glance, lambda: dsn, settings, allowed)))
         self.server.start()

@@ -5,36 +5,22 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from forked import Command
 from waiting import eventually
-
-PARTBOX = str(Path(sys.executable).with_name("partbox"))
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, forks):
     """Starts a command; it is ended with the test."""
     started = []
 
-    def run(*arguments: str, **settings: str) -> subprocess.Popen:
+    def run(*arguments: str, **settings: str) -> Command:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
-        started.append(
-            subprocess.Popen(
-                [PARTBOX, *arguments],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                cwd=tmp_path,
-                env=environment | settings,
-                start_new_session=True,
-            )
-        )
+        started.append(forks.start("partbox", *arguments, cwd=tmp_path, env=environment | settings))
         return started[-1]
 
     yield run

@@ -7,6 +7,10 @@ from held import Held
 from live import TOKEN, Live
 from waiting import eventually
 
+from partbox import Dead, Outbox
+
+PATIENT = (60, 0.1)
+"""Seconds to wait for the map, and between two looks: each look at 256 cells costs the browser something."""
 SCRIPT = "<img src=x onerror=alert(1)><script>document.title='owned'</script>"
 HOSTILE = f"{SCRIPT}\u202egpj.exe\u2066\x1b[2J\x9b" + "W" * 10_000
 
@@ -240,6 +244,80 @@ def test_nothing_of_one_subscription_is_left_where_another_is_chosen(live, plant
     seen.button("Discard …", f"#dead tr[data-record='{other}']").click()
     seen.button("Discard", "#ask").click()
     eventually(lambda: sorted(plant.states().values()) == ["dead", "retrying"])
+
+
+def joins(conn, node, pid):
+    """A process that lives as far as anybody can tell."""
+    found = conn.execute(
+        "insert into partbox.instance (subscription, node, hostname, pid, version, lease)"
+        " values ('default', %s, %s, %s, '0.1.0', '1 h') returning instance_id",
+        [node, node, pid],
+    )
+    return found.fetchone()[0]
+
+
+def claims(conn, instance, numbers):
+    conn.execute(
+        "update partbox.partition set owner = %s, assignee = %s, epoch = epoch + 1 where partition = any(%s)",
+        [instance, instance, [*numbers]],
+    )
+
+
+def test_a_death_and_a_join_are_seen_while_they_happen(live, plant, conn, tab):
+    ann, bob = joins(conn, "north", 4_711), joins(conn, "north", 4_712)
+    claims(conn, ann, range(128))
+    claims(conn, bob, range(128, 256))
+    seen = tab(live.with_token)
+    seen.waits_for("#workers tbody tr:nth-child(2)")
+    eventually(lambda: sorted(seen.letters()) == ["A"] * 128 + ["B"] * 128, *PATIENT)
+
+    def is_above_nothing(line: str) -> bool:
+        plant.publish("7")
+        plant.consume()
+        return float(seen.text(f".value[data-line={line}]").strip("\u2013") or 0) > 0
+
+    for line in ("published", "delivered"):
+        eventually(lambda line=line: is_above_nothing(line), *PATIENT)
+
+    cleo = joins(conn, "south", 4_713)
+    seen.waits_for("#lately li[data-kind=joined]", "process C")
+    claims(conn, cleo, [*range(43), *range(213, 256)])
+    seen.waits_for(".cell[data-moved]")
+    eventually(lambda: [seen.letters().count(letter) for letter in "ABC"] == [85, 85, 86], *PATIENT)
+    seen.waits_for("#workers tbody tr", "south")
+
+    victim = seen.page.locator("#workers tbody tr", has_text="4711")
+    letter = victim.locator(".badge").inner_text()
+    conn.execute("delete from partbox.instance where instance_id = %s", [ann])
+    seen.waits_for("#lately li[data-kind=gone]", f"process {letter} (pid 4711 on north) is gone")
+    eventually(lambda: seen.letters().count("·") == 85, *PATIENT)
+    dan = joins(conn, "north", 4_714)
+    seen.waits_for("#lately li[data-kind=joined]", "process D")
+    claims(conn, dan, range(43, 128))
+    eventually(lambda: letter not in seen.letters() and "·" not in seen.letters(), *PATIENT)
+    assert conn.info.dbname not in seen.page.content()
+
+
+def test_a_replay_on_the_page_is_delivered(live, dsn, conn, tab):
+    outbox, cured, delivered = Outbox(dsn), [], []
+
+    @outbox.on("Placed")
+    def place(event):
+        if not cured:
+            return Dead("there is no cure")
+        delivered.append(event.event_id)
+        return None
+
+    with conn.transaction():
+        event = outbox.publish(conn, "Placed", {}, aggregate_id="7")
+    with outbox.worker():
+        seen = tab(live.with_token)
+        seen.waits_for("#dead tbody tr", "there is no cure")
+        cured.append(True)
+        seen.button("Replay", "#dead tbody tr").click()
+        eventually(lambda: delivered == [event])
+        seen.waits_for("#dead", "No record is dead")
+        eventually(lambda: conn.execute("select count(*) from partbox.parked").fetchone() == (0,))
 
 
 def test_a_server_that_has_gone_is_said_and_found_again(dsn, plant, tab):

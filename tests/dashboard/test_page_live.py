@@ -1,4 +1,4 @@
-"""The page while real nodes work, die and join."""
+"""The page while real nodes work, die and join; test_page_in_chromium.py has it of planted ones, and of threads."""
 
 import os
 import signal
@@ -11,6 +11,8 @@ from owners import Owners
 from waiting import eventually
 
 from partbox.chaos.journal import Journal
+
+pytestmark = pytest.mark.soak
 
 FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
 PATIENCE = 60

@@ -1,4 +1,8 @@
-"""The programs in README and docs are run as a reader would run them."""
+"""The programs in README and docs are run as a reader would run them.
+
+Each command is a process that is forked from one with partbox in it, a worker has one process; with `--soak` the
+installed commands are run, and workers of two processes.
+"""
 
 import os
 import re
@@ -7,6 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import forks
+
+__all__ = ["forks"]
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -16,20 +23,25 @@ def blocks(document: str) -> list[str]:
     return BLOCK.findall((ROOT / document).read_text(encoding="utf-8"))
 
 
-@pytest.fixture
-def reader(tmp_path, empty_dsn):
+@pytest.fixture(params=["forked", pytest.param("installed", marks=pytest.mark.soak)])
+def reader(tmp_path, empty_dsn, request, forks):
     """Runs a command in a folder of its own, with PARTBOX_DSN set to an empty database; what it prints."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
     environment = {**kept, "PARTBOX_DSN": empty_dsn, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     def run(*command: str) -> str:
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        if request.param == "forked":
+            process = forks.start(*command, cwd=tmp_path, env=environment)
+        else:
+            process = subprocess.Popen(
+                command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        out, err = process.communicate()
+        assert process.returncode == 0, out + err
+        return out
 
     run.folder = tmp_path
+    run.worker = ["--until-empty", "--processes", "1" if request.param == "forked" else "2"]
     return run
 
 
@@ -40,7 +52,7 @@ def test_the_program_of_the_readme_publishes_and_delivers(reader):
 
     reader("partbox", "init")
     reader("python", "shop.py")
-    printed = reader("partbox", "worker", "shop:outbox", "--processes", "2", "--until-empty")
+    printed = reader("partbox", "worker", "shop:outbox", *reader.worker)
     reader("python", "imports.py")
 
     assert "order 1 is confirmed: {'total': 42}" in printed
@@ -59,7 +71,7 @@ def test_the_programs_of_the_tutorial_deliver_everything(reader):
 
     reader("partbox", "init")
     reader("python", "shop.py")
-    printed = reader("partbox", "worker", "shop:outbox", "--processes", "2", "--until-empty")
+    printed = reader("partbox", "worker", "shop:outbox", *reader.worker)
     there = reader("python", "application.py")
 
     # Not lines: threads that print at once may share one.
@@ -72,7 +84,7 @@ def test_the_program_of_the_page_on_handlers_ends_as_the_page_says(reader):
 
     reader("partbox", "init")
     reader("python", "app.py")
-    printed = reader("partbox", "worker", "app:outbox", "--processes", "2", "--until-empty")
+    printed = reader("partbox", "worker", "app:outbox", *reader.worker)
 
     for line in (
         "order 1 is confirmed at attempt 1",
@@ -90,7 +102,7 @@ def test_the_program_of_the_page_on_publishing_publishes_what_the_page_says(read
 
     reader("partbox", "init")
     printed = reader("python", "app.py")
-    printed += reader("partbox", "worker", "app:outbox", "--processes", "2", "--until-empty")
+    printed += reader("partbox", "worker", "app:outbox", *reader.worker)
 
     assert printed.count("OrderPlaced order-7 {'total': 42}") == 1
     assert "committed: ['OrderPlaced']" in printed

@@ -1,4 +1,4 @@
-"""An outbox to be examined: its worker nodes, and what `partbox doctor` says about it."""
+"""An outbox to be examined: its workers, and what `partbox doctor` says about it."""
 
 import json
 import os
@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from doctor_app import ill
 from planting import Planter
 from psycopg.conninfo import conninfo_to_dict
 from waiting import eventually
+
+from partbox.supervisor import EmbeddedWorker
 
 FAST = {"lease": "2s", "heartbeat": "300ms", "retry": "fixed:0.1", "drain_timeout": "2s"}
 PATIENCE = 40.0
@@ -22,7 +25,8 @@ Finding = dict[str, Any]
 
 
 class Clinic:
-    """`run` runs a command as its arguments, and gives its exit code and output."""
+    """`run` runs a command as its arguments, and gives its exit code and output; `processes`: workers are nodes of
+    processes, as people run them, else threads of this process, which cost a fraction."""
 
     def __init__(self, conn: psycopg.Connection[Any], folder: Path, run: Callable[..., tuple[int, str, str]]) -> None:
         self.conn = conn
@@ -30,7 +34,9 @@ class Clinic:
         self.plant = Planter(conn)
         self.folder = folder
         self.run = run
+        self.processes = False
         self.nodes: list[subprocess.Popen[bytes]] = []
+        self.workers: list[EmbeddedWorker] = []
 
     def doctor(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         """The exit code and what it says."""
@@ -69,26 +75,39 @@ class Clinic:
         assert code == 0, (words, out, err)
         return out
 
-    def node(
-        self, name: str = "node-a", *arguments: str, processes: int = 1, **settings: Any
-    ) -> subprocess.Popen[bytes]:
-        """Start a node of worker processes; it is ended with the test."""
+    def work(self, name: str = "node-a", **settings: Any) -> Callable[[], object]:
+        """Start a worker; it is ended with the test. What is given back makes it leave, and waits for that."""
+        if self.processes:
+            node = self.node(name, **settings)
+            return lambda: (node.terminate(), node.wait(PATIENCE))
+        self.workers.append(ill(self.dsn, **FAST | {"node": name} | settings).worker())
+        self.workers[-1].start()
+        return self.workers[-1].stop
+
+    def dies(self, name: str = "node-a") -> None:
+        """A worker that owns everything, and that dies; returns when its lease is over."""
+        if self.processes:
+            node = self.node(name)
+            self.owned()
+            self.kill(node)
+        else:
+            self.ghost(name, lease="1 s")
+            self.owned_by_the_first()
+            self.conn.execute("update partbox.instance set heartbeat_at = now() - interval '2 s'")
+        over = "select count(*) from partbox.instance where heartbeat_at + lease < now()"
+        eventually(lambda: self.number(over) == 1, PATIENCE)
+
+    def node(self, name: str = "node-a", **settings: Any) -> subprocess.Popen[bytes]:
+        """Start a node of one worker process; it is ended with the test."""
         here = str(Path(__file__).parent)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
         given = FAST | {"dsn": self.dsn, "node": name} | settings
         variables = {f"PARTBOX_{setting.upper()}": str(value) for setting, value in given.items()}
-        flags = ["--processes", str(processes), *arguments]
+        command = "from partbox.cli import main; main()"
         with (self.folder / f"{name}.log").open("ab") as log:
             self.nodes.append(
                 subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-c",
-                        "from partbox.cli import main; main()",
-                        "worker",
-                        "doctor_app:outbox",
-                        *flags,
-                    ],
+                    [sys.executable, "-c", command, "worker", "doctor_app:outbox", "--processes", "1"],
                     cwd=self.folder,
                     env=kept | variables | {"PYTHONPATH": os.pathsep.join([here, kept.get("PYTHONPATH", "")])},
                     stdin=subprocess.DEVNULL,
@@ -120,6 +139,13 @@ class Clinic:
             [name, name, version, lease],
         )
 
+    def owned_by_the_first(self) -> None:
+        """Give every partition to the process that joined first."""
+        self.conn.execute(
+            "update partbox.partition set owner = instance_id, assignee = instance_id, claimed_at = now()"
+            " from (select instance_id from partbox.instance order by started_at limit 1) i"
+        )
+
     def session(self, application: str, **options: Any) -> psycopg.Connection[Any]:
         """Another session of the database, to be closed by who opens it."""
         return psycopg.connect(**conninfo_to_dict(self.dsn), application_name=application, **options)
@@ -130,6 +156,8 @@ class Clinic:
         node.wait()
 
     def close(self) -> None:
+        for worker in self.workers:
+            worker.stop()
         for node in self.nodes:
             if node.poll() is None:
                 self.kill(node)

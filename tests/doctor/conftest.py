@@ -5,8 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 from clinic import Clinic
+from effort import pytest_collection_modifyitems, pytest_configure
 
 from partbox.cli import main
+from partbox.doctor import doctor
+
+__all__ = ["pytest_collection_modifyitems", "pytest_configure"]
 
 
 @pytest.fixture
@@ -24,6 +28,12 @@ def run(capsys, monkeypatch, tmp_path, dsn):
         return int(exit.value.code or 0), *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def brisk(monkeypatch) -> None:
+    """Doctor looks again at once: for rows that were planted, and that nobody changes between two looks."""
+    monkeypatch.setattr(doctor, "LOOK_AGAIN", 0.0)
 
 
 @pytest.fixture

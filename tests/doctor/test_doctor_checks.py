@@ -8,9 +8,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from waiting import eventually
 
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import LOOK_AGAIN, examine
 from partbox.doctor.limits import Limits, limits_of
 from partbox.settings import load
+
+pytestmark = pytest.mark.usefixtures("brisk")
 
 OLD = """
 insert into partbox.record (partition, event_id, event_type, created_at)
@@ -62,14 +64,17 @@ def test_a_partition_that_nobody_plans(clinic, assignee, owner, said):
 
 def test_a_handover_between_two_looks_is_not_taken_for_an_unowned_partition(clinic):
     clinic.ghost()
+    waited = []
 
     def claim(seconds: float) -> None:
+        waited.append(seconds)
         clinic.conn.execute(
             "update partbox.partition p set owner = instance_id, epoch = epoch + 1 from partbox.instance"
         )
 
     settings = load()
     assert examine(lambda: clinic.dsn, settings, Limits(), wait=claim).healthy
+    assert (waited, LOOK_AGAIN) == ([0.0], 3.0)  # without `brisk`: a handover takes less than a second
     clinic.conn.execute("update partbox.partition set owner = null")
     assert not examine(lambda: clinic.dsn, settings, Limits(), wait=lambda seconds: None).healthy
 
@@ -176,7 +181,7 @@ def test_a_braked_partition(clinic, monkeypatch):
 
 
 def test_many_deferred_events(clinic):
-    clinic.node()
+    clinic.work()
     clinic.owned()
     for number in range(60):
         clinic.plant.publish(str(number), event_type="Sent")
@@ -186,8 +191,10 @@ def test_many_deferred_events(clinic):
     assert "waits for its downstream" in found["evidence"][0]
 
 
-def test_a_record_that_kills_its_process(clinic):
-    clinic.node(max_attempts=3, retry="fixed:0.1")
+@pytest.mark.parametrize("attempts", [2, pytest.param(3, marks=pytest.mark.soak)])
+def test_a_record_that_kills_its_process(clinic, attempts):
+    """The one node of processes without `--soak`: threads would take the tests with them."""
+    clinic.node(max_attempts=attempts, retry="fixed:0.1")
     clinic.owned()
     clinic.plant.publish("7", event_type="Deadly")
     seen: dict[str, dict] = {}
@@ -198,7 +205,7 @@ def test_a_record_that_kills_its_process(clinic):
 
     eventually(known, 60, 0.2)
     assert "crashes" in seen
-    assert "its process died, 3 times that it ran" in seen["dead"]["evidence"][0]
+    assert f"its process died, {attempts} times that it ran" in seen["dead"]["evidence"][0]
 
 
 def test_a_backlog_that_grows(clinic):

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import psycopg
 import pytest
 import typer
+from effort import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from planting import Planter
@@ -163,7 +164,7 @@ def planted(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     return conn
 
 
-@settings(REAL, max_examples=50, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(REAL, max_examples=examples(50), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
 def test_a_command_line_of_anything_ends_as_it_should_and_an_error_changes_nothing(
     planted: psycopg.Connection[Any], data: st.DataObject
@@ -175,7 +176,7 @@ def test_a_command_line_of_anything_ends_as_it_should_and_an_error_changes_nothi
         assert contents(planted) == before
 
 
-@settings(REAL, max_examples=30)
+@settings(REAL, max_examples=examples(30))
 @given(data=st.data())
 def test_what_runs_for_ever_is_refused_when_it_is_typed_wrongly(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(COMMANDS.keys() - SHORT.keys())), label="command")
@@ -183,14 +184,14 @@ def test_what_runs_for_ever_is_refused_when_it_is_typed_wrongly(data: st.DataObj
     assert judged(*path, "--nonsense", *typed).code == 2
 
 
-@settings(REAL, max_examples=30)
+@settings(REAL, max_examples=examples(30))
 @given(target=VALUES | st.builds("{}:{}".format, GARBAGE, GARBAGE), more=st.sampled_from([(), ("--until-empty",)]))
 def test_a_target_of_anything_is_refused(target: str, more: tuple[str, ...]) -> None:
     for command in ("worker", "handlers"):
         assert judged(command, *more * (command == "worker"), "--", target).code in (1, 2)
 
 
-@settings(REAL, max_examples=60)
+@settings(REAL, max_examples=examples(60))
 @given(typed=st.lists(GARBAGE | st.sampled_from([word for path in COMMANDS for word in path]), max_size=3))
 def test_words_that_are_no_command_are_refused(typed: list[str]) -> None:
     if tuple(typed[:2]) in COMMANDS or tuple(typed[:1]) in COMMANDS:

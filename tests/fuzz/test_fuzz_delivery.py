@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -123,7 +124,7 @@ def consumer(dsn: str) -> Consumer:
 def test_every_event_reaches_its_handler_unchanged(dsn: str, consumer: Consumer, way: Way) -> None:
     with consumer.outbox.worker() as worker:
 
-        @settings(REAL, max_examples=12)
+        @settings(REAL, max_examples=examples(12))
         @given(MIXED)
         def publish_and_deliver(events: list[Event]) -> None:
             ids = way(consumer.outbox, dsn, events)
@@ -152,7 +153,7 @@ def test_what_sql_publishes_reaches_its_handler_unchanged(dsn: str, consumer: Co
     none = st.none()
     with consumer.outbox.worker() as worker, psycopg.connect(dsn, autocommit=True) as conn:
 
-        @settings(REAL, max_examples=25)
+        @settings(REAL, max_examples=examples(25))
         @given(st.lists(events(payload=json_values(), event_id=none, occurred_at=none), min_size=1, max_size=6))
         def publish_and_deliver(events: list[Event]) -> None:
             wanted = []

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,7 +99,7 @@ def test_a_number_that_python_does_not_write_is_refused_all_the_same(field: str)
     assert refusal(**{field: 10**5_000}).startswith(f"{field} ")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(payload=anything, fields=st.dictionaries(st.sampled_from(FIELDS), anything, max_size=3))
 def test_an_event_of_anything_is_stored_or_refused_in_one_line(payload: Any, fields: dict[str, Any]) -> None:
     try:
@@ -111,7 +112,7 @@ def test_an_event_of_anything_is_stored_or_refused_in_one_line(payload: Any, fie
     assert isinstance(event_id, UUID)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(event_type=anything)
 def test_an_event_type_of_anything_is_a_text_or_refused(event_type: Any) -> None:
     try:

@@ -6,13 +6,14 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from partbox.errors import SettingsError
 from partbox.settings import Settings, load, names
 
-REAL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+REAL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 LONGEST_LINE = 2_500  # 200 characters of a value, each escaped
 PASSWORD = "hunter2-hunter2"
 
@@ -81,7 +82,7 @@ def toml(value: Any) -> str:
             return str(value)
 
 
-@settings(REAL, max_examples=150)
+@settings(REAL, max_examples=examples(150))
 @given(
     given_values=st.dictionaries(NAMES | st.text("abc_", min_size=1, max_size=5), VALUES, max_size=4),
     table=st.booleans(),
@@ -95,7 +96,7 @@ def test_a_file_of_any_values_loads_or_is_refused_in_one_line(given_values: dict
         assert done.origins[name] == ("PARTBOX_DSN" if name == "dsn" else "partbox.toml")
 
 
-@settings(REAL, max_examples=100)
+@settings(REAL, max_examples=examples(100))
 @given(content=st.binary() | st.text(st.characters(codec="utf-8")).map(str.encode))
 @example(content=b"[[partbox]]\n")
 @example(content=b"[partbox]\nretry = {a = 1}\n")
@@ -110,21 +111,21 @@ def test_a_file_of_any_bytes_loads_or_is_refused_in_one_line(content: bytes) -> 
     loaded()
 
 
-@settings(REAL, max_examples=200)
+@settings(REAL, max_examples=examples(200))
 @given(variables=st.dictionaries(NAMES | st.text("abc_", min_size=1, max_size=5), VARIABLES, max_size=4))
 def test_variables_of_any_text_load_or_are_refused_in_one_line(variables: dict[str, str]) -> None:
     with patch.dict(os.environ, {f"PARTBOX_{name.upper()}": text for name, text in variables.items()}):
         loaded()
 
 
-@settings(REAL, max_examples=100)
+@settings(REAL, max_examples=examples(100))
 @given(name=NAMES, data=st.binary().filter(lambda data: b"\0" not in data))
 def test_variables_of_any_bytes_load_or_are_refused_in_one_line(name: str, data: bytes) -> None:
     with patch.dict(os.environ, {f"PARTBOX_{name.upper()}": os.fsdecode(data)}):
         loaded()
 
 
-@settings(REAL, max_examples=200)
+@settings(REAL, max_examples=examples(200))
 @given(keywords=st.dictionaries(NAMES, VALUES | st.none() | st.binary() | st.dictionaries(TEXTS, ATOMS), max_size=3))
 def test_keywords_of_any_kind_load_or_are_refused_in_one_line(keywords: dict[str, Any]) -> None:
     loaded(**keywords)

@@ -4,6 +4,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
@@ -15,14 +16,14 @@ from partbox.publish.fields import fields_of
 from partbox.testing import strategies
 from partbox.testing.strategies import aggregate_ids, events, headers, partitions, payloads
 
-SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def size(given: dict[str, str]) -> int:
     return sum(len(name.encode()) + len(value.encode()) for name, value in given.items())
 
 
-@settings(SHARED, max_examples=30)
+@settings(SHARED, max_examples=examples(30))
 @given(ids=st.lists(aggregate_ids(), min_size=1, max_size=30))
 def test_python_and_the_database_agree_on_the_partition_of_an_aggregate(conn: psycopg.Connection[Any], ids: list[str]):
     rows = conn.execute("select partbox.partition_of(id) from unnest(%s::text[]) as given (id)", [ids])

@@ -3,8 +3,6 @@
 import json
 import logging
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import eventually
@@ -33,7 +32,6 @@ from partbox.worker.slot import Slot
 
 CANARY = "canary-7731"
 PASSWORD = "s3cr3t"
-PARTBOX = Path(sys.executable).with_name("partbox")
 
 log = logging.getLogger("partbox.worker")
 
@@ -359,34 +357,17 @@ def handle(event):
 """
 
 
-def test_all_processes_of_a_node_log_json_and_what_a_crash_entails_can_be_read(dsn, tmp_path):
+def test_all_processes_of_a_node_log_json_and_what_a_crash_entails_can_be_read(dsn, tmp_path, forks):
     (tmp_path / "json_shop.py").write_text(APPLICATION)
     publish(Outbox(dsn), *range(20))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
     settings = {"PARTBOX_MAX_ATTEMPTS": "2", "PARTBOX_RETRY": "fixed:10ms", "PARTBOX_NODE": "north"}
-    done = subprocess.run(
-        [
-            PARTBOX,
-            "worker",
-            "json_shop:outbox",
-            "--dsn",
-            dsn,
-            "--processes",
-            "2",
-            "--until-empty",
-            "--log-format",
-            "json",
-        ],
-        cwd=tmp_path,
-        env=environment | settings,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    flags = ["--dsn", dsn, "--processes", "2", "--until-empty", "--log-format", "json"]
+    process = forks.start("partbox", "worker", "json_shop:outbox", *flags, cwd=tmp_path, env=environment | settings)
+    _, lines = process.communicate()
+    assert process.returncode == 0, lines
 
-    said = [json.loads(line) for line in done.stderr.splitlines()]
+    said = [json.loads(line) for line in lines.splitlines()]
     by_name: dict[str, list[dict[str, Any]]] = {}
     for line in said:
         by_name.setdefault(line["event"].removeprefix("partbox."), []).append(line)
@@ -400,16 +381,14 @@ def test_all_processes_of_a_node_log_json_and_what_a_crash_entails_can_be_read(d
     (dead,) = by_name["dead"]
     assert (dead["level"], dead["attempts"]) == ("ERROR", 2)
     assert "ValueError: no such customer" in dead["trace"]
-    assert CANARY not in done.stderr
+    assert CANARY not in lines
 
 
-def test_a_wrong_format_is_refused_in_one_line(tmp_path):
-    done = subprocess.run(
-        [PARTBOX, "worker", "shop:outbox", "--log-format", "xml"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert done.stderr == "partbox: setting log_format = xml (from --log-format) is invalid: use 'text' or 'json'\n"
+def test_a_wrong_format_is_refused_in_one_line(tmp_path, forks):
+    process = forks.start("partbox", "worker", "shop:outbox", "--log-format", "xml", cwd=tmp_path)
+    _, said = process.communicate()
+    assert process.returncode == 1
+    assert said == "partbox: setting log_format = xml (from --log-format) is invalid: use 'text' or 'json'\n"
 
 
 # Formats.
@@ -437,7 +416,7 @@ texts = st.text(max_size=10) | st.text(st.characters(categories=["Cc", "Cf", "Cs
 fields = st.one_of(texts, st.integers(), st.none(), st.dictionaries(st.integers(), texts, max_size=2))
 
 
-@settings(deadline=None, max_examples=50)  # no assertion about time
+@settings(deadline=None, max_examples=examples(50))  # no assertion about time
 @given(texts, texts, fields, st.sampled_from([1, 1_000]))
 def test_whatever_is_said_a_json_line_is_one_line_that_can_be_read(message, trouble, field, times):
     made = JsonLines().format(record("%s", message * times, error=ValueError(trouble * times), field=field))

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -415,7 +414,7 @@ def test_headers_that_partbox_did_not_write_only_cost_the_link(traced):
 # As a part of the whole.
 
 
-def test_worker_processes_trace_by_the_provider_of_the_module_they_import(dsn, tmp_path):
+def test_worker_processes_trace_by_the_provider_of_the_module_they_import(dsn, tmp_path, forks):
     (tmp_path / "traced_shop.py").write_text(
         """
 from opentelemetry import trace
@@ -435,8 +434,10 @@ outbox.on("Counted")(lambda event: None)
     )
     with psycopg.connect(dsn) as conn:
         Outbox(dsn).publish_many(conn, [Event("Counted", {}) for _ in range(5)])
-    command = [str(Path(sys.executable).with_name("partbox")), "worker", "traced_shop:outbox", "--dsn", dsn]
-    subprocess.run([*command, "--processes", "1", "--until-empty"], cwd=tmp_path, check=True, timeout=60)
+    flags = ["--dsn", dsn, "--processes", "1", "--until-empty"]
+    process = forks.start("partbox", "worker", "traced_shop:outbox", *flags, cwd=tmp_path)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
 
     spans = [json.loads(line) for line in (tmp_path / "spans").read_text().splitlines()]
     assert [span["name"] for span in spans].count("partbox.handle") == 5

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import Connection
@@ -77,7 +78,11 @@ def test_json_comes_back_as_it_went(payload: Any) -> None:
     assert Codecs().decode(encoded.text.encode()) == payload
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(payloads=st.lists(JSON | st.binary(max_size=20), max_size=12))
 def test_every_payload_survives_the_database(
     dsn: str, conn: Connection[Any], payloads: list[dict[str, object] | bytes]

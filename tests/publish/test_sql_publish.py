@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.types.json import Json
@@ -137,7 +138,11 @@ def test_a_session_may_raise_the_payload_limit(conn: psycopg.Connection[Any]) ->
     assert count(conn) == 1
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(aggregate_id=st.text(st.characters(codec="utf-8", exclude_characters="\0")))
 def test_sql_and_python_choose_the_same_partition(conn: psycopg.Connection[Any], aggregate_id: str) -> None:
     with conn.transaction(force_rollback=True):

@@ -4,7 +4,6 @@ import asyncio
 import enum
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -14,6 +13,8 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from effort import examples
+from forked import Forks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
@@ -413,7 +414,7 @@ def test_hooks_see_the_events_of_tasks(outbox: Outbox, conn: psycopg.Connection[
 def both(a: Decimal, b: list[datetime], c: dict[str, float], d: int | str | None) -> None: ...
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     a=st.decimals(allow_nan=False, allow_infinity=False),
     b=st.lists(st.datetimes(timezones=st.just(UTC))),
@@ -431,8 +432,8 @@ def test_arguments_survive_the_way_through_json(a: Decimal, b: list[datetime], c
     assert arguments.of(Stub()) == {"a": a, "b": b, "c": c, "d": d}  # type: ignore[arg-type]
 
 
-def test_tasks_of_a_program_travel_to_its_worker_processes(dsn: str, tmp_path: Path) -> None:
-    ended = run(tmp_path, dsn, PROGRAM)
+def test_tasks_of_a_program_travel_to_its_worker_processes(dsn: str, tmp_path: Path, forks: Forks) -> None:
+    ended = run(forks, tmp_path, dsn, PROGRAM)
     assert ended.returncode == 0, ended.stderr
     assert "Warning" not in ended.stderr
     *names, parent = ended.stdout.split()
@@ -447,7 +448,7 @@ def test_tasks_of_a_program_travel_to_its_worker_processes(dsn: str, tmp_path: P
     ]
 
 
-def test_a_task_that_only_the_main_program_has_names_the_remedy(dsn: str, tmp_path: Path) -> None:
+def test_a_task_that_only_the_main_program_has_names_the_remedy(dsn: str, tmp_path: Path, forks: Forks) -> None:
     program = """
 import sys
 from partbox import Outbox
@@ -469,27 +470,27 @@ if __name__ == "__main__":
     except Exception as error:
         print(type(error).__name__, error)
 """
-    ended = run(tmp_path, dsn, program)
+    ended = run(forks, tmp_path, dsn, program)
     assert ended.stdout.startswith("RegistrationError there is no task __main__.greet in a worker process: "), ended
 
 
-def test_a_program_publishes_what_a_worker_of_its_module_delivers(dsn: str, tmp_path: Path) -> None:
-    run(tmp_path, dsn, PROGRAM.replace("sys.exit(outbox.run(processes=2, until_empty=True))", ""))
-    worker = [str(Path(sys.executable).with_name("partbox")), "worker", "shop:outbox", "--until-empty", "--processes=1"]
+def test_a_program_publishes_what_a_worker_of_its_module_delivers(dsn: str, tmp_path: Path, forks: Forks) -> None:
+    run(forks, tmp_path, dsn, PROGRAM.replace("sys.exit(outbox.run(processes=2, until_empty=True))", ""))
+    worker = ["partbox", "worker", "shop:outbox", "--until-empty", "--processes=1"]
     environment = environ(dsn) | {"PYTHONPATH": str(tmp_path)}
     program = PROGRAM.replace("sys.argv[1]", repr(str(tmp_path / "notes")))
     (tmp_path / "shop.py").write_text(program)
-    ended = subprocess.run(worker, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=60)
-    assert ended.returncode == 0, ended.stderr
+    process = forks.start(*worker, cwd=tmp_path, env=environment)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
     assert "followed Ada" in (tmp_path / "notes").read_text()
 
 
-def run(folder: Path, dsn: str, program: str) -> subprocess.CompletedProcess[str]:
+def run(forks: Forks, folder: Path, dsn: str, program: str) -> subprocess.CompletedProcess[str]:
     (folder / "shop.py").write_text(program)
-    command = [sys.executable, str(folder / "shop.py"), str(folder / "notes")]
-    return subprocess.run(
-        command, cwd=folder, env=environ(dsn), text=True, capture_output=True, timeout=60, check=False
-    )
+    process = forks.start("python", str(folder / "shop.py"), str(folder / "notes"), cwd=folder, env=environ(dsn))
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.wait(), out, err)
 
 
 def environ(dsn: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,11 @@ def test_sql_gives_the_published_vectors_their_partition(conn: psycopg.Connectio
     assert _in_sql(conn, [*partitions]) == [*partitions.values()]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(50),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(texts=st.lists(TEXT, max_size=30))
 def test_sql_and_python_agree_on_any_text(conn: psycopg.Connection[Any], texts: list[str]) -> None:
     assert _in_sql(conn, texts) == [partition_of(text) for text in texts]

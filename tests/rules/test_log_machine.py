@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -26,7 +27,7 @@ from partbox.rules.progress import Progress, Target
 PARTITIONS = range(2)
 KEYS = {partition: [f"{partition}a", f"{partition}b"] for partition in PARTITIONS}
 PROFILE = settings(
-    max_examples=100, stateful_step_count=10, deadline=None, print_blob=True,
+    max_examples=examples(100), stateful_step_count=10, deadline=None, print_blob=True,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining traces every line, which is slow
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )  # fmt: skip

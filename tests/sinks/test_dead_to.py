@@ -5,6 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from waiting import eventually
 
 from partbox import Dead, Outbox
 from partbox.errors import SettingsError
@@ -36,7 +37,7 @@ def refuse(event):
 
 def test_every_dead_event_becomes_a_line_of_a_file(deadly, conn, tmp_path):
     place = tmp_path / "dead.jsonl"
-    assert deadly.run(processes=2, until_empty=True, dead_to=f"file:{place}") == 0
+    assert deadly.run(processes=1, until_empty=True, dead_to=f"file:{place}") == 0
     found = {line["record_id"]: line for line in map(json.loads, place.read_text().splitlines())}
     assert [line.get("payload") for _, line in sorted(found.items())] == [
         {"number": 0, "text": "a\nb"},
@@ -71,13 +72,19 @@ def test_an_endpoint_that_refuses_is_asked_again(deadly, conn):
     thread.start()
     try:
         url = f"http://127.0.0.1:{endpoint.server_port}/dead"
-        assert deadly.run(processes=1, until_empty=True, dead_to=url) == 0
-        owed = conn.execute("select count(*) from partbox.parked where due_at is not null").fetchone()
-        assert owed == (2,)
-        with conn.transaction():
-            conn.execute("select from partbox.partition order by partition for no key update")
-            conn.execute("update partbox.parked set due_at = clock_timestamp() where due_at is not null")
-        assert deadly.run(processes=1, until_empty=True, dead_to=url) == 0
+        node = deadly.supervisor(processes=1, dead_to=url)
+        node.start()
+        try:
+            eventually(lambda: not answers and len(taken) == 2)
+            eventually(lambda: owed(conn) == 2)
+            with conn.transaction():  # as if the pause were over
+                conn.execute("select from partbox.partition order by partition for no key update")
+                conn.execute("update partbox.parked set due_at = clock_timestamp() where due_at is not null")
+                conn.execute("update partbox.partition set parked_version = parked_version + 1")
+            eventually(lambda: owed(conn) == 0)
+        finally:
+            node.stop()
+            node.join(30)
     finally:
         endpoint.shutdown()
         thread.join()
@@ -85,8 +92,13 @@ def test_an_endpoint_that_refuses_is_asked_again(deadly, conn):
     assert sorted(taken) == [id for (id,) in conn.execute("select id from partbox.record order by id")]
 
 
+def owed(conn) -> int:
+    """Dead events that the place has not taken yet."""
+    return conn.execute("select count(*) from partbox.parked where due_at is not null").fetchone()[0]
+
+
 def test_without_a_hook_nothing_is_owed_any_more(deadly, conn):
-    assert deadly.run(processes=1, until_empty=True) == 0
+    assert deadly.drain()
     conn.execute("update partbox.parked set due_at = clock_timestamp()")
-    assert deadly.run(processes=1, until_empty=True) == 0
+    assert deadly.drain()
     assert conn.execute("select count(*) from partbox.parked where due_at is null").fetchone() == (4,)

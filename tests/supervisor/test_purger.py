@@ -138,7 +138,8 @@ def test_nothing_is_purged_where_nothing_is_enabled(dsn, conn, handled):
     assert left(conn) == 600
 
 
-def test_beside_publishers_and_a_worker_only_what_was_handled_goes(dsn, conn):
+@pytest.mark.parametrize("total", [900, pytest.param(3_000, marks=pytest.mark.soak)])
+def test_beside_publishers_and_a_worker_only_what_was_handled_goes(dsn, conn, total):
     """Everything expires at once here: what is purged too early is never handled."""
     outbox = Outbox(dsn, retain_done=0, purge_batch=50, **SOON)
     handled: list[int] = []
@@ -147,7 +148,6 @@ def test_beside_publishers_and_a_worker_only_what_was_handled_goes(dsn, conn):
     def count(event):
         handled.append(event.payload)
 
-    total = 3_000
     with outbox.worker(), psycopg.connect(dsn, autocommit=True) as app, psycopg.connect(dsn) as late:
         for number in range(0, total, 3):
             with app.transaction():

@@ -1,0 +1,180 @@
+"""`partbox …` and `python …` in processes of their own, each forked from one that has imported partbox.
+
+A process that starts anew spends a second of CPU on imports before it does what a test wants to see. A few tests of
+every kind start the installed command all the same.
+"""
+
+import fcntl
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from waiting import eventually
+
+PATIENCE = 60.0
+LONGEST = 1 << 17  # bytes of a request; the variables of the environment are most of it
+
+
+class Command:
+    """As much of subprocess.Popen as tests need; a session of its own, as a terminal gives one."""
+
+    def __init__(self, forks: "Forks", pid: int, args: list[str], out: IO[str] | None, err: IO[str] | None) -> None:
+        self._forks = forks
+        self.pid = pid
+        self.args = args
+        self.stdout = out
+        self.stderr = err
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, None while it runs."""
+        if self.returncode is None:
+            self.returncode = self._forks.code(self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        eventually(lambda: self.poll() is not None, timeout)
+        assert self.returncode is not None
+        return self.returncode
+
+    def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:
+        """What it still writes, up to its end."""
+        with ThreadPoolExecutor(2) as both:  # or one that is full would stop it
+            out, err = both.map(_rest, (self.stdout, self.stderr))
+        self.wait(timeout)
+        self.close()
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        for pipe in (self.stdout, self.stderr):
+            if pipe:
+                pipe.close()
+
+
+class Forks:
+    """The process that forks. It forks from its only thread."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            program = f"from forked import serve; serve({theirs.fileno()})"
+            path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"PYTHONPATH": path},
+            )
+
+    def start(self, *command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> Command:
+        """Start it, its output and its errors in pipes."""
+        (out, out_theirs), (err, err_theirs) = os.pipe(), os.pipe()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            pid = self._fork(command, [nothing, out_theirs, err_theirs], cwd, env)
+        finally:
+            for fd in (nothing, out_theirs, err_theirs):
+                os.close(fd)
+        return Command(self, pid, list(command), os.fdopen(out), os.fdopen(err))
+
+    def start_on(self, terminal: int, *command: str, env: dict[str, str]) -> Command:
+        """Start it on a terminal, which becomes its own."""
+        return Command(self, self._fork(command, [terminal] * 3, None, env), list(command), None, None)
+
+    def code(self, pid: int) -> int | None:
+        answer = self._ask({"ended": pid}, [])
+        return None if answer is None else int(answer)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def _fork(self, command: tuple[str, ...], files: list[int], cwd: Path | None, env: dict[str, str] | None) -> int:
+        asked = {"argv": command, "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ)}
+        return int(self._ask(asked, files))
+
+    def _ask(self, question: dict[str, Any], files: list[int]) -> Any:
+        socket.send_fds(self._socket, [json.dumps(question).encode()], files)
+        return json.loads(self._socket.recv(LONGEST))
+
+
+def _rest(pipe: IO[str] | None) -> str:
+    return pipe.read() if pipe and not pipe.closed else ""
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    forks = Forks()
+    yield forks
+    forks.close()
+
+
+def serve(number: int) -> None:
+    """Fork commands, and tell how they ended, until nobody asks any more."""
+    import partbox.cli  # noqa: F401 (those that are forked need not)
+
+    gc.freeze()
+    with socket.socket(fileno=number) as asking:
+        while (found := socket.recv_fds(asking, LONGEST, 3))[0]:
+            asked, files = json.loads(found[0]), found[1]
+            if "ended" in asked:
+                pid, status = os.waitpid(asked["ended"], os.WNOHANG)
+                answer = os.waitstatus_to_exitcode(status) if pid else None
+            elif not (answer := os.fork()):
+                asking.close()
+                _become(asked, files)
+                _run()
+            for file in files:
+                os.close(file)
+            asking.send(json.dumps(answer).encode())
+
+
+def _become(asked: dict[str, Any], files: list[int]) -> None:
+    """Be as a process that was started anew: its files, folder, variables, arguments, signals."""
+    os.setsid()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    sys.argv = asked["argv"]
+    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+
+
+def _run() -> None:
+    """Run what `sys.argv` says, as a shell would."""
+    if sys.argv[0] == "partbox":
+        from partbox.cli import main
+
+        main()
+    del sys.argv[0]
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path.cwd())
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    sys.exit()
