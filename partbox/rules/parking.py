@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, UnroutableError
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
-from partbox.rules.retry import RetryPolicy
+from partbox.rules.retry import RetryPolicy, delay_of
 
 State = Literal["retrying", "deferred", "scheduled", "held", "dead", "ready"]
 AT_ONCE = ("held", "ready")
@@ -24,13 +24,17 @@ OPEN = ("retrying", "deferred", "held", "ready")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How an event is parked: its state, attempts so far, seconds until due (None: never by itself), and why."""
+    """How an event is parked: its state, attempts so far, seconds until due (None: never by itself), and why.
+
+    `fault`: what the application's retry policy did instead of deciding, so that `LAST_RESORT` did.
+    """
 
     state: State
     attempts: int
     delay: float | None
     blocks: bool
     error: str | None
+    fault: BaseException | None = None
 
 
 class Policy(Protocol):
@@ -63,11 +67,15 @@ def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Adv
         case None | Done():
             return None
         case RetryAfter(delay=delay):
-            return Verdict("deferred", attempts, min(delay, LONGEST), policy.on_failure == "block", None)
+            try:
+                seconds = min(delay_of(delay), LONGEST)
+            except BaseException as wrong:  # one that was changed after it was made
+                return _failed(policy, attempts, wrong, limit)
+            return Verdict("deferred", attempts, seconds, policy.on_failure == "block", None)
         case Deferral(delay=delay, reason=reason):
             return Verdict("deferred", attempts, delay, policy.on_failure == "block", storable(reason, limit))
         case Dead(reason=reason):
-            return _dead(policy, attempts + 1, None if reason is None else storable(str(reason), limit))
+            return _dead(policy, attempts + 1, None if reason is None else storable(_text(reason), limit))
         case BaseException():
             return _advised(policy, attempts, result, limit, advice)
     return _failed(policy, attempts, wrong_outcome(result), limit)
@@ -83,18 +91,29 @@ def _advised(policy: Policy, attempts: int, error: BaseException, limit: int, ad
         case Done() | Ignore():
             return None
         case Dead(reason=reason):
-            return _dead(
-                policy, attempts + 1, describe(error, limit) if reason is None else storable(str(reason), limit)
-            )
+            text = describe(error, limit) if reason is None else storable(_text(reason), limit)
+            return _dead(policy, attempts + 1, text)
         case RetryAfter(delay=delay):
-            return _again(policy, attempts + 1, delay, describe(error, limit))
+            return _after(policy, attempts + 1, error, delay, limit)
     return _failed(policy, attempts, error, limit)
 
 
-def _again(policy: Policy, attempts: int, delay: float, text: str) -> Verdict:
+def _again(policy: Policy, attempts: int, delay: float, text: str, fault: BaseException | None = None) -> Verdict:
+    """Another attempt, if any is left; `delay` is one of `delay_of`."""
     if policy.max_attempts is not None and attempts >= policy.max_attempts:
         return _dead(policy, attempts, text)
-    return Verdict("retrying", attempts, _bounded(delay), policy.on_failure == "block", text)
+    return Verdict("retrying", attempts, min(delay, LONGEST), policy.on_failure == "block", text, fault)
+
+
+def _after(policy: Policy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
+    """Another attempt after what somebody has named as its delay; the policy decides if that is none."""
+    try:
+        seconds = delay_of(delay)
+    except BaseException as wrong:
+        return _decided(
+            policy, attempts, error, f"{describe(error, limit)}; and its delay: {describe(wrong, limit)}", limit
+        )
+    return _again(policy, attempts, seconds, describe(error, limit))
 
 
 def _dead(policy: Policy, attempts: int, reason: str | None) -> Verdict:
@@ -108,18 +127,22 @@ def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> 
     if isinstance(error, UnrecoverableError):
         return _dead(policy, attempts + 1, text)
     if isinstance(error, RetryAfterError):
-        return _again(policy, attempts + 1, error.delay, text)
+        return _after(policy, attempts + 1, error, getattr(error, "delay", None), limit)
+    return _decided(policy, attempts + 1, error, text, limit)
+
+
+def _decided(policy: Policy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
+    """What the retry policy says, which may be the application's: believed only if it is a delay."""
+    fault: BaseException | None = None
     try:
-        retry, delay = policy.retry.should_retry(error), policy.retry.next_delay(attempts + 1)
-    except BaseException as wrong:  # a policy of the application's own
-        retry, delay = True, LAST_RESORT
-        text = storable(f"{text}; and its retry policy: {describe(wrong, limit)}", limit)
-    return _again(policy, attempts + 1, delay, text) if retry else _dead(policy, attempts + 1, text)
-
-
-def _bounded(delay: float) -> float:
-    """A delay that can be waited for, whatever a policy says; not a number waits as if there were no policy."""
-    return LAST_RESORT if delay != delay else min(max(delay, 0.0), LONGEST)
+        retry, delay = bool(policy.retry.should_retry(error)), LAST_RESORT
+        if retry:
+            delay = delay_of(policy.retry.next_delay(attempts))
+    except BaseException as wrong:
+        retry, delay, fault = True, LAST_RESORT, wrong
+        text = f"{text}; and its retry policy: {describe(wrong, limit)}"
+    text = storable(text, limit)
+    return _again(policy, attempts, delay, text, fault) if retry else _dead(policy, attempts, text)
 
 
 def describe(error: BaseException, limit: int) -> str:
@@ -127,11 +150,15 @@ def describe(error: BaseException, limit: int) -> str:
     kind = type(error)
     ours = kind.__module__ in ("builtins", "__main__")
     name = kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
+    return storable(f"{name}: {_text(error)}", limit)
+
+
+def _text(thing: object) -> str:
+    """What the application's object says, if it can be had."""
     try:
-        said = str(error)
-    except Exception as wrong:
-        said = f"(its text cannot be had: {type(wrong).__name__})"
-    return storable(f"{name}: {said}", limit)
+        return str(thing)
+    except BaseException as wrong:
+        return f"(its text cannot be had: {type(wrong).__name__})"
 
 
 def storable(text: str, limit: int) -> str:

@@ -1,6 +1,7 @@
 """What is told of the events of one process: to observers, and to the log."""
 
 import logging
+from typing import cast
 
 from partbox.errors import PayloadError
 from partbox.events import DeliveredEvent
@@ -47,7 +48,8 @@ class Reports:
         """An event is parked, for the reason that `verdict` gives; not where it only waits."""
         if verdict.state in AT_ONCE:
             return
-        error = result if isinstance(result, BaseException) else None
+        # By its type: an object may deny its own class.
+        error = cast(BaseException, result) if issubclass(type(result), BaseException) else None
         handler = self._name(event)
         _tell(event, verdict, error, handler)
         self._observers.parked(event, handler, verdict, error, seconds)
