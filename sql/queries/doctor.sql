@@ -158,7 +158,7 @@ select subscription, record_id, event_type, attempts, extract(epoch from clock_t
 -- Subscriptions that still need records which are older than the retention: in how many partitions, and how old. `floor`
 -- counts those of them that have read everything there, but for what an open transaction may still write below.
 select p.subscription, count(*), count(*) filter (where p.last_id >= r.id),
-       max(extract(epoch from clock_timestamp() - r.created_at))::float8
+       max(extract(epoch from clock_timestamp() - greatest(r.created_at, '0001-01-02 00:00Z')))::float8
   from {schema}.partition p
  cross join lateral (
        select id, created_at from {schema}.record
@@ -175,7 +175,7 @@ with bound as materialized (
       left join {schema}.partition p on p.partition = n
      group by n
 )
-select count(*), max(extract(epoch from clock_timestamp() - r.created_at))::float8
+select count(*), max(extract(epoch from clock_timestamp() - greatest(r.created_at, '0001-01-02 00:00Z')))::float8
   from bound b
  cross join lateral (
        select r.id, r.created_at
