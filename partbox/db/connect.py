@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import Connection
+from psycopg import Connection, Cursor
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import Format
 
 from partbox.db import migrate
 from partbox.db.sql import query
@@ -15,6 +16,7 @@ from partbox.rules.dsn import parts
 from partbox.rules.printing import printable_line
 from partbox.rules.secrets import masked
 
+TIMED = 170_000  # the first version with a transaction_timeout, which older ones refuse among the startup options
 LONGEST = 500  # characters of what an application's error says
 
 Dsn = str | Callable[[], str]
@@ -103,14 +105,39 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str) -> dict[str, 
         merged["options"] = (
             f"{given.get('options') or ''} -c jit=off -c statement_timeout={millis}"
             f" -c idle_in_transaction_session_timeout={millis // 2} -c default_transaction_isolation=read\\ committed"
+            " -c default_transaction_deferrable=off -c lock_timeout=0 -c idle_session_timeout=0"
         ).strip()
     return merged
 
 
-def connect(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> Connection[Any]:
-    """A worker's connection, autocommit; nothing is ever prepared on it."""
-    kwargs = parameters(dsn, lease=lease, pooler=pooler, name=name)
-    return psycopg.connect(make_conninfo("", **kwargs), autocommit=True, prepare_threshold=None)
+class Binary(Cursor[Any]):
+    """A cursor whose results are binary: no setting of the database or role, DateStyle above all, changes those.
+
+    Also behind a pooler, where no session option may be sent.
+    """
+
+    def __init__(self, connection: Connection[Any], *, row_factory: Any = None) -> None:
+        super().__init__(connection, row_factory=row_factory or connection.row_factory)
+        self.format = Format.BINARY
+
+
+def connect(
+    dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox", lent: bool = False
+) -> Connection[Any]:
+    """A worker's connection, autocommit; nothing is ever prepared on it.
+
+    Results are binary, unless it is `lent` to an application's code, which may have types that psycopg reads as text.
+    """
+    conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name))
+    factory = Cursor[Any] if lent else Binary
+    conn = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory)
+    if not pooler and conn.info.server_version >= TIMED:
+        try:
+            conn.execute(query("untimed", "partbox"))  # of no schema
+        except BaseException:
+            conn.close()
+            raise
+    return conn
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:
