@@ -129,6 +129,11 @@ class Settings(BaseSettings):
     http: Annotated[str | None, Field(pattern=r"^\S*:\d{1,5}$"), BeforeValidator(_none_of_text)] = Field(
         default=None, description="`host:port` of metrics, health checks and the live page, or `off`"
     )
+    http_names: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+        default=None,
+        description="other names by which metrics and health checks are asked for, such as "
+        "`outbox.example.org,proxy.example.org`; `*`: any (see metrics)",
+    )
     log_format: Literal["text", "json"] = Field(
         default="text", description="how `partbox worker` and its processes log: `text`, or `json`, an object a line"
     )

@@ -210,7 +210,7 @@ def commands(run, where: list[str], began: datetime) -> None:
     assert run("purge", "--dry-run", *where)
 
 
-def test_results_of_our_own_connections_are_binary_but_those_lent_to_an_application_are_as_it_knows_them(dsn):
+def test_results_of_our_own_connections_are_binary_but_those_lent_are_as_an_application_knows_them(dsn):
     settle(dsn, {"DateStyle": "German"}, False)
     with connect(dsn, lease=6) as conn:
         assert isinstance(conn.execute("select now()"), Binary)
