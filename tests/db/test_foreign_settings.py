@@ -218,3 +218,11 @@ def test_results_of_our_own_connections_are_binary_but_those_lent_are_as_an_appl
         conn.execute("create type public.mood as enum ('fine')")
     with connect(dsn, lease=6, lent=True) as conn:
         assert conn.execute("select 'fine'::public.mood").fetchone() == ("fine",)
+
+
+@pytest.mark.parametrize("settings", [TEXTS, TRANSACTIONS, PLANS], ids=["texts", "transactions", "plans"])
+def test_a_schema_is_made_and_migrated_again_in_such_a_database(empty_dsn, run, settings):
+    settle(empty_dsn, settings, False)
+    run("init", "--dsn", empty_dsn)
+    run("migrate", "--dsn", empty_dsn)
+    assert "could not be read" not in run("doctor", "--dsn", empty_dsn)
