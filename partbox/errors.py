@@ -44,7 +44,7 @@ class RetryAfterError(RecoverableError):
     """Raised by a handler: try again after `delay` (seconds or timedelta, >= 0); counts as an attempt."""
 
     def __init__(self, delay: float | timedelta, message: str = "") -> None:
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+        seconds = float(delay.total_seconds() if isinstance(delay, timedelta) else delay)
         if not 0 <= seconds < float("inf"):
             raise ValueError(f"delay must be a finite number of seconds >= 0, not {delay!r}")
         self.delay = seconds

@@ -48,16 +48,6 @@ log = logging.getLogger("partbox")
 
 
 @dataclass(frozen=True, slots=True)
-class _Fixed:
-    """A DSN that stays; a class and not a closure, so that it travels to processes."""
-
-    dsn: str
-
-    def __call__(self) -> str:
-        return self.dsn
-
-
-@dataclass(frozen=True, slots=True)
 class _Carried:
     """Handlers and codecs as they are here, carried to a worker process."""
 
@@ -327,7 +317,7 @@ class Outbox:
     def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
         """What gives the DSN of each new connection; an embedded server is started, and its schema made, here."""
         chosen = dsn or self._dsn
-        given = chosen if callable(chosen) else _Fixed(connect.resolve(chosen))
+        given = connect.Source(chosen if callable(chosen) else connect.resolve(chosen))
         if self._migrates(chosen) and given not in self._migrated:
             migrate(given(), self.settings.schema_name)
             self._migrated.add(given)

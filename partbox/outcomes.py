@@ -16,7 +16,7 @@ class RetryAfter:
     delay: float
 
     def __init__(self, delay: float | timedelta) -> None:
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+        seconds = float(delay.total_seconds() if isinstance(delay, timedelta) else delay)
         if not 0 <= seconds < float("inf"):
             raise ValueError(f"delay must be a finite number of seconds >= 0, not {delay!r}")
         object.__setattr__(self, "delay", seconds)

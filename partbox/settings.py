@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, ByteSize, Field, PrivateAttr, ValidationEr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from partbox.errors import SettingsError
+from partbox.rules.dsn import shown as dsn_shown
 from partbox.rules.duration import seconds, written
 from partbox.rules.printing import printable_line
 from partbox.rules.retry import Exponential, Jittered, RetryPolicy, policy_of
@@ -127,6 +128,11 @@ class Settings(BaseSettings):
     )
     http: Annotated[str | None, Field(pattern=r"^\S*:\d{1,5}$"), BeforeValidator(_none_of_text)] = Field(
         default=None, description="`host:port` of metrics, health checks and the live page, or `off`"
+    )
+    http_names: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+        default=None,
+        description="other names by which metrics and health checks are asked for, such as "
+        "`outbox.example.org,proxy.example.org`; `*`: any (see metrics)",
     )
     log_format: Literal["text", "json"] = Field(
         default="text", description="how `partbox worker` and its processes log: `text`, or `json`, an object a line"
@@ -315,7 +321,8 @@ def _shown(name: str, value: Any) -> str:
     if name in _DURATIONS and isinstance(value, float):
         return written(value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return masked(text if len(text) <= 200 else f"{text[:200]}…")
+    text = dsn_shown(text) if name == "dsn" else masked(text)
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 _SECRETS = frozenset({"http_token"})

@@ -206,7 +206,7 @@ def test_settings_travel_to_another_process(pickler):
         ),
         ("host=db user=shop password=s3cret dbname=shop", "host=db user=shop password=*** dbname=shop"),
         ("host=db password='s3cret and \\' more' dbname=shop", "host=db password=*** dbname=shop"),
-        ("host=db PASSWORD = s3cret sslpassword=s3cret", "host=db PASSWORD = *** sslpassword=***"),
+        ("host=db password = s3cret sslpassword=s3cret", "host=db password = *** sslpassword=***"),
         ("postgresql://shop@db:5432/shop", "postgresql://shop@db:5432/shop"),
         ("embedded:./data", "embedded:./data"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
 from partbox.chaos.faults import LEASE
 from partbox.db.connect import resolve
@@ -17,6 +17,7 @@ from partbox.db.migrate import migrate
 from partbox.db.sql import query
 from partbox.demo.stage import new_folder
 from partbox.errors import SettingsError
+from partbox.rules.dsn import parts
 
 OPTIONS: Final = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "20"}
 CONNECT_TIMEOUT: Final = 10  # seconds
@@ -106,7 +107,7 @@ def _drop(dsn: str, schema: str, server: Server | None) -> None:
 
 
 def _with_timeout(dsn: str) -> str:
-    return make_conninfo("", **{"connect_timeout": CONNECT_TIMEOUT, **conninfo_to_dict(dsn)})
+    return make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(dsn)})
 
 
 def _data(folder: str, names: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from partbox.errors import PartboxError
+from partbox.rules.dsn import shown
 from partbox.rules.secrets import masked
 
 _ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from after the name
@@ -31,10 +32,16 @@ def blot() -> None:
         start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
         if 0 < start < end:
             memory = (ctypes.c_char * (end - start)).from_address(start)
-            memory.raw = b"\0".join(map(blotted, memory.raw.split(b"\0")))
+            arguments = memory.raw.split(b"\0")
+            memory.raw = b"\0".join(map(blotted, arguments, [b"", *arguments]))
 
 
-def blotted(argument: bytes) -> bytes:
-    """The argument without passwords, in as many bytes."""
-    text = os.fsencode(masked(os.fsdecode(argument)))
+def blotted(argument: bytes, before: bytes = b"") -> bytes:
+    """The argument that follows `before`, without passwords, in as many bytes."""
+    said = os.fsdecode(argument)
+    if before == b"--dsn":
+        said = shown(said)
+    elif said.startswith("--dsn="):
+        said = f"--dsn={shown(said.removeprefix('--dsn='))}"
+    text = os.fsencode(masked(said))
     return argument if text == argument else text.ljust(len(argument))[: len(argument)]

@@ -1,8 +1,9 @@
 """Where a command's database is."""
 
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
 from partbox.db.connect import resolve
+from partbox.rules.dsn import parts
 from partbox.settings import Settings
 
 CONNECT_TIMEOUT = 10  # seconds; somebody is waiting at a terminal
@@ -11,4 +12,4 @@ CONNECT_TIMEOUT = 10  # seconds; somebody is waiting at a terminal
 def database(settings: Settings) -> str:
     """The DSN of the settings, resolved, with a limit to how long connecting may take unless it has one."""
     dsn = resolve(settings.dsn)
-    return make_conninfo("", **{"connect_timeout": CONNECT_TIMEOUT, **conninfo_to_dict(dsn)})
+    return make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(dsn)})

@@ -1,7 +1,6 @@
 """What commands print: tables for people, JSON for programs, errors in one line."""
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -14,18 +13,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from partbox.db.connect import NoDsn
 from partbox.errors import PartboxError
 from partbox.rules.printing import printable as printable  # commands have it from here
 from partbox.rules.printing import printable_json
-from partbox.rules.secrets import MASK, masked
+from partbox.rules.secrets import masked
 from partbox.rules.wording import age as age
 from partbox.rules.wording import counted as counted
 from partbox.rules.wording import in_short as in_short
 
 FOR_PIPES = 200
-
-# What libpq quotes of a DSN that it cannot read: without a scheme nobody knows what of it is the password.
-_QUOTED = re.compile(r'(?<=")[^"]*:[^"]*@[^"]*(?=")')
 
 # Classes of SQLSTATE: connection, authorization, no such database, resources, shutdown.
 UNREACHABLE = ("08", "28", "3D", "53", "57")
@@ -72,10 +69,11 @@ def in_one_line(error: PartboxError | psycopg.Error) -> str:
             return f"{said}: connect as a role that may do this, or grant it"
         case psycopg.errors.QueryCanceled():
             return f"the database gave up: {said}: try again when it is less busy, or ask for less"
+        case NoDsn():
+            return f"cannot use the database: {said}"
         case psycopg.OperationalError() if (error.sqlstate or "08")[:2] in UNREACHABLE:
             return f"cannot use the database: {said}: check --dsn or PARTBOX_DSN, and that the server runs"
         case psycopg.ProgrammingError() if error.sqlstate is None:
-            said = _QUOTED.sub(MASK, said)
-            return f"the DSN cannot be read: {said}: write postgresql://user@host/database, or embedded:"
+            return f"the DSN cannot be used: {said}: write postgresql://user@host/database, or embedded:"
         case _:
             return f"the database refused: {said or type(error).__name__} (SQLSTATE {error.sqlstate})"

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
 from partbox.cli.confirm import INTERRUPTED, confirm
@@ -17,6 +16,7 @@ from partbox.db.rebase import Moved, Rebased
 from partbox.rebase import Progress, examine
 from partbox.rebase import rebase as run
 from partbox.rules import asked
+from partbox.rules.dsn import parts
 from partbox.settings import load
 
 Force = Annotated[bool, typer.Option("--force", help="Also if the schema is no copy of another cluster's.")]
@@ -58,7 +58,7 @@ def rebase(
 
 def _where(dsn: str) -> str:
     """The database in words, without the rest of its DSN, in which a password may be."""
-    given = conninfo_to_dict(dsn)
+    given = parts(dsn)
     return f"database {printable(str(given.get('dbname') or given.get('user') or 'postgres'))!r}"
 
 

@@ -13,6 +13,7 @@ import psycopg
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from partbox.dashboard import files, orders
 from partbox.dashboard.access import Access
@@ -32,6 +33,10 @@ log = logging.getLogger("partbox.http")
 Endpoint = Callable[[Request], Awaitable[Response]]
 Act = Callable[[Order], Any]
 
+MOST_STREAMS = 50
+"""Who watches at once. A stream is a connection for as long as its page is open, and probes need some, too."""
+TOO_MANY = f"{MOST_STREAMS} pages are watching already: close one, and this one will follow"
+
 EVENTS = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
 LINES = {"content-type": "application/x-ndjson; charset=utf-8", "x-accel-buffering": "no"}
 DATA = files.HEADERS | {"cache-control": "no-store"}
@@ -45,6 +50,7 @@ class Page:
         self._desk = desk
         self._access = access
         self._shared = Shared()
+        self._streams = 0
 
     def routes(self) -> list[BaseRoute]:
         desk = self._desk
@@ -86,8 +92,14 @@ class Page:
 
     async def _events(self, request: Request) -> Response:
         """Server-sent events: a frame a second."""
+        if self._streams >= MOST_STREAMS:
+            return _plain({"error": TOO_MANY}, 503)
+        self._streams += 1
         may_act = self._access.holds(request.headers)
-        return StreamingResponse(self._stream(request, may_act), headers=DATA | EVENTS)
+        return _Stream(self._stream(request, may_act), self._streamed)
+
+    def _streamed(self) -> None:
+        self._streams -= 1
 
     async def _stream(self, request: Request, may_act: bool) -> AsyncIterator[bytes]:
         subscription, first = request.query_params.get("subscription"), True
@@ -143,6 +155,20 @@ class Page:
             return StreamingResponse(bulk.lines(), headers=DATA | LINES)
 
         return endpoint
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events; `ended` is called once, also if nothing was sent."""
+
+    def __init__(self, content: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
+        super().__init__(content, headers=DATA | EVENTS)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 async def _order(request: Request) -> Order:

@@ -1,30 +1,84 @@
 """Connections of worker processes and supervisors, and what is checked on each new one."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import Connection
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg import Connection, Cursor
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import Format
 
 from partbox.db import migrate
 from partbox.db.sql import query
-from partbox.errors import SchemaError, SettingsError
+from partbox.errors import PartboxError, SchemaError, SettingsError
+from partbox.rules.dsn import parts
+from partbox.rules.printing import printable_line
+from partbox.rules.secrets import masked
+
+TIMED = 170_000  # the first version with a transaction_timeout, which older ones refuse among the startup options
+LONGEST = 500  # characters of what an application's error says
 
 Dsn = str | Callable[[], str]
 
 
+class NoDsn(psycopg.OperationalError):
+    """What is to give the DSN has not given one: no connection, as if nobody listened, and tried again like that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Gives the DSN of each new connection. A class and not a closure, so that it travels to processes."""
+
+    dsn: Dsn | None
+
+    def __call__(self) -> str:
+        return resolve(self.dsn)
+
+
 def resolve(dsn: Dsn | None) -> str:
-    """A plain libpq DSN: calls a callable, starts the server of an `embedded:` one. SettingsError if there is none."""
+    """A plain libpq DSN that can be read: calls a callable, starts the server of an `embedded:` one.
+
+    SettingsError, which names no part of it, if there is none or it cannot be read; NoDsn if a callable gives none.
+    """
     if callable(dsn):
-        dsn = dsn()
+        return _asked(dsn)
     if not dsn:
         raise SettingsError("no database: set PARTBOX_DSN, pass --dsn, or Outbox('postgresql://…'); or use embedded:")
     if dsn.startswith("embedded:"):
         from partbox.db import embedded
 
         return embedded.resolve(dsn)
+    parts(dsn)
     return dsn
+
+
+def _asked(source: Callable[[], str]) -> str:
+    """What an application's callable gives; whatever is wrong with it may be over at the next time."""
+    try:
+        given = source()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise NoDsn(f"what gives the DSN has failed: {_described(error)}") from None
+    if not isinstance(given, str) or not given:
+        kind = "an empty text" if given == "" else f"a {type(given).__name__}"
+        raise NoDsn(
+            f"what gives the DSN has given {kind}: it must return a text such as postgresql://user@host/database"
+        )
+    try:
+        return resolve(given)
+    except PartboxError as error:
+        raise NoDsn(f"what gives the DSN has given none: {error}") from None
+
+
+def _described(error: BaseException) -> str:
+    """An error of the application in one line, without its passwords."""
+    try:
+        said = str(error)
+    except Exception as wrong:
+        said = f"(its text cannot be had: {type(wrong).__name__})"
+    return printable_line(masked(f"{type(error).__name__}: {' '.join(said.split())}"), LONGEST)
 
 
 def parameters(dsn: str, *, lease: float, pooler: bool, name: str) -> dict[str, Any]:
@@ -34,7 +88,7 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str) -> dict[str, 
     refused; the role must carry them then.
     """
     whole = max(2, int(lease))
-    given = conninfo_to_dict(dsn)
+    given = parts(dsn)
     merged: dict[str, Any] = {
         "application_name": name,
         "client_encoding": "utf8",
@@ -51,14 +105,39 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str) -> dict[str, 
         merged["options"] = (
             f"{given.get('options') or ''} -c jit=off -c statement_timeout={millis}"
             f" -c idle_in_transaction_session_timeout={millis // 2} -c default_transaction_isolation=read\\ committed"
+            " -c default_transaction_deferrable=off -c lock_timeout=0 -c idle_session_timeout=0"
         ).strip()
     return merged
 
 
-def connect(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> Connection[Any]:
-    """A worker's connection, autocommit; nothing is ever prepared on it."""
-    kwargs = parameters(dsn, lease=lease, pooler=pooler, name=name)
-    return psycopg.connect(make_conninfo("", **kwargs), autocommit=True, prepare_threshold=None)
+class Binary(Cursor[Any]):
+    """A cursor whose results are binary: no setting of the database or role, DateStyle above all, changes those.
+
+    Also behind a pooler, where no session option may be sent.
+    """
+
+    def __init__(self, connection: Connection[Any], *, row_factory: Any = None) -> None:
+        super().__init__(connection, row_factory=row_factory or connection.row_factory)
+        self.format = Format.BINARY
+
+
+def connect(
+    dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox", lent: bool = False
+) -> Connection[Any]:
+    """A worker's connection, autocommit; nothing is ever prepared on it.
+
+    Results are binary, unless it is `lent` to an application's code, which may have types that psycopg reads as text.
+    """
+    conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name))
+    factory = Cursor[Any] if lent else Binary
+    conn = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory)
+    if not pooler and conn.info.server_version >= TIMED:
+        try:
+            conn.execute(query("untimed", "partbox"))  # of no schema
+        except BaseException:
+            conn.close()
+            raise
+    return conn
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:

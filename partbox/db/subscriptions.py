@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -97,9 +97,14 @@ def listed(conn: Connection[Any], schema: str) -> list[Subscription]:
         conn.execute(query("stats_plan", schema), {"limit": None})
         rows = conn.execute(query("subscription_list", schema), {"limit": EXACT_UP_TO}).fetchall()
     return [
-        Subscription(name, created_at, paused_at, None if types is None else tuple(types), *counts)
-        for name, created_at, paused_at, types, *counts in rows
+        Subscription(name, _utc(created), paused and _utc(paused), None if types is None else tuple(types), *counts)
+        for name, created, paused, types, *counts in rows
     ]
+
+
+def _utc(moment: datetime) -> datetime:
+    """The same moment, whatever the session's time zone."""
+    return moment.astimezone(UTC)
 
 
 def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[str] | None:

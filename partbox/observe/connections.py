@@ -14,23 +14,39 @@ FIRST: Final = 10.0  # seconds for the head of a request
 
 
 class Connection(H11Protocol):
-    """Is dropped beyond `MOST`, streams included, and closed when a request is not there in `FIRST` seconds."""
+    """Is closed when a request is not there in `FIRST` seconds.
+
+    Beyond `MOST`, streams included, the one that has been silent longest is dropped for it; itself if all are busy.
+    """
 
     _waiting: asyncio.TimerHandle | None = None
+    _heard_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
-        if len(self.connections) > MOST:
+        self._heard_at = self.loop.time()
+        if len(self.connections) > MOST and not self._displace():
             self.transport.abort()
         else:
             self._wait()
 
     def data_received(self, data: bytes) -> None:
+        self._heard_at = self.loop.time()
         super().data_received(data)
         if not self._idle:
             self._forget()
         elif self._waiting is None:
             self._wait()
+
+    def _displace(self) -> bool:
+        """Drop the one that has been silent longest, and is not being answered; whether there is one."""
+        others = [each for each in self.connections if isinstance(each, Connection) and each is not self and each._idle]
+        if not others:
+            return False
+        silent = min(others, key=lambda each: each._heard_at)
+        silent._forget()
+        silent.transport.abort()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()

@@ -1,21 +1,39 @@
-"""`/metrics`, `/healthz`, `/readyz`. Needs `partbox[http]`."""
+"""`/metrics`, `/healthz`, `/readyz`, for those who ask by a name that is safe. Needs `partbox[http]`."""
 
 from collections.abc import Sequence
 
 import orjson
 from prometheus_client.exposition import choose_encoder
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from partbox.observe.collector import registry_of
 from partbox.observe.health import Answer, Health
+from partbox.observe.hosts import ELSEWHERE, Names
 from partbox.observe.node import Watched
 
+NOBODY_ELSE = Names()
 FRESH = {"Cache-Control": "no-store"}
 
 
-def routes(prefix: str, watched: Sequence[Watched]) -> list[BaseRoute]:
+class Guard:
+    """ASGI middleware: 403 for a name that may be another site's; see `hosts`."""
+
+    def __init__(self, app: ASGIApp, names: Names) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        admitted = self._names.admit(Headers(scope=scope).get("host", ""))
+        app = self._app if admitted else PlainTextResponse(ELSEWHERE, 403, FRESH)
+        await app(scope, receive, send)
+
+
+def routes(prefix: str, watched: Sequence[Watched], names: Names = NOBODY_ELSE) -> list[BaseRoute]:
     """The routes of a node. What may wait for a database is answered in threads; whether it lives is not, for all of
     those may be waiting."""
     registry, health = registry_of(prefix, watched), Health(watched)
@@ -30,10 +48,11 @@ def routes(prefix: str, watched: Sequence[Watched]) -> list[BaseRoute]:
     def readyz(_: Request) -> Response:
         return _response(health.ready())
 
+    guard = [Middleware(Guard, names)]
     return [
-        Route("/metrics", metrics),
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
+        Route("/metrics", metrics, middleware=guard),
+        Route("/healthz", healthz, middleware=guard),
+        Route("/readyz", readyz, middleware=guard),
     ]
 
 

@@ -61,6 +61,13 @@ LOG_EVENTS: dict[str, LogEvent] = {
         about=True,
         every=False,
     ),
+    "retry_policy_failed": LogEvent(
+        ERROR,
+        "an event failed, and its retry policy gave no delay, so it is tried again after 60 s",
+        ("handler",),
+        about=True,
+        every=False,
+    ),
     "dead_letter_failed": LogEvent(
         ERROR,
         "the dead-letter hook, or the sink of `--dead-to`, failed for a dead event: again in `delay` seconds",

@@ -27,6 +27,10 @@ addresses changes anything.
 | `/readyz` | 200 while the node can work, else 503: waiting may help |
 | `/` | the live page; who has the setting `http_token` may act there |
 
+The three that are for programs answer who asks by an IP address, by `localhost`, by a name without a dot (`node-1`), by
+one that ends in `.svc`, `.local` or `.internal`, by the name of this machine, or by the one in `--http`. Other names
+get a 403, for a page on the internet can have its own name point here: give yours in the setting `http_names`.
+
 ## Prometheus
 
 ```yaml

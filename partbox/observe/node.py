@@ -5,11 +5,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
-
+from partbox.errors import SettingsError
 from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters
+from partbox.rules.dsn import parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +87,6 @@ def _place(dsn: str) -> str:
 
 def _parts(dsn: str) -> dict[str, str]:
     try:
-        return {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
-    except ProgrammingError:  # connecting will say what is wrong with it
+        return parts(dsn)
+    except SettingsError:  # connecting will say what is wrong with it
         return {}

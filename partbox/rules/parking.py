@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, UnroutableError
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.rules.printing import text_of
-from partbox.rules.retry import RetryPolicy
+from partbox.rules.retry import RetryPolicy, delay_of
 
 State = Literal["retrying", "deferred", "scheduled", "held", "dead", "ready"]
 AT_ONCE = ("held", "ready")
@@ -25,13 +25,17 @@ OPEN = ("retrying", "deferred", "held", "ready")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How an event is parked: its state, attempts so far, seconds until due (None: never by itself), and why."""
+    """How an event is parked: its state, attempts so far, seconds until due (None: never by itself), and why.
+
+    `fault`: what the application's retry policy did instead of deciding, so that `LAST_RESORT` did.
+    """
 
     state: State
     attempts: int
     delay: float | None
     blocks: bool
     error: str | None
+    fault: BaseException | None = None
 
 
 class Policy(Protocol):
@@ -64,7 +68,11 @@ def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Adv
         case None | Done():
             return None
         case RetryAfter(delay=delay):
-            return Verdict("deferred", attempts, min(delay, LONGEST), policy.on_failure == "block", None)
+            try:
+                seconds = min(delay_of(delay), LONGEST)
+            except BaseException as wrong:  # one that was changed after it was made
+                return _failed(policy, attempts, wrong, limit)
+            return Verdict("deferred", attempts, seconds, policy.on_failure == "block", None)
         case Deferral(delay=delay, reason=reason):
             return Verdict("deferred", attempts, delay, policy.on_failure == "block", storable(reason, limit))
         case Dead(reason=reason):
@@ -88,14 +96,26 @@ def _advised(policy: Policy, attempts: int, error: BaseException, limit: int, ad
                 policy, attempts + 1, describe(error, limit) if reason is None else storable(text_of(reason), limit)
             )
         case RetryAfter(delay=delay):
-            return _again(policy, attempts + 1, delay, describe(error, limit))
+            return _after(policy, attempts + 1, error, delay, limit)
     return _failed(policy, attempts, error, limit)
 
 
-def _again(policy: Policy, attempts: int, delay: float, text: str) -> Verdict:
+def _again(policy: Policy, attempts: int, delay: float, text: str, fault: BaseException | None = None) -> Verdict:
+    """Another attempt, if any is left; `delay` is one of `delay_of`."""
     if policy.max_attempts is not None and attempts >= policy.max_attempts:
         return _dead(policy, attempts, text)
-    return Verdict("retrying", attempts, _bounded(delay), policy.on_failure == "block", text)
+    return Verdict("retrying", attempts, min(delay, LONGEST), policy.on_failure == "block", text, fault)
+
+
+def _after(policy: Policy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
+    """Another attempt after what somebody has named as its delay; the policy decides if that is none."""
+    try:
+        seconds = delay_of(delay)
+    except BaseException as wrong:
+        return _decided(
+            policy, attempts, error, f"{describe(error, limit)}; and its delay: {describe(wrong, limit)}", limit
+        )
+    return _again(policy, attempts, seconds, describe(error, limit))
 
 
 def _dead(policy: Policy, attempts: int, reason: str | None) -> Verdict:
@@ -109,18 +129,22 @@ def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> 
     if isinstance(error, UnrecoverableError):
         return _dead(policy, attempts + 1, text)
     if isinstance(error, RetryAfterError):
-        return _again(policy, attempts + 1, error.delay, text)
+        return _after(policy, attempts + 1, error, getattr(error, "delay", None), limit)
+    return _decided(policy, attempts + 1, error, text, limit)
+
+
+def _decided(policy: Policy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
+    """What the retry policy says, which may be the application's: believed only if it is a delay."""
+    fault: BaseException | None = None
     try:
-        retry, delay = policy.retry.should_retry(error), policy.retry.next_delay(attempts + 1)
-    except BaseException as wrong:  # a policy of the application's own
-        retry, delay = True, LAST_RESORT
-        text = storable(f"{text}; and its retry policy: {describe(wrong, limit)}", limit)
-    return _again(policy, attempts + 1, delay, text) if retry else _dead(policy, attempts + 1, text)
-
-
-def _bounded(delay: float) -> float:
-    """A delay that can be waited for, whatever a policy says; not a number waits as if there were no policy."""
-    return LAST_RESORT if delay != delay else min(max(delay, 0.0), LONGEST)
+        retry, delay = bool(policy.retry.should_retry(error)), LAST_RESORT
+        if retry:
+            delay = delay_of(policy.retry.next_delay(attempts))
+    except BaseException as wrong:
+        retry, delay, fault = True, LAST_RESORT, wrong
+        text = f"{text}; and its retry policy: {describe(wrong, limit)}"
+    text = storable(text, limit)
+    return _again(policy, attempts, delay, text, fault) if retry else _dead(policy, attempts, text)
 
 
 def describe(error: BaseException, limit: int) -> str:

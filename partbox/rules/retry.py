@@ -1,7 +1,7 @@
 """Retry policies: is an error worth another attempt, and how long to wait for it.
 
-A policy is anything with `should_retry(error) -> bool` and `next_delay(attempt) -> float`, where `attempt` is the
-number of the attempt that failed, from 1, and the delay is in seconds. In settings a policy is a text:
+A policy is anything with `should_retry(error) -> bool` and `next_delay(attempt) -> float | timedelta`, where `attempt`
+is the number of the attempt that failed, from 1, and a number is seconds. In settings a policy is a text:
 
     exponential[:base[:cap[:multiplier]]]    fixed:delay        delays in seconds, or "250ms", "5m"
     ... +jitter                              the delay times a random factor from 0.5 to 1.5
@@ -11,8 +11,11 @@ number of the attempt that failed, from 1, and the delay is in seconds. In setti
 
 import random
 from dataclasses import dataclass
-from math import isfinite
-from typing import Protocol, runtime_checkable
+from datetime import timedelta
+from decimal import Decimal
+from math import inf, isfinite
+from numbers import Real
+from typing import Any, Protocol, runtime_checkable
 
 from partbox.rules.duration import seconds
 
@@ -29,8 +32,27 @@ class RetryPolicy(Protocol):
     def should_retry(self, error: BaseException) -> bool:
         """Whether another attempt may help; False makes the event dead at once."""
 
-    def next_delay(self, attempt: int) -> float:
-        """Seconds (>= 0) to wait after the failed attempt number `attempt`, from 1."""
+    def next_delay(self, attempt: int) -> float | timedelta:
+        """The wait (seconds or timedelta, >= 0) after the failed attempt number `attempt`, from 1."""
+
+
+def delay_of(value: object) -> float:
+    """The seconds (>= 0, perhaps infinite) that an application's code means; TypeError or ValueError if it means none.
+
+    Raises whatever else a hostile number raises.
+    """
+    if isinstance(value, timedelta):
+        value = value / timedelta(seconds=1)
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        raise TypeError(f"a delay must be seconds or a timedelta, not {type(value).__name__}")
+    number: Any = value
+    try:
+        seconds = float(number)
+    except OverflowError:
+        seconds = inf if number > 0 else -inf
+    if not seconds >= 0:
+        raise ValueError(f"a delay must be 0 or more seconds, not {seconds}")
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +136,7 @@ class Jittered:
         return self.policy.should_retry(error)
 
     def next_delay(self, attempt: int) -> float:
-        delay = self.policy.next_delay(attempt)
+        delay = delay_of(self.policy.next_delay(attempt))
         if self.factor is None:
             return delay + random.uniform(0.0, self.add or 0.0)
         return delay * random.uniform(*self.factor)

@@ -7,6 +7,7 @@ from typing import Any
 
 from partbox.db.glance import Glance
 from partbox.observe.address import Address, address
+from partbox.observe.hosts import names
 from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters
 from partbox.observe.node import Watched, database_names
@@ -42,7 +43,8 @@ def served(where: str | None, supervisors: Sequence[Supervisor], pages: Pages | 
         glances = [_glance(supervisor, stack) for supervisor in supervisors]
         watched = _watched(supervisors, glances)
         more = pages(first.settings, first.dsn, wanted, glances[0]) if pages is not None else ()
-        app = Starlette(routes=[*routes(first.settings.metrics_prefix, watched), *more])
+        probes = routes(first.settings.metrics_prefix, watched, names(wanted.host, first.settings.http_names))
+        app = Starlette(routes=[*probes, *more])
         server = HttpServer(app, *wanted)
         server.start()
         stack.callback(server.stop)

@@ -18,7 +18,7 @@ from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.rules.circuit import PROBE_LOST, Circuit
-from partbox.rules.parking import Deferral, Verdict, judge, wrong_outcome
+from partbox.rules.parking import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
 from partbox.rules.signature import Call
 from partbox.worker.lane import key_of
 
@@ -103,6 +103,8 @@ class Endpoint:
             return judge(self.handler, attempts, result, self._limit)
         advice = self._advice(event, result)
         verdict = judge(self.handler, attempts, result, self._limit, advice)
+        if verdict is not None and verdict.fault is not None:
+            self._tell_policy(event, verdict.fault)
         if advice is not None or verdict is None or self._is_own(result, verdict):
             self._note_undecided(started)
             return verdict
@@ -165,6 +167,11 @@ class Endpoint:
             if closed:
                 self._observers.circuit(self.handler.name, False)
                 self._tell_circuit("circuit_closed", "the circuit of %s is closed again")
+
+    def _tell_policy(self, event: DeliveredEvent, fault: BaseException) -> None:
+        text = "the retry policy of %s cannot be used, so its events are tried again after %g s: %s: %s"
+        name, kind = self.handler.name, type(fault).__name__
+        tell(log, "retry_policy_failed", text, name, LAST_RESORT, kind, fault, about=event, trace=fault, handler=name)
 
     def _tell_circuit(self, name: str, text: str, *arguments: object) -> None:
         handler = self.handler

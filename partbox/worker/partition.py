@@ -23,6 +23,8 @@ SETTLE = 10.0
 then. It is a matter of a few polls, unless it may not read: its window is full, or it has too many parked records."""
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+FAR = "9999-12-30T00:00:00+00:00"
+"""When an event is due that is due after it, here and in queries: all time zones have a calendar then."""
 Pair = tuple[int, bytes]
 
 
@@ -166,9 +168,9 @@ class Partition:
         self.park(event, Verdict("scheduled", 0, None, False, None))
         micros = int.from_bytes(event._row[11], signed=True)
         try:
-            due = (_EPOCH + timedelta(microseconds=micros)).isoformat()
-        except OverflowError:
-            due = "infinity" if micros > 0 else "-infinity"
+            due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), FAR)
+        except OverflowError:  # perhaps infinity, which PostgreSQL 15 and 16 cannot subtract
+            due = FAR
         sent = self.parks[event._row[1]].sent
         sent["in"], sent["due"] = None, due
 

@@ -164,7 +164,7 @@ class Poller:
             saving = connections.enter_context(self._connect("saver"))
             effects = None
             if self.transactions is not None:
-                effects = self._connect("effects")
+                effects = self._connect("effects", lent=True)
                 connections.callback(self.transactions.close, effects)
             try:
                 check(conn, self._settings.schema_name)
@@ -179,8 +179,9 @@ class Poller:
             finally:
                 self._hold_still()
 
-    def _connect(self, role: str) -> Connection[Any]:
-        return connect(self._dsn(), lease=self._settings.lease, pooler=self._settings.pooler, name=f"partbox {role}")
+    def _connect(self, role: str, *, lent: bool = False) -> Connection[Any]:
+        lease, pooler = self._settings.lease, self._settings.pooler
+        return connect(self._dsn(), lease=lease, pooler=pooler, name=f"partbox {role}", lent=lent)
 
     def _take_up(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
         self._hold_still()

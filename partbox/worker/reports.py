@@ -48,6 +48,7 @@ class Reports:
         """An event is parked, for the reason that `verdict` gives; not where it only waits."""
         if verdict.state in AT_ONCE:
             return
+        # By its type: an object may deny its own class.
         error = cast(BaseException, result) if issubclass(type(result), BaseException) else None
         handler = self._name(event)
         _tell(event, verdict, error, handler)

@@ -1,9 +1,12 @@
 -- name: tick
--- My partitions, to hold and to claim, and the seconds until the first parked row of each that I own is due.
+-- My partitions, to hold and to claim, and the seconds until the first parked row of each that I own is due. A publisher
+-- may have said any time; infinity cannot be subtracted.
 select p.partition, p.assignee = %(me)s::uuid, p.owner = %(me)s::uuid, p.owner is null, p.epoch, p.parked_version,
        case when p.owner = %(me)s::uuid then
-            (select extract(epoch from min(k.due_at) - clock_timestamp())::float8 from {schema}.parked k
-              where k.subscription = p.subscription and k.partition = p.partition and k.due_at is not null) end
+            (select extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8
+               from {schema}.parked k
+              where k.subscription = p.subscription and k.partition = p.partition and k.due_at is not null
+              order by k.due_at limit 1) end
   from {schema}.partition p
  where p.subscription = %(subscription)s and (p.assignee = %(me)s::uuid or p.owner = %(me)s::uuid)
 

@@ -92,7 +92,7 @@ select c.relname::text, coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg
 
 -- name: doctor_segments
 -- One row: where the last segment of the log ends (null: nowhere), and whether the default one holds a record.
-select (select max(substring(pg_get_expr(c.relpartbound, c.oid) from 'TO \(''?(\d+)''?\)')::bigint)
+select (select max(substring(pg_get_expr(c.relpartbound, c.oid) from E'TO \\(''?(\\d+)''?\\)')::bigint)
           from pg_inherits i join pg_class c on c.oid = i.inhrelid
          where i.inhparent = to_regclass(quote_ident({schema_name}) || '.record')),
        exists (select from {schema}.record_default)
@@ -131,7 +131,7 @@ select n.subscription, n.event_type, n.count, extract(epoch from clock_timestamp
 -- name: doctor_dead
 -- Dead rows by subscription, type and kind of error: how many, how many lately, and the newest of them.
 with kinds as (
-    select subscription, event_type, substring(last_error from '^(?:[\w<>]+\.)*[A-Z]\w*') as kind, count(*) as count,
+    select subscription, event_type, substring(last_error from E'^(?:[\\w<>]+\\.)*[A-Z]\\w*') as kind, count(*) as count,
            count(*) filter (where parked_at > clock_timestamp() - %(lately)s * interval '1 s') as lately,
            max(record_id) as newest, max(parked_at) as last
       from {schema}.parked
@@ -158,7 +158,7 @@ select subscription, record_id, event_type, attempts, extract(epoch from clock_t
 -- Subscriptions that still need records which are older than the retention: in how many partitions, and how old. `floor`
 -- counts those of them that have read everything there, but for what an open transaction may still write below.
 select p.subscription, count(*), count(*) filter (where p.last_id >= r.id),
-       max(extract(epoch from clock_timestamp() - r.created_at))::float8
+       max(extract(epoch from clock_timestamp() - greatest(r.created_at, '0001-01-02 00:00Z')))::float8
   from {schema}.partition p
  cross join lateral (
        select id, created_at from {schema}.record
@@ -175,7 +175,7 @@ with bound as materialized (
       left join {schema}.partition p on p.partition = n
      group by n
 )
-select count(*), max(extract(epoch from clock_timestamp() - r.created_at))::float8
+select count(*), max(extract(epoch from clock_timestamp() - greatest(r.created_at, '0001-01-02 00:00Z')))::float8
   from bound b
  cross join lateral (
        select r.id, r.created_at

@@ -68,3 +68,7 @@ select not exists (
            select from {schema}.parked k
             where k.subscription = %(subscription)s
                   and (k.state = 'ready' or (k.state <> 'held' and k.due_at <= clock_timestamp())))
+
+-- name: untimed
+-- No transaction of this session has a limit of its own beside those of its statements.
+select set_config('transaction_timeout', '0', false)

@@ -1,7 +1,8 @@
 -- name: blocking
 -- The rows that block their key, for the index in memory.
 select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts,
-       extract(epoch from k.due_at - clock_timestamp())::float8, k.started_at is not null, null::text
+       case when k.due_at is not null then extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8 end,
+       k.started_at is not null, null::text
   from {schema}.parked k
  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[]) and k.blocks
  order by k.record_id

@@ -6,7 +6,7 @@ insert into {schema}.record
 values (%(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(aggregate_type)s::text,
         %(aggregate_id)s::text, %(tenant_id)s::text, %(payload)s::json, %(payload_bytes)s::bytea,
         %(content_type)s::text, %(headers)s::json,
-        coalesce(%(available_at)s::timestamptz, clock_timestamp() + %(deliver_after)s::interval),
+        coalesce(%(available_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(deliver_after)s::float8)),
         coalesce(%(occurred_at)s::timestamptz, clock_timestamp()))
 
 -- name: publish_once
@@ -22,7 +22,7 @@ insert into {schema}.record
 select %(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(aggregate_type)s::text,
        %(aggregate_id)s::text, %(tenant_id)s::text, %(payload)s::json, %(payload_bytes)s::bytea,
        %(content_type)s::text, %(headers)s::json,
-       coalesce(%(available_at)s::timestamptz, clock_timestamp() + %(deliver_after)s::interval),
+       coalesce(%(available_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(deliver_after)s::float8)),
        coalesce(%(occurred_at)s::timestamptz, clock_timestamp())
   from taken
 returning true

@@ -73,7 +73,7 @@ with parked as (
     select c.subscription, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.event_type,
            case when r.available_at > clock_timestamp() then 'scheduled' else 'ready' end,
            r.aggregate_id is not null and coalesce(r.available_at <= clock_timestamp(), true),
-           case when r.available_at > clock_timestamp() then r.available_at
+           case when r.available_at > clock_timestamp() then least(r.available_at, '9999-12-30 00:00Z')
                 when r.aggregate_id is null then clock_timestamp() end
       from {schema}.partition c
       join {schema}.subscription s on s.name = c.subscription

@@ -58,7 +58,8 @@ with chosen as materialized (
            end as oldest_age,
            extract(epoch from statement_timestamp() - c.claimed_at) as claimed_age,
            extract(epoch from statement_timestamp() - c.saved_at) as saved_age,
-           c.suspect_until_id is not null as suspect, c.last_id, above.fill
+           c.suspect_until_id is not null as suspect, c.last_id,
+           above.fill::numeric  -- a float in JSON is as exact as extra_float_digits says
       from cursors c
       join above on above.subscription = c.subscription and above.partition = c.partition
      cross join lateral (

@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -118,11 +118,11 @@ def test_an_address_that_cannot_be_had_is_refused_in_one_line(serve, host, said)
 def test_connections_beyond_the_most_are_dropped_and_make_room_when_they_end(serve, monkeypatch):
     monkeypatch.setattr(connections, "MOST", 3)
     server = serve()
-    idle = [dialled(server) for _ in range(3)]
-    with dialled(server) as beyond:
-        assert is_dropped(beyond)
-    for each in idle:
-        each.close()
+    with ExitStack() as streams:
+        for _ in range(3):
+            assert streams.enter_context(asked(server, "/stream")).readline() == b"tick\n"
+        with dialled(server) as beyond:
+            assert is_dropped(beyond)
 
     def answers():
         try:
@@ -131,6 +131,16 @@ def test_connections_beyond_the_most_are_dropped_and_make_room_when_they_end(ser
             return False
 
     eventually(answers)
+
+
+def test_who_says_nothing_makes_room_for_who_comes_later(serve, monkeypatch):
+    monkeypatch.setattr(connections, "MOST", 3)
+    server = serve()
+    idle = [dialled(server) for _ in range(3)]
+    assert greeting(server) == b"hello"
+    assert is_dropped(idle[0])
+    for each in idle:
+        each.close()
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: h"], ids=["nothing", "half a head"])

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from partbox.rules.secrets import MASK, masked
 
-# As it was first written; it takes quadratic time.
+# In its simplest form, which takes quadratic time.
 IN_URL = re.compile(r"(\w+://[^:/@\s]*):\S*@")
-AS_PAIR = re.compile(r"""(\w*password\s*=\s*)('(?:\\.|[^'\\])*'?|[^\s&'"]+)""", re.IGNORECASE)
+AS_PAIR = re.compile(r"""(\w*password\s*=\s*)('(?:\\.|[^'\\])*'?|(?:[^\s&'"]|['"](?=\w))+)""", re.IGNORECASE)
 
 PARTS = st.sampled_from(
     ["postgresql://", "u", ":", "p", "@", "/", " ", "\n", "password", "=", "'", "\\", "://", "sslpassword", "é", "x=1"]

@@ -1,0 +1,66 @@
+"""What others give: DSNs, settings of a database, policies, times, names of hosts."""
+
+from mutations.mutation import Mutation
+
+CONNECT = "partbox/db/connect.py"
+CALLABLES = "tests/test_dsn_callables.py"
+SETTINGS = "tests/db/test_foreign_settings.py"
+
+MUTATIONS = (
+    Mutation(
+        "dsn-quoted",
+        "libpq quotes the password of a DSN that it cannot read.",
+        "partbox/rules/dsn.py",
+        "        raise unreadable(_reason(str(error))) from None\n",
+        "        raise unreadable(str(error)) from None\n",
+        ("tests/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
+    ),
+    Mutation(
+        "dsn-misread",
+        "Behind an unescaped @ or / the rest of a password is a host or a port, which errors of connecting name.",
+        "partbox/rules/dsn.py",
+        "    if (reason := _misread(dsn, found)) is not None:\n",
+        "    if (reason := _misread(dsn, found)) is not None and not found:\n",
+        ("tests/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
+    ),
+    Mutation(
+        "dsn-callable-ends-workers",
+        "A callable that fails for a moment is no reason to end.",
+        CONNECT,
+        "class NoDsn(psycopg.OperationalError):",
+        "class NoDsn(RuntimeError):",
+        (f"{CALLABLES}::test_whatever_it_does_there_is_no_connection_and_one_clear_line_without_secrets",),
+    ),
+    Mutation(
+        "results-as-text",
+        "Text is what DateStyle says, and psycopg reads ISO alone.",
+        CONNECT,
+        "    factory = Cursor[Any] if lent else Binary\n",
+        "    factory = Cursor[Any]\n",
+        (f"{SETTINGS}::test_results_of_our_own_connections_are_binary_but_those_lent_are_as_an_application_knows_them",),
+    ),
+    Mutation(
+        "delay-believed",
+        "What a policy of the application returns may be no delay.",
+        "partbox/rules/parking.py",
+        "            delay = delay_of(policy.retry.next_delay(attempts))\n",
+        "            delay = policy.retry.next_delay(attempts)\n",
+        ("tests/rules/test_odd_policies.py::test_anything_else_is_the_policy_s_own_error_and_the_last_resort_decides",),
+    ),
+    Mutation(
+        "any-name-is-answered",
+        "A name that another site made to point here reads what the browser reaches.",
+        "partbox/observe/hosts.py",
+        'or "." not in name or',
+        'or "." in name or',
+        ("tests/observe/test_hosts.py::test_a_name_that_somebody_can_register_is_refused",),
+    ),
+    Mutation(
+        "streams-without-end",
+        "Open pages take the connections that probes need.",
+        "partbox/dashboard/routes.py",
+        "        self._streams += 1\n",
+        "",
+        ("tests/observe/test_shut_out.py::test_a_burst_of_streams_at_once_is_bounded_too",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,192 @@
+"""A connection string that cannot be read is refused without a word of it: nobody knows which part is the password."""
+
+import asyncio
+import logging
+import threading
+from urllib.parse import unquote
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg.conninfo import conninfo_to_dict
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.cli import main
+from partbox.cli.arguments import blotted
+from partbox.db import connect
+from partbox.errors import PartboxError, SettingsError
+from partbox.observe.node import database_names
+from partbox.rules import dsn as rules
+from partbox.rules.secrets import masked
+
+FIRST, LAST = "Zq7Kx", "Xw9Jv"
+"""Every password here begins and ends with them: neither half of it may be seen."""
+
+AWKWARD = st.text(st.sampled_from("%@/:?#[]&='\"\\ \t,;ab2F4\u00e9") | st.characters(codec="utf-8"), max_size=8)
+PASSWORDS = AWKWARD.map(lambda text: f"{FIRST}{text}{LAST}")
+
+BROKEN = [
+    "postgresql://u:{}@127.0.0.1:1/shop",
+    "postgres://u:{}@127.0.0.1:1,127.0.0.1:2/shop?target_session_attrs=any",
+    "postgresql://u:{}@[::1/shop",
+    "postgresql://u:{}@[::1]x/shop",
+    "postgresql://u:%zz{}@127.0.0.1:1/shop",
+    "postgresql://u:{}%00@127.0.0.1:1/shop",
+    "postgresql://u@127.0.0.1:1/shop?password={}",
+    "postgresql://u@127.0.0.1:1/shop?password=a={}",
+    "postgresql://u@127.0.0.1:1/shop?{}",
+    "postgresql://u@127.0.0.1:1/shop?sslpassword={}",
+    "postgresql://u@127.0.0.1:1/shop?pass%77ord={}",
+    "postgresql+psycopg://u:{}@127.0.0.1:1/shop",
+    "postgresql:/u:{}@127.0.0.1:1/shop",
+    "u:{}@127.0.0.1:1/shop",
+    "{}",
+    "host=127.0.0.1 port=1 password={}",
+    "host=127.0.0.1 port=1 password=a {}",
+    "host=127.0.0.1 port=1 password='{}",
+    "host=127.0.0.1 port=1 password='{}'",
+    "host=127.0.0.1 port=1 password='a'{}",
+    "host=127.0.0.1 port=1 passwrd={}",
+    "host=127.0.0.1 port=1 sslpassword={} passfile={}",
+    "host=127.0.0.1 port=1 password={} nonsense",
+]
+
+
+def said_about(dsn: str) -> str:
+    """All that anybody hears of a DSN: when it is resolved, connected to, shown and named."""
+    heard = [rules.shown(dsn), *database_names([dsn, dsn])]
+    heard += [blotted(dsn.encode(), b"--dsn").decode(errors="replace")]
+    heard += [blotted(b"--dsn=" + dsn.encode()).decode(errors="replace")]
+    for source in (dsn, lambda: dsn):
+        try:
+            found = connect.resolve(source)
+            assert conninfo_to_dict(found).get("host", "127.0.0.1").split(",")[0] == "127.0.0.1", found
+            connect.connect(found, lease=3).close()
+        except (psycopg.Error, PartboxError) as error:
+            heard.append(str(error))
+    return "\n".join(heard)
+
+
+def check_nothing_is_said(form: str, password: str) -> None:
+    heard = said_about(form.replace("{}", password))
+    for secret in (FIRST, LAST, password, unquote(password)):
+        assert secret not in heard, (form, password)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(BROKEN), PASSWORDS)
+def test_no_part_of_a_password_is_said_in_whatever_form_of_dsn_it_stands(form, password):
+    check_nothing_is_said(form, password)
+
+
+@pytest.mark.parametrize(
+    "between", ["%et", " and ", "%20", "@", "/", "/a@b", "@a/", "'", '"', "\\", "\0", "?user=", ":", "&a=", "=", "#"]
+)
+def test_no_form_of_dsn_says_a_password_with(between):
+    for form in BROKEN:
+        check_nothing_is_said(form, f"{FIRST}{between}{LAST}")
+
+
+@given(st.sampled_from(BROKEN), PASSWORDS)
+def test_what_libpq_itself_says_of_such_a_dsn_is_masked_wherever_it_comes_from(form, password):
+    """A handler that connects somewhere fails with it, and partbox logs and stores what handlers fail with."""
+    try:
+        conninfo_to_dict(form.replace("{}", password))
+    except psycopg.ProgrammingError as error:
+        heard = masked(str(error))
+        assert FIRST not in heard
+        assert LAST not in heard.partition("\n")[0]
+    except ValueError:
+        pass
+
+
+@pytest.mark.parametrize("form", ["postgresql://u:{}@127.0.0.1:1/d", "u:{}@h/d", "host=h password=a {}"])
+def test_a_command_refuses_it_in_one_line(form, capsys):
+    dsn = form.replace("{}", f"{FIRST}% {LAST}")
+    for command in ("status", "doctor", "init", "migrate", "purge", "subscription list", "dead list", "rebase --yes",
+                    "demo", "chaos", "dashboard", "config"):  # fmt: skip
+        with pytest.raises(SystemExit):
+            main([*command.split(), "--dsn", dsn])
+        said = "".join(capsys.readouterr())
+        assert FIRST not in said, command
+        assert LAST not in said, command
+        assert "Traceback" not in said, command
+        if command != "config":
+            assert "the DSN cannot be read" in said.splitlines()[-1], command
+
+
+def test_the_remedy_names_what_is_wrong():
+    for dsn, reason in [
+        ("postgresql://u:a%zz@h/d", "%25"),
+        ("postgresql://u:a b@h/d", "%20"),
+        ("postgresql://u:a/b@h/d", "%2F"),
+        ("postgresql://u:a@b@h/d", "%40"),
+        ("host=h password=a b", 'a word without "="'),
+        ("host=h password='a", "a quote that is not closed"),
+    ]:
+        with pytest.raises(SettingsError, match="the DSN cannot be read") as refused:
+            connect.resolve(dsn)
+        assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://u:p%40s%2Fs@h:5432/d",
+        "postgresql://u:pa?ss#x@h/d",
+        "postgresql:///d?host=/tmp/@socket&user=u",
+        "postgresql://u@h1:1,h2:2,[::1]:3/d?password=p@ss/word",
+        "postgresql://user%40tenant:pw@h/d%40b\n",
+        "host=@abstract dbname=a@b/c",
+        "host='' port=5432,,5433 password='a b\\'c'",
+        "service=shop",
+        "",
+    ],
+)
+def test_what_libpq_reads_as_it_is_meant_is_read(dsn):
+    assert rules.parts(dsn) == {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+
+
+def test_the_own_transaction_of_a_publisher_does_not_say_it():
+    for dsn in (f"postgresql://u:{FIRST}%zz@h/d", lambda: f"postgresql://u:{FIRST}%zz@h/d"):
+        outbox = Outbox(dsn)
+        with pytest.raises((PartboxError, psycopg.OperationalError), match="the DSN cannot be read") as refused, \
+             outbox.transaction():  # fmt: skip
+            pass
+        assert FIRST not in str(refused.value)
+
+        async def asynchronously(outbox=outbox):
+            async with outbox.transaction():
+                pass
+
+        with pytest.raises((PartboxError, psycopg.OperationalError), match="the DSN cannot be read") as refused:
+            asyncio.run(asynchronously())
+        assert FIRST not in str(refused.value)
+
+
+def test_a_worker_whose_callable_gives_a_broken_one_logs_nothing_of_it_and_goes_on(dsn, conn, caplog):
+    """Also what psycopg's pool logs by itself, in the name of a supervisor."""
+    caplog.set_level(logging.DEBUG)
+    given, delivered = [dsn], threading.Event()
+    outbox = Outbox(lambda: given[0])
+    outbox.on("Placed")(lambda event: delivered.set())
+    with outbox.worker():
+        given[0] = f"postgresql://u:{FIRST}%et @h/{LAST}"
+        conn.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and application_name like 'partbox%'"
+        )
+
+        def both_said():
+            loggers = {record.name for record in caplog.records if "cannot be read" in record.getMessage()}
+            return {"partbox.worker", "psycopg.pool"} <= loggers
+
+        eventually(both_said, 30, 0.02)
+        given[0] = dsn
+        with Outbox(dsn).transaction() as tx:
+            outbox.publish(tx, "Placed", {})
+        assert delivered.wait(30)
+    assert FIRST not in caplog.text
+    assert LAST not in caplog.text
