@@ -83,8 +83,9 @@ class Lists:
             taken.append(Member(lane, event, lane.life))
             if alone:
                 break
-        lane.current = taken[0].event if taken else None
-        self._delivery.followers[lane] = [member.event for member in taken[1:]]
+        with self._holdings.lock:
+            lane.current, lane.settled = taken[0].event if taken else None, None
+            self._delivery.followers[lane] = [member.event for member in taken[1:]]
         return taken
 
     def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
@@ -145,9 +146,6 @@ class Lists:
 
     def _end(self, member: Member, verdict: Verdict | None, result: object = None, share: float | None = None) -> None:
         lane, event, life = member
-        followers = self._delivery.followers.get(lane, [])
-        if event in followers:
-            followers.remove(event)
         self._delivery.settle(lane, event, verdict, result, share, life)
 
 
