@@ -173,17 +173,20 @@ class Dispatcher:
         if tally is not None:
             self._reports.delivered(tally)  # what follows takes its own time
         if endpoint.kind is Kind.TRANSACTIONAL:
-            self._serial.add(lane)
+            with self._lock:
+                self._serial.add(lane)
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
             self._end_all(self._lists.run(lane, endpoint))
             if tally is not None:
                 tally.begin(time.monotonic())
         else:
-            self._loop.start(self._walk_async(lane, endpoint))
+            self._loop.start(lambda: self._walk_async(lane, endpoint))
             return False
         return True
 
     async def _walk_async(self, lane: Lane, endpoint: Endpoint) -> None:
+        """Walk it in the event loop, and end it; not when the loop is told to end: what was cancelled is not done, and
+        a partition with a lane that has not ended is not released."""
         others: list[Lane] = []
         try:
             if endpoint.kind is Kind.LISTS:

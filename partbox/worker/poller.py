@@ -251,6 +251,7 @@ class Poller:
             return
         if now - self._brought_at > LINGER:
             self._pause = min(self._settings.poll_idle, self._pause * BACKOFF)
-        wakeup = self._holdings.next_wakeup()
+        with self._holdings.lock:
+            wakeup = self._holdings.next_wakeup()
         until = min(self._tick_at, now + self._pause, self._tick_at if wakeup is None else wakeup)
         self._wake.wait(max(0.0005, until - now))

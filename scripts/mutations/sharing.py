@@ -3,6 +3,7 @@
 from mutations.mutation import Mutation
 
 QUEUES = "tests/worker/test_shared_queues.py"
+CANCELLED = "tests/worker/test_cancelled_handlers.py"
 
 MUTATIONS = (
     Mutation(
@@ -36,5 +37,34 @@ MUTATIONS = (
         "if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself",
         "if False:",
         (f"{QUEUES}::test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself",),
+    ),
+    Mutation(
+        "tick-without-the-lock",
+        "The saver drops a partition while the poller goes through them all: the poller's end.",
+        "partbox/worker/ownership.py",
+        """        with self._holdings.lock:
+            self._slot[OWNED]""",
+        """        if True:
+            self._slot[OWNED]""",
+        (
+            "tests/worker/test_lock_discipline.py"
+            "::test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller",
+        ),
+    ),
+    Mutation(
+        "cancelling-believed",
+        "A handler that cancels its own task ends the walk of its lane, which nobody ever ends.",
+        "partbox/worker/loop.py",
+        "if task is None or task in _told_to_end or (",
+        "if isinstance(error, asyncio.CancelledError) or task is None or (",
+        (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
+    ),
+    Mutation(
+        "cancelling-handed-on",
+        "A cancelling that a handler asked for and did not wait for meets the next handler of its lane.",
+        "partbox/worker/loop.py",
+        "            await _uncancel(task)\n",
+        "            pass\n",
+        (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
     ),
 )

@@ -82,11 +82,11 @@ class HandMoved:
     def lane(self) -> Lane:
         return self.partition.lanes[KEY]
 
-    def read(self, *ids: int) -> None:
-        """A page brings these."""
+    def read(self, *ids: int, keys: str = "") -> None:
+        """A page brings these, of one aggregate if no `keys` are given."""
         with self.holdings.lock:
             self.partition.progress.read(Page("1:1:", 0), [], list(ids))
-            self.intake._hand_over(self.partition, [row(id) for id in ids], 0)
+            self.intake._hand_over(self.partition, list(map(row, ids, keys or "k" * len(ids))), 0)
             self._instrument()
 
     def reload(self, *stored: int, state: str = "ready") -> None:
@@ -107,7 +107,7 @@ class HandMoved:
         """The second half: the bodies are there."""
         with self.holdings.lock:
             for partition, key, rows in found:
-                self.intake.chain(partition, key, rows, {each.id: row(each.id) for each in rows})
+                self.intake.chain(partition, key, rows, {each.id: row(each.id, str(key[1])) for each in rows})
             self._instrument()
 
     def save(self) -> None:
