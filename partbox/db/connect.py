@@ -8,6 +8,7 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from partbox.db import migrate
+from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
 from partbox.errors import SchemaError, SettingsError
 
@@ -58,7 +59,7 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str) -> dict[str, 
 def connect(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> Connection[Any]:
     """A worker's connection, autocommit; nothing is ever prepared on it."""
     kwargs = parameters(dsn, lease=lease, pooler=pooler, name=name)
-    return psycopg.connect(make_conninfo("", **kwargs), autocommit=True, prepare_threshold=None)
+    return not_inherited(psycopg.connect(make_conninfo("", **kwargs), autocommit=True, prepare_threshold=None))
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:

@@ -6,6 +6,7 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.rules.parking import Verdict
 from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.loop import Loop
@@ -182,6 +183,8 @@ class Delivery:
 
     def _end(self, lane: Lane, walk: Walk, endpoint: Endpoint, event: DeliveredEvent, result: object) -> None:
         """The handler has ended, not as it mostly does."""
+        if self._holdings.forked:
+            leave(result)
         seconds = monotonic() - lane.started
         verdict = endpoint.judge(event, result, lane.started)
         if walk.tally is not None:

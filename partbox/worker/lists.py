@@ -12,6 +12,7 @@ from partbox.events import DeliveredEvent
 from partbox.rules.parking import Deferral, Verdict
 from partbox.worker.delivery import Delivery
 from partbox.worker.endpoint import Endpoint
+from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.loop import Loop
@@ -96,6 +97,8 @@ class Lists:
 
     def _settle(self, members: list[Member], endpoint: Endpoint, result: object) -> None:
         """Of the time that the list took each event has its share."""
+        if self._holdings.forked:
+            leave(result)
         share = (time.monotonic() - members[0].lane.started) / len(members)
         verdicts = self._verdicts(members, endpoint, result, share)
         tally = self._delivery.reports.tally()

@@ -12,6 +12,8 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
+from partbox.worker.forks import leave
+
 PATIENCE = 5.0  # seconds for the loop to answer
 
 _told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
@@ -69,6 +71,19 @@ class Loop:
         self._thread.join(PATIENCE)
         self._loop.close()
         return cancelled
+
+    def disown(self) -> None:
+        """In a forked process: if it is the loop's own thread that goes on, end when it comes back to the loop.
+
+        The handler's coroutine cannot go on there, and others' must not: their handlers go on in the parent. Nor can
+        the loop: it shares with the parent what it waits by.
+        """
+        if self._loop is None or self._thread is None or self._thread.ident != threading.get_ident():
+            return
+        ready = getattr(self._loop, "_ready", None)  # of every loop of asyncio's own
+        if ready is not None:
+            ready.clear()
+        self._loop.call_soon(leave, RuntimeError("a process that an async handler forked cannot await anything"))
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._ended and not loop.is_closed():

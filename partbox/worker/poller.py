@@ -26,6 +26,7 @@ from partbox.worker.brake import Brake
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.due import Due
 from partbox.worker.endpoint import Endpoint
+from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
 from partbox.worker.ownership import Ownership
@@ -180,7 +181,10 @@ class Poller:
                 self._hold_still()
 
     def _connect(self, role: str) -> Connection[Any]:
-        return connect(self._dsn(), lease=self._settings.lease, pooler=self._settings.pooler, name=f"partbox {role}")
+        dsn = self._dsn()
+        if self._holdings.forked:
+            leave(None)
+        return connect(dsn, lease=self._settings.lease, pooler=self._settings.pooler, name=f"partbox {role}")
 
     def _take_up(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
         self._hold_still()
@@ -207,6 +211,8 @@ class Poller:
             self._ended.wait(RETRY)
 
     def _step(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
+        if self._holdings.forked:  # by an observer, or what gives the DSN
+            leave(None)
         self._slot[POLL_TICK] = boottime()
         self._on_step()
         self._wake.clear()
