@@ -4,6 +4,7 @@ from mutations.mutation import Mutation
 
 QUEUES = "tests/worker/test_shared_queues.py"
 CANCELLED = "tests/worker/test_cancelled_handlers.py"
+FORKS = "tests/worker/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[embedded]"
 
 MUTATIONS = (
     Mutation(
@@ -66,5 +67,21 @@ MUTATIONS = (
         "            await _uncancel(task)\n",
         "            pass\n",
         (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
+    ),
+    Mutation(
+        "child-that-walks-on",
+        "A process that a handler forked would run the events of others, beside its parent.",
+        "partbox/worker/worker.py",
+        "        self.dispatcher.disown()\n",
+        "        pass\n",
+        (FORKS,),
+    ),
+    Mutation(
+        "sockets-inherited",
+        "A child that forgets a connection takes leave of the server for its parent.",
+        "partbox/db/inherited.py",
+        "            os.dup2(nothing, conn.fileno(), inheritable=False)\n",
+        "            conn.fileno()\n",
+        (FORKS,),
     ),
 )

@@ -22,6 +22,7 @@ from partbox.supervisor.supervisor import Supervisor
 
 DSN, FILE = sys.argv[1:3]
 NUMBERS = 6
+PATIENCE = 90.0  # seconds, on a busy machine
 
 outbox = Outbox(DSN, retry="fixed:0")
 
@@ -154,7 +155,7 @@ def prefork() -> None:
     worker.start()
     child = os.fork()
     if child == 0:
-        signal.alarm(20)  # a child that hangs ends by this
+        signal.alarm(60)  # a child that hangs ends by this
         worker.wake()
         worker.stop()
         del worker
@@ -162,7 +163,7 @@ def prefork() -> None:
         sys.exit(0)
     write(f"ended child {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
     publish()
-    assert worker.wait_until_empty(25)
+    assert worker.wait_until_empty(PATIENCE)
     worker.stop()
 
 
@@ -179,7 +180,7 @@ def supervise() -> None:
         supervisor.join(1)
         os._exit(0)
     write(f"ended child {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while not supervisor.empty() and time.monotonic() < until:
         time.sleep(0.05)
     write(f"restarts {supervisor.vitals().deaths}")
@@ -199,7 +200,7 @@ def main() -> None:
         supervise()
         return
     with outbox.worker(concurrency=4) as worker:
-        assert worker.wait_until_empty(60)
+        assert worker.wait_until_empty(PATIENCE)
 
 
 if __name__ == "__main__":

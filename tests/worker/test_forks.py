@@ -32,7 +32,7 @@ class Told:
 
     def __init__(self, dsn: str, file: Path, mode: str) -> None:
         done = subprocess.run(
-            [sys.executable, APP, dsn, file, mode], capture_output=True, text=True, timeout=100, check=False
+            [sys.executable, APP, dsn, file, mode], capture_output=True, text=True, timeout=110, check=False
         )
         self.log = done.stderr
         assert done.returncode == 0, self.log
