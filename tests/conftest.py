@@ -14,6 +14,7 @@ import psycopg
 import pytest
 import versions
 from databases import Shelf
+from lock_check import _checked_lock, _nothing_without_the_lock  # noqa: F401 (fixtures for every test)
 from servers import (
     KEPT,
     TEMPLATE,

@@ -10,6 +10,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format
 
 from partbox.db import migrate
+from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError, SettingsError
 from partbox.rules.dsn import parts
@@ -130,7 +131,7 @@ def connect(
     """
     conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name))
     factory = Cursor[Any] if lent else Binary
-    conn = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory)
+    conn = not_inherited(psycopg.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory))
     if not pooler and conn.info.server_version >= TIMED:
         try:
             conn.execute(query("untimed", "partbox"))  # of no schema

@@ -140,10 +140,18 @@ async def _end_async(hooks: Hooks, begun: list[Any], outcome: Any, error: BaseEx
     for events, after in hooks.afters(begun, outcome, error):
         try:
             await _awaited(after())
-        except (asyncio.CancelledError, GeneratorExit):  # not of its making: the whole task is told to end
+        except GeneratorExit:
             raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and _cancelled():  # not of its making
+                raise
             hooks.failed(events)
+
+
+def _cancelled() -> bool:
+    """Whether the whole task is told to end."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def _awaited(result: Any) -> None:

@@ -5,8 +5,9 @@ when due, `dead` never. What is polled for a blocked key is parked `held` behind
 """
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Literal, Protocol
 
 from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, UnroutableError
@@ -225,9 +226,14 @@ class Chain:
             return None
         return 0.0 if head.state in AT_ONCE else head.due
 
-    def leads(self, row: ParkedRow) -> bool:
-        """Whether nothing before this row still waits."""
-        return all(each.loaded for each in self.rows if each.id < row.id)
+    def before(self, record_id: int) -> Iterator[ParkedRow]:
+        """The rows before this id."""
+        return takewhile(lambda row: row.id < record_id, self.rows)
+
+    def in_line(self, rows: Sequence[ParkedRow]) -> list[ParkedRow]:
+        """Those of these rows, which are loaded, before which nothing of the chain waits."""
+        waits = next((row.id for row in self.rows if not row.loaded), None)
+        return [row for row in rows if waits is None or row.id < waits]
 
     def caught_up(self) -> bool:
         """Every row is loaded: what comes now may queue behind them in memory."""

@@ -152,12 +152,19 @@ def main(job: Job, times: Any, ids: Any, cells: Any, index: int, parent: int) ->
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
+    os.register_at_fork(after_in_child=_forget_signals)
     configure(job.settings.log_format, job.log_level)
     code = _work(job, slot, cells, parent)
     if code == OVERDUE:
         logging.shutdown()
         os._exit(code)  # the interpreter would wait for threads that the handler has started
     sys.exit(code)
+
+
+def _forget_signals() -> None:
+    """In a process that a handler forks: what ends it is not to stop the worker, whose memory it shares."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:

@@ -49,7 +49,8 @@ class EmbeddedWorker:
         recorders = [Recorder(self._meter)] if self._meter is not None else []
         observers = Observers([*handlers.observers, *recorders])
         self._slot = Slot.local()
-        self._ward = Ward(self._slot, os.getpid())
+        self._pid = os.getpid()
+        self._ward = Ward(self._slot, self._pid)
         self._membership = Membership(settings, subscription, dsn, observers)
         self._purging = Purging(settings, dsn)
         self._worker = Worker(
@@ -67,6 +68,10 @@ class EmbeddedWorker:
         self._again = threading.Event()
         self._state = "new"
         self._thread = threading.Thread(target=self._beat, name="partbox-membership", daemon=True)
+
+    @property
+    def _runs_here(self) -> bool:
+        return self._state == "started" and self._pid == os.getpid()
 
     def start(self) -> None:
         """Join the cluster and deliver; a second call does nothing. PartboxError after a stop, or if it cannot."""
@@ -92,8 +97,11 @@ class EmbeddedWorker:
         self._state = "started"
 
     def stop(self) -> None:
-        """Finish running handlers, release everything, leave. Stopping twice, or before a start, is fine."""
-        if self._state != "started":
+        """Finish running handlers, release everything, leave. Stopping twice, or before a start, is fine.
+
+        In a process that was forked meanwhile it does nothing: the worker runs in the one that started it.
+        """
+        if not self._runs_here:
             self._state = "stopped"
             return
         self._state = "stopped"
@@ -115,11 +123,15 @@ class EmbeddedWorker:
 
     def wake(self) -> None:
         """Look for new records at once; nothing before the start and after the stop."""
-        if self._state == "started":
+        if self._runs_here:
             self._worker.wake()
 
     def wait_until_empty(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until everything that is due is delivered; whether it is."""
+        if self._pid != os.getpid():
+            raise PartboxError(
+                "this worker runs in the process that forked this one: make a new one by outbox.worker()"
+            )
         until = time.monotonic() + timeout
         while True:
             if self._worker.failure is not None:

@@ -79,6 +79,7 @@ class Supervisor:
         self._lock = threading.Lock()
         self._wake_reader, self._wake_writer = os.pipe()
         self._thread = threading.Thread(target=self._run, name="partbox-supervisor", daemon=True)
+        self._pid = os.getpid()
         self.failure: BaseException | None = None
 
     @property
@@ -137,7 +138,9 @@ class Supervisor:
 
     def kill(self) -> None:
         """End every process at once; what ran is delivered again. Does not wait for the loop, nor for its lock: a
-        signal's handler may have interrupted who holds that."""
+        signal's handler may have interrupted who holds that. Not by a process that was forked: they are not its own."""
+        if self._pid != os.getpid():
+            return
         self._stop_at = 0.0
         for child in self._children.copy().values():
             with suppress(ValueError):  # it has ended, and is put away
@@ -153,6 +156,8 @@ class Supervisor:
         return self._membership.empty()
 
     def _wake(self) -> None:
+        if self._pid != os.getpid():  # the pipe is the parent's
+            return
         with suppress(OSError):
             os.write(self._wake_writer, b"x")
 

@@ -6,10 +6,10 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.rules.parking import Verdict
 from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.loop import Loop
-from partbox.worker.partition import Partition
 from partbox.worker.reports import Reports
 from partbox.worker.slot import Slot
 from partbox.worker.tally import Tally
@@ -58,7 +58,7 @@ class Delivery:
                 event = queue.popleft()
             except IndexError:  # cleared meanwhile
                 continue
-            if partition.remembered and self._remembered(partition, event):
+            if partition.remembered and self._remembered(lane, event):
                 continue
             now = monotonic()
             if now > walk.ends and lane.current is not None:
@@ -147,7 +147,7 @@ class Delivery:
                 event = queue.popleft()
             except IndexError:  # cleared meanwhile
                 continue
-            if partition.remembered and self._remembered(partition, event):
+            if partition.remembered and self._remembered(lane, event):
                 continue
             now = monotonic()
             if now > walk.ends and lane.current is not None:
@@ -160,10 +160,18 @@ class Delivery:
         return None
 
     def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
-        """The event is not started now. If its partition is read anew meanwhile, it will come again."""
+        """The event is not started now. If its partition is read anew meanwhile, it will come again.
+
+        While it was in its runner's hands, something that must run before it may have been found for its key.
+        """
         with self._holdings.lock:
-            if lane.partition.life == lane.life and not lane.partition.lost:
-                lane.queue.appendleft(event)
+            partition = lane.partition
+            if partition.life != lane.life or partition.lost:
+                return
+            lane.queue.appendleft(event)
+            if partition.chains and _overtakes(lane, event):
+                hold_rest(lane)
+                self._holdings.touch(partition)
 
     def refused(self, lane: Lane, endpoint: Endpoint, event: DeliveredEvent) -> bool:
         """Whether the event is deferred, because the circuit of its handler is open."""
@@ -175,6 +183,8 @@ class Delivery:
 
     def _end(self, lane: Lane, walk: Walk, endpoint: Endpoint, event: DeliveredEvent, result: object) -> None:
         """The handler has ended, not as it mostly does."""
+        if self._holdings.forked:
+            leave(result)
         seconds = monotonic() - lane.started
         verdict = endpoint.judge(event, result, lane.started)
         if walk.tally is not None:
@@ -194,6 +204,10 @@ class Delivery:
         with self._holdings.lock:
             partition, life = lane.partition, lane.life if life is None else life
             lane.unstuck = None if lane.unstuck is event else lane.unstuck
+            if event is lane.current:
+                lane.settled = event
+            if self.followers:
+                self._unfollow(lane, event)
             self.record(lane)
             if partition.lost:
                 return
@@ -235,7 +249,7 @@ class Delivery:
         partition, done = lane.partition, lane.done
         if partition.life != lane.life:  # read anew since the lane began: what is done will come again
             partition.remembered.update(done)
-            lane.life = partition.life
+            lane.life, lane.settled = partition.life, lane.current
         elif done and not partition.lost:
             if lane.unstuck is not None and lane.unstuck._row[1:3] in done:  # parked while it ran, done all the same
                 done.remove(lane.unstuck._row[1:3])
@@ -252,10 +266,16 @@ class Delivery:
         `ready`, unless a `verdict` says more: that it has run out of time.
         """
         partition, event = lane.partition, lane.current
-        if event is None or (verdict is None and event.parked is not None):
+        if event is None or event is lane.settled:  # it has ended, and its lane has not gone on yet
+            return
+        if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself
+            hold_rest(lane)
+            self._holdings.touch(partition)
+            return
+        if verdict is None and event.parked is not None:
             return
         if event.parked is not None and (not event.parked.loaded or event._row[1] in partition.deleting):
-            return  # it has ended, and its lane has not gone on yet
+            return
         if event.parked is None and event._row[1] in partition.progress.finished:
             return
         row = partition.park(event, verdict or Verdict("ready", event.attempt - 1, None, True, None))
@@ -269,12 +289,21 @@ class Delivery:
         hold_rest(lane)
         self._holdings.touch(partition)
 
-    def _remembered(self, partition: Partition, event: DeliveredEvent) -> bool:
+    def _unfollow(self, lane: Lane, event: DeliveredEvent) -> None:
+        """The event does not run any more behind the current one of its lane. Lock held."""
+        followers = self.followers.get(lane, [])
+        if event in followers:
+            followers.remove(event)
+
+    def _remembered(self, lane: Lane, event: DeliveredEvent) -> bool:
         """Whether this event, read again after a lost connection, was done before."""
+        partition = lane.partition
         with self._holdings.lock:
             pair = event._row[1:3]
             if pair not in partition.remembered:
                 return False
+            if partition.life != lane.life or partition.lost:  # lost once more: it comes again, and is found then
+                return True
             partition.remembered.discard(pair)
             if event.parked is not None:
                 partition.done_parked(event)
@@ -293,10 +322,25 @@ def _first(lane: Lane) -> DeliveredEvent | None:
 
 
 def hold_rest(lane: Lane) -> None:
-    """Park what waits in the lane behind a blocked event. One by one: its runner may be taking the next meanwhile."""
+    """Park what waits in the lane behind a blocked event. Lock held.
+
+    Its runner may be taking events from the left meanwhile, without the lock. So they are taken from the right: what is
+    held are always the last ones, and what runs are those before them.
+    """
+    held: list[DeliveredEvent] = []
     while lane.queue:
         try:
-            event = lane.queue.popleft()
-        except IndexError:
-            return
+            held.append(lane.queue.pop())
+        except IndexError:  # the runner has taken the last one
+            break
+    for event in reversed(held):
         lane.partition.hold(event)
+
+
+def _overtakes(lane: Lane, event: DeliveredEvent) -> bool:
+    """Whether the event, at the head of its lane, would run before one of its key that must run first."""
+    chain = lane.partition.chains.get(lane.key)
+    if chain is None:
+        return False
+    id = event._row[1]
+    return any(not row.loaded for row in chain.before(id)) or any(each._row[1] < id for each in lane.queue)

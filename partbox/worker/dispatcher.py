@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from partbox.worker.delivery import Delivery
 from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.forks import fresh, leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane, LetterLane
 from partbox.worker.letters import Letters
@@ -92,6 +93,15 @@ class Dispatcher:
         cancelled = self._loop.stop()
         return not cancelled and not any(thread.is_alive() for thread in self._threads)
 
+    def disown(self) -> None:
+        """In a forked process: walk nothing on."""
+        fresh(self._lock)
+        with self._lock:
+            self._holdings.forked = self._stopped = True
+            for partition in {*self._holdings.partitions.values(), *(lane.partition for lane in self._running)}:
+                partition.lost = partition.stopping = True
+        self._loop.disown()
+
     def note_running(self) -> None:
         """Tell the supervisor since when the longest handler runs."""
         oldest = min((lane.started for lane in self.running()), default=0.0)
@@ -150,6 +160,8 @@ class Dispatcher:
             while lanes := self._next(lanes, tally):
                 walk = self._delivery.begin(lanes[0].started, tally)
                 lanes = self._walk_all(lanes, walk)
+                if self._holdings.forked:
+                    leave(None)
                 if tally is not None and tally.end():
                     self._reports.delivered(tally)
         except BaseException as error:
@@ -173,17 +185,20 @@ class Dispatcher:
         if tally is not None:
             self._reports.delivered(tally)  # what follows takes its own time
         if endpoint.kind is Kind.TRANSACTIONAL:
-            self._serial.add(lane)
+            with self._lock:
+                self._serial.add(lane)
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
             self._end_all(self._lists.run(lane, endpoint))
             if tally is not None:
                 tally.begin(time.monotonic())
         else:
-            self._loop.start(self._walk_async(lane, endpoint))
+            self._loop.start(lambda: self._walk_async(lane, endpoint))
             return False
         return True
 
     async def _walk_async(self, lane: Lane, endpoint: Endpoint) -> None:
+        """Walk it in the event loop, and end it; not when the loop is told to end: what was cancelled is not done, and
+        a partition with a lane that has not ended is not released."""
         others: list[Lane] = []
         try:
             if endpoint.kind is Kind.LISTS:

@@ -164,9 +164,10 @@ class Due:
         if lost:
             self._on_lost(lost)
             return self._charge(conn, me, [each for each in charged if each[0] not in lost], bodies) | dead
-        for partition, row in charged:
-            row.attempts += 1
-            partition.accused.discard(row.id)
+        with self._holdings.lock:
+            for partition, row in charged:
+                row.attempts += 1
+                partition.accused.discard(row.id)
         return dead
 
     def _used_up(self, row: ParkedRow, body: Row) -> bool:

@@ -25,6 +25,7 @@ class Holdings:
         self.partitions: dict[int, Partition] = {}
         self.version = 0  # the slot's, of the identity that holds them: what is trusted under another is not for them
         self.dirty: set[Partition] = set()
+        self.forked = False  # these are a copy, in a process that a handler or the application has forked
         self.progressed = threading.Event()  # set while something is dirty
         self.look = threading.Event()  # set: the poller is to look at once
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []

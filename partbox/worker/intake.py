@@ -63,11 +63,20 @@ class Intake:
                     self._move(partition, ask, page, floor, found, together=together)
 
     def chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
-        """Queue the records of a blocked key's rows that may run; a row whose record is gone goes too. Lock held."""
-        chain = partition.chains.get(key)
-        if chain is not None and not chain.leads(rows[0]):  # what was before them in memory has failed meanwhile
-            self._holdings.unload(partition, key, list(rows))
-        elif not partition.stopping:
+        """Queue the records of a blocked key's rows that may run; a row whose record is gone goes too. Lock held.
+
+        While their bodies were asked for, something of their key that ran may have failed, or been put back.
+        """
+        chain, lane = partition.chains.get(key), partition.lanes.get(key)
+        if chain is not None:
+            if lane is not None and any(each._row[1] > rows[0].id for each in list(lane.queue)):
+                hold_rest(lane)
+                self._holdings.touch(partition)
+            in_line = chain.in_line(rows)
+            if len(in_line) < len(rows):
+                self._holdings.unload(partition, key, list(rows[len(in_line) :]))
+            rows = in_line
+        if rows and not partition.stopping:
             self._queue(partition, key, rows, bodies)
 
     def due(self, partition: Partition, stored: Stored, row: ParkedRow, bodies: Mapping[int, Row]) -> None:

@@ -17,7 +17,19 @@ class Lane:
     An event without an aggregate id has a lane of its own, which no other event ever joins: its key is (None, id).
     """
 
-    __slots__ = ("active", "current", "done", "key", "life", "partition", "queue", "running", "started", "unstuck")
+    __slots__ = (
+        "active",
+        "current",
+        "done",
+        "key",
+        "life",
+        "partition",
+        "queue",
+        "running",
+        "settled",
+        "started",
+        "unstuck",
+    )
 
     # Set when the lane begins to run:
     life: int  # the partition's life that `done` belongs to
@@ -32,6 +44,7 @@ class Lane:
         self.running = False
         self.current: DeliveredEvent | None = None
         self.unstuck: DeliveredEvent | None = None  # parked while its handler went on running
+        self.settled: DeliveredEvent | None = None  # `current`, once it is: it stays current until the next begins
 
 
 class LetterLane(Lane):

@@ -12,6 +12,7 @@ from typing import Any
 from partbox.events import DeliveredEvent
 from partbox.observe.telling import tell
 from partbox.rules.signature import is_async, takes
+from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import LetterLane
 
@@ -34,16 +35,19 @@ class Letters:
         if lane.partition.stopping or not lane.queue:  # it stays due, for the next owner or the next reading
             return
         event = lane.queue.popleft()
+        failed: BaseException | None = None
         try:
             self._tell(event, lane.error)
-            delay = None
         except BaseException as error:  # also SystemExit: a hook does not end the process
+            failed = error
+        if self._holdings.forked:
+            leave(failed)
+        if failed is not None:
             text = "the dead-letter hook failed for %s and is called again in %g s: %s"
-            tell(log, "dead_letter_failed", text, event, RETRY, error, about=event, trace=error, delay=RETRY)
-            delay = RETRY
+            tell(log, "dead_letter_failed", text, event, RETRY, failed, about=event, trace=failed, delay=RETRY)
         with self._holdings.lock:
             if not lane.partition.lost and lane.partition.life == lane.life:
-                lane.partition.letter(event, delay)
+                lane.partition.letter(event, None if failed is None else RETRY)
                 self._holdings.touch(lane.partition)
 
     def _tell(self, event: DeliveredEvent, error: str | None) -> None:

@@ -12,6 +12,7 @@ from partbox.events import DeliveredEvent
 from partbox.rules.parking import Deferral, Verdict
 from partbox.worker.delivery import Delivery
 from partbox.worker.endpoint import Endpoint
+from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.loop import Loop
@@ -83,8 +84,9 @@ class Lists:
             taken.append(Member(lane, event, lane.life))
             if alone:
                 break
-        lane.current = taken[0].event if taken else None
-        self._delivery.followers[lane] = [member.event for member in taken[1:]]
+        with self._holdings.lock:
+            lane.current, lane.settled = taken[0].event if taken else None, None
+            self._delivery.followers[lane] = [member.event for member in taken[1:]]
         return taken
 
     def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
@@ -95,6 +97,8 @@ class Lists:
 
     def _settle(self, members: list[Member], endpoint: Endpoint, result: object) -> None:
         """Of the time that the list took each event has its share."""
+        if self._holdings.forked:
+            leave(result)
         share = (time.monotonic() - members[0].lane.started) / len(members)
         verdicts = self._verdicts(members, endpoint, result, share)
         tally = self._delivery.reports.tally()
@@ -147,9 +151,6 @@ class Lists:
 
     def _end(self, member: Member, verdict: Verdict | None, result: object = None, share: float | None = None) -> None:
         lane, event, life = member
-        followers = self._delivery.followers.get(lane, [])
-        if event in followers:
-            followers.remove(event)
         self._delivery.settle(lane, event, verdict, result, share, life)
 
 

@@ -1,11 +1,22 @@
-"""One event loop in a thread of its own, for `async def` handlers; it begins with the first of them."""
+"""One event loop in a thread of its own, for `async def` handlers; it begins with the first of them.
+
+A handler runs in the task that walks its lane, and may do with it and the loop what it likes: cancel the task, or all
+of them, stop the loop, raise SystemExit in a task of its own. Only `Loop.stop` ends a lane's task; everything else is
+the error of the handler that it meets.
+"""
 
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
+
+from partbox.worker.forks import leave
 
 PATIENCE = 5.0  # seconds for the loop to answer
+
+_told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
 class Loop:
@@ -16,30 +27,38 @@ class Loop:
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = threading.Lock()
+        self._ended = False
 
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run it; from any thread."""
+    def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run what it returns; from any thread."""
         with self._starting:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="partbox-async", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._loop,), name="partbox-async", daemon=True
+                )
                 self._thread.start()
-        self._loop.call_soon_threadsafe(self._begin, coroutine)
+        self._loop.call_soon_threadsafe(self._begin, walk)
 
     @staticmethod
     async def call(handler: Callable[[Any], Awaitable[Any]], event: Any, timeout: float | None) -> object:
         """What the handler returns or raises; a TimeoutError when it is cancelled after `timeout` seconds."""
-        limit = asyncio.timeout(timeout)
+        task, limit = asyncio.current_task(), asyncio.timeout(timeout)
+        result: object
         try:
             async with limit:
-                return await handler(event)
+                result = await handler(event)
         except BaseException as error:  # also SystemExit: a handler does not end the loop
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():  # whatever the handler makes of it: a stop is no failure of it
+            if task is None or (isinstance(error, GeneratorExit) and _is_closing(task)):
+                raise
+            if task in _told_to_end:  # whatever the handler makes of it: a stop is no failure of it
                 raise asyncio.CancelledError from error
+            result = error
             if isinstance(error, TimeoutError) and limit.expired():
-                return TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
-            return error
+                result = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
+        if task is not None and task.cancelling():
+            await _uncancel(task)
+        return result
 
     def stop(self) -> bool:
         """Cancel what runs and end the loop; whether anything was cancelled. Handlers that resist are left behind."""
@@ -49,21 +68,65 @@ class Loop:
             cancelled = asyncio.run_coroutine_threadsafe(self._cancel(), self._loop).result(PATIENCE)
         except TimeoutError:  # a handler blocks the loop
             return True
+        self._ended = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         self._loop.close()
         return cancelled
 
-    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def disown(self) -> None:
+        """In a forked process: if it is the loop's own thread that goes on, end when it comes back to the loop.
+
+        The handler's coroutine cannot go on there, and others' must not: their handlers go on in the parent. Nor can
+        the loop: it shares with the parent what it waits by.
+        """
+        if self._loop is None or self._thread is None or self._thread.ident != threading.get_ident():
+            return
+        ready = getattr(self._loop, "_ready", None)  # of every loop of asyncio's own
+        if ready is not None:
+            ready.clear()
+        self._loop.call_soon(leave, RuntimeError("a process that an async handler forked cannot await anything"))
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._ended and not loop.is_closed():
+            with suppress(BaseException):  # of a task that a handler has made: asyncio has told whoever awaits it
+                loop.run_forever()
+
+    def _begin(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(coroutine)
+        task = self._loop.create_task(walk())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda task: self._done(task, walk))
+
+    def _done(self, task: asyncio.Task[None], walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() and task not in _told_to_end:  # by a handler that cancels all, before it had begun
+            self._begin(walk)
 
     async def _cancel(self) -> bool:
         tasks = list(self._tasks)
+        _told_to_end.update(tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1)
         return bool(tasks)
+
+
+async def _uncancel(task: asyncio.Task[Any]) -> None:
+    """A cancelling that the handler asked for ends with it: the next handler is not to meet it."""
+    while task.cancelling():
+        task.uncancel()
+    try:
+        await asyncio.sleep(0)  # one that was not delivered yet comes here
+    except asyncio.CancelledError:
+        if task in _told_to_end:
+            raise
+
+
+def _is_closing(task: asyncio.Task[Any]) -> bool:
+    """Whether the coroutine of the task is thrown away, and does not run in it any more."""
+    try:
+        return asyncio.current_task() is not task
+    except RuntimeError:
+        return True

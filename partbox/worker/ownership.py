@@ -62,9 +62,8 @@ class Ownership:
         version, self.me = self._slot.version, self._slot.instance
         rows = cursors.owned(conn, self._schema, self._subscription, self.me) if self.me else []
         epochs = {row.partition: row.epoch for row in rows}
-        held = list(self._holdings.partitions.values())
-        self.lose([each for each in held if epochs.get(each.number) != each.epoch])
-        kept = {number for number, partition in self._holdings.partitions.items() if not partition.lost}
+        self.lose([each for each in self._held() if epochs.get(each.number) != each.epoch])
+        kept = {partition.number for partition in self._held() if not partition.lost}
         self._reset([row for row in rows if row.partition in kept])
         self._adopt([row for row in rows if row.partition not in kept])
         self._load(conn, {row.partition: row.parked_version for row in rows})
@@ -76,15 +75,15 @@ class Ownership:
         if self.me is None:
             return [], None
         seen = {row.partition: row for row in cursors.tick(conn, self._schema, self._subscription, self.me)}
-        held = list(self._holdings.partitions.values())
-        self.lose([each for each in held if self._compare(each, seen.get(each.number))])
+        self.lose([each for each in self._held() if self._compare(each, seen.get(each.number))])
         if not self._slot[STOPPING] and any(row.assigned and row.free for row in seen.values()):
             self._claim(conn)
         self._reload(conn, [row for row in seen.values() if row.owned])
-        self._slot[OWNED] = float(len(self._holdings.partitions))
         dues = {row.partition: row.due for row in seen.values() if row.owned and row.due is not None}
-        for number, partition in self._holdings.partitions.items():
-            partition.due_read |= dues.get(number, 1.0) > 0
+        with self._holdings.lock:
+            self._slot[OWNED] = float(len(self._holdings.partitions))
+            for number, partition in self._holdings.partitions.items():
+                partition.due_read |= dues.get(number, 1.0) > 0
         later = [due for due in dues.values() if due > 0]
         return [partition for partition, due in dues.items() if due <= 0], min(later, default=None)
 
@@ -115,6 +114,11 @@ class Ownership:
             text = "%d partitions are lost (%s): what was not saved is delivered again by their next owners"
             if numbers:
                 self._tell(name, text, len(numbers), first_few(numbers), partitions=len(numbers))
+
+    def _held(self) -> list[Partition]:
+        """Those that I have now: the saver drops what it has released."""
+        with self._holdings.lock:
+            return list(self._holdings.partitions.values())
 
     def _lose(self, partition: Partition) -> bool:
         """Whether it was mine until now."""
@@ -213,9 +217,9 @@ class Ownership:
 
     def _reload(self, conn: Connection[Any], rows: list[Seen]) -> None:
         """A command has changed parked rows, or they could not be read before: read those partitions' again."""
-        changed = {}
+        changed, held = {}, {partition.number: partition for partition in self._held()}
         for row in rows:
-            partition = self._holdings.partitions.get(row.partition)
+            partition = held.get(row.partition)
             if partition is not None and not partition.stopping and partition.parked_version < row.parked_version:
                 changed[row.partition] = row.parked_version
         self._load(conn, changed)
@@ -229,7 +233,7 @@ class Ownership:
         for _ in range(TRIES):
             if not numbers:
                 break
-            held = [self._holdings.partitions[number] for number in numbers if number in self._holdings.partitions]
+            held = [partition for partition in self._held() if partition.number in numbers]
             with self._holdings.lock:
                 before = {each: each.commits for each in held if not each.lost and not each.sending}
             where = (conn, self._schema, self._subscription, numbers)

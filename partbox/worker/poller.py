@@ -26,6 +26,7 @@ from partbox.worker.brake import Brake
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.due import Due
 from partbox.worker.endpoint import Endpoint
+from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
 from partbox.worker.ownership import Ownership
@@ -180,8 +181,11 @@ class Poller:
                 self._hold_still()
 
     def _connect(self, role: str, *, lent: bool = False) -> Connection[Any]:
+        dsn = self._dsn()
+        if self._holdings.forked:
+            leave(None)
         lease, pooler = self._settings.lease, self._settings.pooler
-        return connect(self._dsn(), lease=lease, pooler=pooler, name=f"partbox {role}", lent=lent)
+        return connect(dsn, lease=lease, pooler=pooler, name=f"partbox {role}", lent=lent)
 
     def _take_up(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
         self._hold_still()
@@ -208,6 +212,8 @@ class Poller:
             self._ended.wait(RETRY)
 
     def _step(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
+        if self._holdings.forked:  # by an observer, or what gives the DSN
+            leave(None)
         self._slot[POLL_TICK] = boottime()
         self._on_step()
         self._wake.clear()
@@ -253,6 +259,7 @@ class Poller:
             return
         if now - self._brought_at > LINGER:
             self._pause = min(self._settings.poll_idle, self._pause * BACKOFF)
-        wakeup = self._holdings.next_wakeup()
+        with self._holdings.lock:
+            wakeup = self._holdings.next_wakeup()
         until = min(self._tick_at, now + self._pause, self._tick_at if wakeup is None else wakeup)
         self._wake.wait(max(0.0005, until - now))

@@ -51,7 +51,8 @@ class Reader:
 
     def read(self, conn: Connection[Any]) -> bool:
         """Whether anything came."""
-        readable = [partition for partition in list(self._holdings.partitions.values()) if _readable(partition)]
+        with self._holdings.lock:
+            readable = [partition for partition in self._holdings.partitions.values() if _readable(partition)]
         fresh = [partition for partition in readable if partition.cursor.fresh]
         together = [partition for partition in readable if not partition.cursor.fresh]
         if fresh:

@@ -38,6 +38,7 @@ from partbox.worker.batch import Batch, committed, sent, tell_saved
 from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.partition import Pair, Partition
@@ -367,6 +368,8 @@ class _Transaction:
                     result = endpoint.call(event, self._conn)
                 except BaseException as error:  # also SystemExit: a handler does not end the process
                     result = error
+                if self._holdings.forked:
+                    leave(result)
                 if result is not None and not isinstance(result, Done):
                     raise Rollback(savepoint)
         except BaseException as error:

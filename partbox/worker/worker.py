@@ -14,6 +14,7 @@ from partbox.settings import Settings
 from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import BUNDLE, Dispatcher
 from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.forks import tell_forked
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
 from partbox.worker.letters import Letters
@@ -87,6 +88,11 @@ class Worker:
         timed = self._routes.all() if callable(settings.on_unroutable) else self._routes.all()[:-1]
         timeouts = [endpoint.handler.timeout for endpoint in timed] or [settings.handler_timeout]
         slot[TIMEOUT] = 0.0 if None in timeouts else max(timeout for timeout in timeouts if timeout)
+
+        tell_forked(self._disown)
+
+    def _disown(self) -> None:
+        self.dispatcher.disown()
 
     def _add_transactions(self, subscription: str) -> None:
         poller = self.poller

@@ -1,6 +1,6 @@
 """Known ways of losing, doubling, reordering or stalling events, as changes of the code; each is caught by its test."""
 
-from mutations import cursor, observing, ownership, progress, sessions
+from mutations import cursor, observing, ownership, progress, sessions, sharing
 from mutations.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -9,4 +9,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *ownership.MUTATIONS,
     *observing.MUTATIONS,
     *sessions.MUTATIONS,
+    *sharing.MUTATIONS,
 )

@@ -1,0 +1,87 @@
+"""What the threads of one process share: the queues of lanes, the lock, a fork, a loop."""
+
+from mutations.mutation import Mutation
+
+QUEUES = "tests/worker/test_shared_queues.py"
+CANCELLED = "tests/worker/test_cancelled_handlers.py"
+FORKS = "tests/worker/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[embedded]"
+
+MUTATIONS = (
+    Mutation(
+        "hold-from-the-left",
+        "The runner takes from the left without the lock: what it takes meanwhile runs before what was held.",
+        "partbox/worker/delivery.py",
+        "held.append(lane.queue.pop())",
+        "held.append(lane.queue.popleft())",
+        (f"{QUEUES}::test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones",),
+    ),
+    Mutation(
+        "put-back-unseen",
+        "An event in a runner's hands is not in the queue when that is held: put back, it passes what came before it.",
+        "partbox/worker/delivery.py",
+        "if partition.chains and _overtakes(lane, event):",
+        "if False:",
+        (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
+    ),
+    Mutation(
+        "chain-without-a-second-look",
+        "What fails while its followers are fetched is parked behind them.",
+        "partbox/worker/intake.py",
+        "            rows = in_line\n",
+        "",
+        (f"{QUEUES}::test_what_fails_while_its_followers_are_fetched_goes_before_them",),
+    ),
+    Mutation(
+        "parked-beside-itself",
+        "An event that runs through a lost connection is read again: parked beside itself, it blocks its key.",
+        "partbox/worker/delivery.py",
+        "if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself",
+        "if False:",
+        (f"{QUEUES}::test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself",),
+    ),
+    Mutation(
+        "tick-without-the-lock",
+        "The saver drops a partition while the poller goes through them all: the poller's end.",
+        "partbox/worker/ownership.py",
+        """        with self._holdings.lock:
+            self._slot[OWNED]""",
+        """        if True:
+            self._slot[OWNED]""",
+        (
+            "tests/worker/test_lock_discipline.py"
+            "::test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller",
+        ),
+    ),
+    Mutation(
+        "cancelling-believed",
+        "A handler that cancels its own task ends the walk of its lane, which nobody ever ends.",
+        "partbox/worker/loop.py",
+        "if task is None or task in _told_to_end or (",
+        "if isinstance(error, asyncio.CancelledError) or task is None or (",
+        (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
+    ),
+    Mutation(
+        "cancelling-handed-on",
+        "A cancelling that a handler asked for and did not wait for meets the next handler of its lane.",
+        "partbox/worker/loop.py",
+        "            await _uncancel(task)\n",
+        "            pass\n",
+        (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
+    ),
+    Mutation(
+        "child-that-walks-on",
+        "A process that a handler forked would run the events of others, beside its parent.",
+        "partbox/worker/worker.py",
+        "        self.dispatcher.disown()\n",
+        "        pass\n",
+        (FORKS,),
+    ),
+    Mutation(
+        "sockets-inherited",
+        "A child that forgets a connection takes leave of the server for its parent.",
+        "partbox/db/inherited.py",
+        "            os.dup2(nothing, conn.fileno(), inheritable=False)\n",
+        "            conn.fileno()\n",
+        (FORKS,),
+    ),
+)

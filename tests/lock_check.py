@@ -1,0 +1,227 @@
+"""Makes the lock of the holdings checked: whoever touches what it guards without holding it fails the test.
+
+`Holdings`, `Partition`, `Lane` and what dispatcher and transactions share are as they are in production, but for this:
+their containers and fields ask who touches them. A field of `Partition` that is not named here is guarded; so is a new
+one. What may be read without the lock is named in `READ_FREELY`, with the reason why that is right.
+"""
+
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from partbox.db.cursors import Owned
+from partbox.worker.charges import Charges
+from partbox.worker.delivery import Delivery
+from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.holdings import Holdings
+from partbox.worker.lane import Lane
+from partbox.worker.partition import Partition
+from partbox.worker.transactions import Transactions
+
+READ_FREELY = {
+    "stopping",  # a runner looks before each event; what it starts a moment too late is waited for
+    "life",  # the same; what it starts of an earlier life is remembered when it is done
+    "remembered",  # the same: mostly there is nothing
+    "lost",  # it never goes back
+    "draining",  # the poller's own to change
+    "parked_version",  # the same
+    "waits_for",  # the same
+    "running",  # that of a ghost only falls
+}
+CONSTANT = {"number", "epoch", "window", "letters"}
+OF_THE_POLLER = {"cursor"}
+
+violations: list[str] = []
+
+
+class HeldLock(type(threading.RLock())):  # type: ignore[misc]
+    """A lock that knows who holds it, and is none that may be taken twice."""
+
+    def __enter__(self) -> bool:
+        if self._is_owned():
+            _violated("the lock is taken by a thread that holds it: in production it would wait for ever")
+        return bool(self.acquire())
+
+    def check(self, what: str) -> None:
+        if not self._is_owned():
+            _violated(f"{what} is touched without the lock")
+
+
+def _violated(what: str) -> None:
+    stack = [frame for frame in traceback.extract_stack() if not frame.filename.endswith("lock_check.py")]
+    frames = [frame for frame in stack if "/partbox/" in frame.filename]
+    if stack[-1] not in frames:  # a test that looks, or prepares
+        return
+    where = " <- ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(frames[-3:]))
+    violations.append(f"{what} by {threading.current_thread().name}, in {where or 'a test'}")
+    raise AssertionError(violations[-1])
+
+
+def _checked(kind: type, name: str) -> Callable[..., Any]:
+    method = getattr(kind, name)
+
+    def checked(self: Any, *arguments: Any, **more: Any) -> Any:
+        self.lock.check(self.what)
+        return method(self, *arguments, **more)
+
+    return checked
+
+
+READING = ("__iter__", "__contains__", "copy")
+DICTS = ("__getitem__", "get", "keys", "values", "items", "__setitem__", "__delitem__", "pop", "clear", "setdefault")
+SETS = ("add", "discard", "remove", "update", "clear", "pop", "difference_update")
+DEQUES = ("append", "appendleft", "extend", "pop", "clear", "remove", "rotate", "insert")
+
+
+def _guarded(kind: type, *names: str) -> type:
+    return type(f"Guarded{kind.__name__}", (kind,), {"lock": None, "what": "", **{n: _checked(kind, n) for n in names}})
+
+
+GuardedDict = _guarded(dict, *READING, *DICTS)
+GuardedSet = _guarded(set, *READING, *SETS)
+ChangedSet = _guarded(set, *SETS)  # for those that may be read without the lock
+GuardedDeque = _guarded(deque, *DEQUES, "popleft", "__iter__")
+LaneQueue = _guarded(deque, *DEQUES, "__iter__")  # a runner takes from the left without it
+
+
+def _wrapped(kind: type, value: Any, lock: HeldLock, what: str) -> Any:
+    guarded = kind(value)
+    guarded.lock, guarded.what = lock, what
+    return guarded
+
+
+class _Written:
+    """A field that is written with the lock held only, of an object that the holdings know."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        if (lock := owner.__dict__.get("_lock")) is not None:
+            lock.check(f"{type(owner).__name__}.{self.name}")
+        owner.__dict__[self.name] = value
+
+
+class _Guarded(_Written):
+    """One that is read with the lock held only, too."""
+
+    def __get__(self, owner: Any, kind: type) -> Any:
+        if owner is None:
+            return self
+        if (lock := owner.__dict__.get("_lock")) is not None:
+            lock.check(f"{type(owner).__name__}.{self.name}")
+        try:
+            return owner.__dict__[self.name]
+        except KeyError:
+            raise AttributeError(self.name) from None
+
+
+class _LaneField:
+    """A field of a lane, which has slots, that is written with the lock held only."""
+
+    def __init__(self, name: str, slot: Any, convert: Callable[[Any, HeldLock], Any] | None = None) -> None:
+        self.name = name
+        self.slot = slot
+        self.convert = convert
+
+    def __get__(self, lane: Any, kind: type) -> Any:
+        return self if lane is None else self.slot.__get__(lane, kind)
+
+    def __set__(self, lane: Any, value: Any) -> None:
+        lock = lane.partition.__dict__.get("_lock")
+        if lock is not None:
+            lock.check(f"Lane.{self.name}")
+            value = self.convert(value, lock) if self.convert else value
+        self.slot.__set__(lane, value)
+
+
+class _Partitions(GuardedDict):  # type: ignore[misc, valid-type]
+    """The partitions that the holdings know. With this the fields of one are guarded."""
+
+    def __setitem__(self, number: int, partition: Partition) -> None:
+        super().__setitem__(number, partition)
+        fields = partition.__dict__
+        fields["_lock"] = self.lock
+        fields["remembered"] = _wrapped(ChangedSet, fields["remembered"], self.lock, "Partition.remembered")
+
+
+def _install(patch: pytest.MonkeyPatch) -> None:
+    sample = Partition(Owned(0, 1, "1:1:", 0, 0, 0, None), 0.0, window=1, letters=False)
+    for name in vars(sample).keys() - CONSTANT - OF_THE_POLLER:
+        field = _Written(name) if name in READ_FREELY else _Guarded(name)
+        patch.setattr(Partition, name, field, raising=False)
+    for name in ("active", "running", "life", "unstuck", "settled"):
+        patch.setattr(Lane, name, _LaneField(name, vars(Lane)[name]))
+    queue = _LaneField("queue", Lane.queue, _lane_queue)
+    patch.setattr(Lane, "queue", queue)
+    for name in ("touch", "clean", "drop", "wake", "awake", "unload", "take_turns", "next_wakeup"):
+        patch.setattr(Holdings, name, _locked(getattr(Holdings, name), lambda self: self.lock, f"Holdings.{name}"))
+    for name in ("admit", "turns", "take_keyless"):
+        patch.setattr(Charges, name, _locked(getattr(Charges, name), lambda self: self.lock, f"Charges.{name}"))
+    for kind, after in (
+        (Holdings, _holdings),
+        (Dispatcher, _dispatcher),
+        (Delivery, _delivery),
+        (Transactions, _queues),
+    ):
+        patch.setattr(kind, "__init__", _then(kind.__init__, after))
+
+
+def _lane_queue(queue: Any, lock: HeldLock) -> Any:
+    return _wrapped(LaneQueue, queue, lock, "Lane.queue") if type(queue) is deque else queue
+
+
+def _locked(method: Callable[..., Any], lock: Callable[[Any], HeldLock], what: str) -> Callable[..., Any]:
+    def locked(self: Any, *arguments: Any) -> Any:
+        lock(self).check(what)
+        return method(self, *arguments)
+
+    return locked
+
+
+def _then(init: Callable[..., None], after: Callable[[Any], None]) -> Callable[..., None]:
+    def made(self: Any, *arguments: Any, **more: Any) -> None:
+        init(self, *arguments, **more)
+        after(self)
+
+    return made
+
+
+def _holdings(self: Any) -> None:
+    self.lock = self.charges.lock = HeldLock()
+    self.partitions = _wrapped(_Partitions, {}, self.lock, "Holdings.partitions")
+    self.dirty = _wrapped(GuardedSet, (), self.lock, "Holdings.dirty")
+
+
+def _dispatcher(self: Any) -> None:
+    for name, kind in (("_fresh", GuardedDeque), ("_due", GuardedDeque)):
+        setattr(self, name, _wrapped(kind, (), self._lock, f"Dispatcher.{name}"))
+    for name in ("_running", "_joined", "_serial"):
+        setattr(self, name, _wrapped(GuardedSet, (), self._lock, f"Dispatcher.{name}"))
+
+
+def _delivery(self: Any) -> None:
+    self.followers = _wrapped(GuardedDict, {}, self._holdings.lock, "Delivery.followers")
+
+
+def _queues(self: Any) -> None:
+    self._queues = _wrapped(GuardedDict, {}, self._holdings.lock, "Transactions._queues")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _checked_lock() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        _install(patch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _nothing_without_the_lock() -> Iterator[None]:
+    """Fails a test in whose process something that the lock guards was touched without it."""
+    violations.clear()
+    yield
+    assert not violations

@@ -1,0 +1,163 @@
+"""The delivering half of a worker without threads and without a database: the test is runner, poller and saver.
+
+A lane's queue calls back at each event that its runner takes, just before: so whatever another thread may do between
+two steps of a runner is done there, by the test.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from partbox.codecs import Codecs
+from partbox.db.cursors import Owned
+from partbox.db.parked import Stored
+from partbox.events import DeliveredEvent
+from partbox.handlers import Handlers
+from partbox.observe import Observers
+from partbox.rules.parking import ParkedRow
+from partbox.rules.progress import Page
+from partbox.settings import load
+from partbox.worker.batch import Batch, committed
+from partbox.worker.delivery import Delivery
+from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.endpoint import Endpoint
+from partbox.worker.holdings import Holdings
+from partbox.worker.intake import Intake
+from partbox.worker.lane import Key, Lane
+from partbox.worker.letters import Letters
+from partbox.worker.partition import Partition
+from partbox.worker.reports import Reports
+from partbox.worker.slot import Slot
+from partbox.worker.walk import Walk
+
+KEY: Key = ("Key", "k")
+FAR = 1e12
+NOBODY = Observers()
+
+
+class Interleaved(deque[DeliveredEvent]):
+    """The queue of a lane; `meanwhile` is what others do just before the runner takes the next event."""
+
+    meanwhile: Callable[[], None]
+
+    def popleft(self) -> DeliveredEvent:
+        self.meanwhile()
+        return super().popleft()
+
+
+def row(id: int, key: str = "k", event_type: str = "Counted") -> tuple[Any, ...]:
+    return (5, id, id.to_bytes(16), event_type, "Key", key, None, b"{}", None, None, None, None, bytes(8), bytes(8))
+
+
+class HandMoved:
+    """One partition with one lane, whose handler is the test's."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        settings = load(dsn="postgresql://nowhere")
+        self.slot = Slot.local()
+        self.slot.trust_until(FAR, FAR)
+        self.holdings = Holdings()
+        self.routes = handlers.routes("default", settings).map(lambda each: Endpoint(each, (), 4_000, NOBODY))
+        reports = Reports(NOBODY, self.routes)
+        self.delivery = Delivery(self.holdings, self.routes, self.slot, reports)
+        self.dispatcher = Dispatcher(
+            self.holdings,
+            self.delivery,
+            self.slot,
+            0,  # no threads
+            letters=Letters(self.holdings, None),
+            bundle=1,
+            on_serial=lambda lane: None,
+            on_failure=lambda error: None,
+        )
+        self.intake = Intake(self.holdings, self.dispatcher, self.routes, Codecs(), "default", reports)
+        owned = Owned(5, 1, "1:1:", 0, 0, 0, None)
+        self.partition = Partition(owned, 0.0, window=1_000, letters=False)
+        self.holdings.partitions[5] = self.partition
+        self.partition.parked_version = 0
+        self.read_to = 0
+        self.meanwhile: list[Callable[[], None]] = []  # what others do, one at each event that is taken
+
+    @property
+    def lane(self) -> Lane:
+        return self.partition.lanes[KEY]
+
+    def read(self, *ids: int, keys: str = "") -> None:
+        """A page brings these, of one aggregate if no `keys` are given."""
+        with self.holdings.lock:
+            self.partition.progress.read(Page("1:1:", 0), [], list(ids))
+            self.intake._hand_over(self.partition, list(map(row, ids, keys or "k" * len(ids))), 0)
+            self._instrument()
+
+    def reload(self, *stored: int, state: str = "ready") -> None:
+        """A command has changed parked rows: these block the key, as the database says."""
+        rows = [Stored(5, id, "Key", "k", state, 0, None, False, None) for id in stored]
+        with self.holdings.lock:
+            keys = self.partition.load(rows, len(rows), 0.0)
+            for key in keys:
+                self.holdings.wake(self.partition, key)
+            self.intake.hold_behind(self.partition, keys)
+
+    def awake(self) -> list[tuple[Partition, Key, list[ParkedRow]]]:
+        """The first half of running what is blocked: its rows count as loaded, and their bodies are asked for."""
+        with self.holdings.lock:
+            return self.holdings.awake(FAR, 50)
+
+    def bring(self, found: Sequence[tuple[Partition, Key, list[ParkedRow]]]) -> None:
+        """The second half: the bodies are there."""
+        with self.holdings.lock:
+            for partition, key, rows in found:
+                self.intake.chain(partition, key, rows, {each.id: row(each.id, str(key[1])) for each in rows})
+            self._instrument()
+
+    def save(self) -> None:
+        """A save of all that there is to save, committed at once."""
+        with self.holdings.lock:
+            batches = [Batch(partition) for partition in self.holdings.clean()]
+            committed(self.holdings, batches)
+
+    def lose_connection(self) -> None:
+        """What was read is forgotten, and its saved cursor read."""
+        with self.holdings.lock:
+            saved = self.partition.progress.target()
+            self.partition.reset(0.0)
+            self.partition.begin(Owned(5, 1, "1:1:", saved.last_id, 0, 0, None), 0.0)
+            self.partition.parked_version = 0
+            self._instrument()
+
+    def turn(self) -> bool:
+        """One turn of a runner; whether there was a lane for it."""
+        with self.holdings.lock:
+            if not (self.dispatcher._fresh or self.dispatcher._due):
+                return False
+            lanes = self.dispatcher._begin(self.dispatcher._pick())
+        self.end(self.dispatcher._walk_all(lanes, self.walk()))
+        return True
+
+    def walk(self) -> Walk:
+        return self.delivery.begin(0.0)  # its turn is over already: one event a turn
+
+    def end(self, lanes: Sequence[Lane]) -> None:
+        with self.holdings.lock:
+            for lane in lanes:
+                self.dispatcher._end(lane)
+
+    def go_on(self, most: int = 100) -> None:
+        """Turns, saves and what becomes due, until nothing is left to do."""
+        for _ in range(most):
+            busy = self.turn()
+            self.save()
+            found = self.awake()
+            self.bring(found)
+            if not busy and not found:
+                return
+
+    def _instrument(self) -> None:
+        for lane in self.partition.lanes.values():
+            if not isinstance(lane.queue, Interleaved):
+                lane.queue = Interleaved(lane.queue)
+                lane.queue.meanwhile = self._others
+
+    def _others(self) -> None:
+        if self.meanwhile:
+            self.meanwhile.pop(0)()

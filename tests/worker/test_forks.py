@@ -1,0 +1,74 @@
+"""Handlers, and applications with a worker, that fork: the child is no worker, and its parent does not notice."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import psycopg
+import pytest
+
+APP = Path(__file__).with_name("forking_app.py")
+STATUS = {
+    "returns": 0,
+    "exits": 3,
+    "fails": 1,
+    "asks": 0,
+    "execs": 7,
+    "async": 0,
+    "awaits": 1,
+    "lists": 0,
+    "effects": 0,
+    "multiprocessing": 0,
+    "terminated": -15,
+    "subprocess": 5,
+    "neighbour": 0,
+}
+NUMBERS = 6
+
+
+class Told:
+    """What the application has written and logged."""
+
+    def __init__(self, dsn: str, file: Path, mode: str) -> None:
+        done = subprocess.run(
+            [sys.executable, APP, dsn, file, mode], capture_output=True, text=True, timeout=110, check=False
+        )
+        self.log = done.stderr
+        assert done.returncode == 0, self.log
+        told = [line.split() for line in file.read_text().splitlines()]
+        lines = [line for line in told if line[0] in ("ran", "ended")]
+        self.ran = Counter((kind, int(number)) for what, kind, number in lines if what == "ran")
+        self.order = {
+            kind: [int(number) for what, of, number in lines if (what, of) == ("ran", kind)] for kind in STATUS
+        }
+        self.ended = {kind: int(status) for what, kind, status in lines if what == "ended"}
+        self.others = [" ".join(line) for line in told if line not in lines]
+
+
+def undisturbed(told: Told, dsn: str) -> None:
+    """Everything ran once and in order, and no connection was lost; nothing is left of any process."""
+    assert set(told.ran.values()) == {1}, [each for each, times in told.ran.items() if times > 1]
+    assert told.order == {kind: list(range(NUMBERS if kind != "neighbour" else 1)) for kind in STATUS}, told.log
+    assert "connection is lost" not in told.log
+    assert "worker ends" not in told.log
+    with psycopg.connect(dsn) as conn:
+        assert conn.execute("select count(*) from partbox.parked").fetchone() == (0,)
+        assert conn.execute("select count(*) from partbox.instance").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("mode", ["embedded", "supervised"])
+def test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind(dsn: str, tmp_path: Path, mode: str) -> None:
+    told = Told(dsn, tmp_path / "told", mode)
+    undisturbed(told, dsn)
+    assert told.ended.pop("child", 0) == 0
+    assert told.ended == STATUS
+    assert told.others == ["target multiprocessing", *(["restarts 0"] if mode == "supervised" else [])]
+    assert "in the child" in told.log
+
+
+def test_an_application_that_forks_beside_its_worker_has_a_child_without_one(dsn: str, tmp_path: Path) -> None:
+    told = Told(dsn, tmp_path / "told", "prefork")
+    undisturbed(told, dsn)
+    assert told.ended.pop("child") == 0
+    assert "child stopped" in told.others

@@ -1,0 +1,144 @@
+"""Whoever touches what the lock guards without holding it fails its test; and the places that once did."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import lock_check
+import pytest
+from hand_moved import HandMoved
+
+from partbox.db import cursors
+from partbox.db.cursors import Owned, Seen
+from partbox.handlers import Handlers
+from partbox.observe import Observers
+from partbox.settings import load
+from partbox.worker.brake import Brake
+from partbox.worker.holdings import Holdings
+from partbox.worker.ownership import Ownership
+from partbox.worker.partition import Partition
+
+
+@pytest.fixture
+def rig() -> HandMoved:
+    handlers = Handlers()
+    handlers.on("Counted")(lambda event: None)
+    return HandMoved(handlers)
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """What is done here without the lock is meant to be."""
+    yield
+    lock_check.violations.clear()
+
+
+FORGOTTEN: dict[str, Callable[[HandMoved], Any]] = {
+    "to touch": lambda rig: rig.holdings.touch(rig.partition),
+    "to gather": lambda rig: rig.holdings.clean(),
+    "to wake": lambda rig: rig.holdings.wake(rig.partition, ("Key", "k")),
+    "to finish": lambda rig: rig.partition.finish([(10, b"")]),
+    "to look at what blocks": lambda rig: rig.intake.hold_behind(rig.partition, [("Key", "k")]),
+    "to put into a lane": lambda rig: rig.intake._hand_over(rig.partition, [], 0),
+    "to stop": lambda rig: rig.partition.drain(),
+    "to forget": lambda rig: rig.partition.reset(0.0),
+    "to begin": lambda rig: rig.dispatcher.begin(rig.lane),
+    "to look at what runs": lambda rig: rig.dispatcher.unstick(rig.partition, 0.0),
+    "to end": lambda rig: rig.dispatcher.end(rig.lane),  # of a lane that has begun
+}
+
+
+@pytest.mark.parametrize("what", FORGOTTEN)
+@pytest.mark.usefixtures("forgotten")
+def test_to_forget_the_lock_fails(rig: HandMoved, what: str) -> None:
+    rig.read(10)
+    with rig.holdings.lock:
+        rig.dispatcher.begin(rig.lane)
+    with pytest.raises(AssertionError, match="without the lock"):
+        FORGOTTEN[what](rig)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_to_take_the_lock_twice_fails(rig: HandMoved) -> None:
+    with rig.holdings.lock, pytest.raises(AssertionError, match="a thread that holds it"):
+        Brake(rig.holdings, 1, "default").look()
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_what_another_thread_holds_is_not_held(rig: HandMoved) -> None:
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with rig.holdings.lock:
+            held.set()
+            go.wait(10)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert held.wait(10)
+    with pytest.raises(AssertionError, match="without the lock"):
+        rig.holdings.touch(rig.partition)
+    go.set()
+    other.join()
+
+
+def test_every_field_of_a_partition_that_is_not_named_is_guarded(rig: HandMoved) -> None:
+    named = lock_check.READ_FREELY | lock_check.CONSTANT | lock_check.OF_THE_POLLER
+    fields = {name for name in vars(rig.partition) if not name.startswith("_")}
+    assert named <= fields
+    assert fields - named == {name for name in fields if isinstance(vars(Partition).get(name), lock_check._Guarded)}
+
+
+def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The saver drops what it has released, between any two steps of the poller."""
+    holdings = Holdings()
+    numbers = range(4)
+    rig = HandMoved(Handlers())
+    ownership = Ownership(
+        holdings,
+        rig.slot,
+        load(dsn="postgresql://nowhere"),
+        "default",
+        letters=False,
+        observers=Observers(),
+        on_claimed=lambda floor: None,
+        on_reloaded=rig.intake.hold_behind,
+    )
+    rows = [Owned(number, 1, "1:1:", 0, 0, 0, None) for number in numbers]
+    ownership._adopt(rows)
+
+    def dropped() -> None:
+        with holdings.lock:
+            if holdings.partitions:
+                holdings.drop(next(iter(holdings.partitions.values())))
+
+    class Dropping(type(holdings.lock)):  # type: ignore[misc]
+        """The saver drops one each time that the poller has let go of the lock."""
+
+        def __exit__(self, *why: Any) -> None:
+            super().__exit__(*why)
+            if not self.quiet:
+                self.quiet = True
+                dropped()
+                self.quiet = False
+
+    lock = Dropping()
+    lock.quiet = False
+    holdings.lock = holdings.partitions.lock = lock  # type: ignore[attr-defined]
+    for partition in holdings.partitions.values():
+        partition.__dict__["_lock"] = lock
+    seen = [Seen(*_seen(number)) for number in numbers]
+    monkeypatch.setattr(cursors, "tick", lambda *arguments: seen)
+    monkeypatch.setattr("partbox.db.parked.blocking", lambda *arguments: [])
+    monkeypatch.setattr("partbox.db.parked.open_rows", lambda *arguments: {})
+    monkeypatch.setattr("partbox.db.parked.ahead", lambda *arguments: [])
+    ownership.me = rig.slot.instance = uuid4()
+    for _ in range(3):
+        ownership.tick(None)  # type: ignore[arg-type]
+    assert not holdings.partitions
+
+
+def _seen(number: int) -> list[Any]:
+    values = {"partition": number, "owned": True, "assigned": True, "free": False, "epoch": 1, "parked_version": 1}
+    return [values.get(name) for name in Seen._fields]

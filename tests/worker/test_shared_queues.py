@@ -1,0 +1,276 @@
+"""Queues that a runner takes from without the lock, while others with the lock hold, bring and forget events."""
+
+from collections.abc import Callable
+
+from hand_moved import KEY, HandMoved
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partbox.events import DeliveredEvent
+from partbox.handlers import Handlers
+from partbox.rules.progress import Page
+from partbox.rules.retry import Fixed
+from partbox.worker.delivery import hold_rest
+from partbox.worker.dispatcher import STUCK
+
+
+def moved(handler: Callable[[DeliveredEvent], None]) -> HandMoved:
+    handlers = Handlers()
+    handlers.on("Counted", retry=Fixed(0))(handler)
+    return HandMoved(handlers)
+
+
+def recorded() -> tuple[HandMoved, list[int]]:
+    seen: list[int] = []
+    return moved(lambda event: seen.append(event.id)), seen
+
+
+def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones() -> None:
+    rig, seen = recorded()
+    rig.read(*range(1, 7))
+    lane = rig.lane
+    held: list[int] = []
+    hold = rig.partition.hold
+
+    def takes_meanwhile(event: DeliveredEvent) -> None:
+        held.append(event.id)
+        hold(event)
+
+    class Taken(type(lane.queue)):  # type: ignore[misc]
+        def pop(self) -> DeliveredEvent:
+            if len(self) == 4:
+                seen.append(super().popleft().id)  # by the runner, at the worst moment
+            return super().pop()
+
+        def popleft(self) -> DeliveredEvent:
+            if len(self) == 4:
+                seen.append(super().popleft().id)
+            return super().popleft()
+
+    lane.queue = Taken(lane.queue)
+    lane.queue.meanwhile = lambda: None
+    rig.partition.hold = takes_meanwhile  # type: ignore[method-assign]
+    with rig.holdings.lock:
+        hold_rest(lane)
+    assert (seen, held) == ([1], [2, 3, 4, 5, 6])
+
+
+def test_a_replay_between_two_events_of_a_busy_aggregate_reorders_none() -> None:
+    rig, seen = recorded()
+    rig.read(*range(10, 15))
+    rig.meanwhile = [lambda: None, lambda: rig.reload(4)]
+    rig.go_on()
+    assert sorted(seen) == [4, 10, 11, 12, 13, 14]
+    assert [id for id in seen if id != 4] == [10, 11, 12, 13, 14]
+
+
+def test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile() -> None:
+    rig, seen = recorded()
+    rig.read(10, 11, 12)
+    lane = rig.lane
+    with rig.holdings.lock:
+        rig.dispatcher._begin([lane])
+    event = lane.queue.popleft()
+    rig.reload(4)
+    rig.delivery.put_back(lane, event)
+    rig.dispatcher._fresh.clear()
+    rig.end([lane])
+    rig.go_on()
+    assert seen == [4, 10, 11, 12]
+
+
+def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile() -> None:
+    rig, seen = recorded()
+    rig.read(10, 11, 12)
+    lane = rig.lane
+    with rig.holdings.lock:
+        rig.dispatcher._begin([lane])
+    event = lane.queue.popleft()
+    rig.reload(4)
+    rig.save()
+    rig.bring(rig.awake())
+    assert [each.id for each in lane.queue] == [4, 11, 12]
+    rig.delivery.put_back(lane, event)
+    rig.dispatcher._fresh.clear()
+    rig.end([lane])
+    rig.go_on()
+    assert seen == [4, 10, 11, 12]
+
+
+def test_what_is_put_back_while_a_replay_is_fetched_waits_for_it() -> None:
+    rig, seen = recorded()
+    rig.read(10, 11, 12)
+    lane = rig.lane
+    with rig.holdings.lock:
+        rig.dispatcher._begin([lane])
+    event = lane.queue.popleft()
+    rig.reload(4)
+    rig.save()
+    found = rig.awake()
+    rig.delivery.put_back(lane, event)
+    rig.bring(found)
+    rig.dispatcher._fresh.clear()
+    rig.end([lane])
+    rig.go_on()
+    assert seen == [4, 10, 11, 12]
+
+
+def test_what_fails_while_its_followers_are_fetched_goes_before_them() -> None:
+    seen: list[int] = []
+    found: list[object] = []
+
+    def handler(event: DeliveredEvent) -> None:
+        seen.append(event.id)
+        if seen == [10]:
+            rig.reload(4)
+            rig.save()
+            found.extend(rig.awake())  # the replay, and with it 11 and 12, which are held behind it by now
+            raise ValueError("once")
+
+    rig = moved(handler)
+    rig.read(10, 11, 12)
+    with rig.holdings.lock:
+        rig.dispatcher._fresh.clear()
+        rig.dispatcher._begin([rig.lane])
+    lane = rig.lane
+    rig.delivery.walk(lane, rig.walk())
+    assert [row.id for row in found[0][2]] == [4, 11, 12]  # type: ignore[index]
+    rig.bring(found)  # type: ignore[arg-type]
+    rig.end([lane])
+    rig.go_on()
+    assert seen == [10, 4, 10, 11, 12]
+
+
+def test_what_is_settled_and_saved_is_not_parked_before_its_runner_goes_on() -> None:
+    rig, seen = recorded()
+    rig.read(10, 11)
+    lane = rig.lane
+    with rig.holdings.lock:
+        rig.dispatcher._fresh.clear()
+        rig.dispatcher._begin([lane])
+    lane.current = lane.queue.popleft()
+    lane.started -= STUCK + 1
+    rig.delivery.settle(lane, lane.current, None)
+    rig.save()
+    with rig.holdings.lock:
+        rig.dispatcher.unstick(rig.partition, lane.started + STUCK + 1)
+    assert not rig.partition.chains
+    rig.end([lane])
+    rig.go_on()
+    assert seen == [11]
+
+
+def test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself() -> None:
+    rig, seen = recorded()
+    rig.read(10, 11)
+    lane = rig.lane
+    with rig.holdings.lock:
+        rig.dispatcher._fresh.clear()
+        rig.dispatcher._begin([lane])
+    lane.current = lane.queue.popleft()
+    rig.lose_connection()
+    rig.read(10, 11)
+    with rig.holdings.lock:
+        rig.dispatcher.unstick(rig.partition, lane.started + STUCK + 1)
+    assert [row.id for row in rig.partition.chains[KEY]] == [10, 11]
+    lane.done.append(lane.current._row[1:3])
+    rig.end([lane])
+    rig.go_on()
+    assert seen == [11]
+    assert not rig.partition.chains
+
+
+def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_that() -> None:
+    rig, seen = recorded()
+    rig.read(10, 11)
+    rig.turn()
+    assert seen == [10]
+    rig.lose_connection()
+    rig.partition.done_to = 0  # as if it had not been known when the page came
+    with rig.holdings.lock:
+        remembered = rig.partition.remembered.copy()
+        rig.partition.remembered.clear()
+    rig.read(10, 11)
+    rig.partition.remembered |= remembered
+    event = rig.lane.queue[0]
+    lane = rig.lane
+    with rig.holdings.lock:
+        rig.dispatcher._fresh.clear()
+        rig.dispatcher._begin([lane])
+    lane.queue.popleft()
+    rig.lose_connection()  # between the taking of the event and the look at what is remembered
+    assert rig.delivery._remembered(lane, event)
+    rig.read(10, 11)
+    rig.end([lane])
+    rig.go_on()
+    assert seen == [10, 11]
+
+
+OTHERS = ("nothing", "replay", "save", "awake", "bring", "read", "lose", "unstick")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(OTHERS), max_size=25), st.sets(st.integers(100, 125), max_size=4))
+def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
+    others: list[str], failing: set[int]
+) -> None:
+    """`failing` fail at their first attempt. A replayed one (below 100) has no place among the others."""
+    seen: list[int] = []
+    ended: list[int] = []
+    found: list[object] = []
+    replayed = iter(range(1, 100))
+    stored: list[int] = []
+
+    def handler(event: DeliveredEvent) -> None:
+        seen.append(event.id)
+        others_do()
+        if event.id in failing:
+            failing.discard(event.id)
+            raise ValueError("once")
+        ended.append(event.id)
+
+    def others_do() -> None:
+        if not others:
+            return
+        match others.pop():
+            case "replay":
+                stored.append(next(replayed))
+                blocking = [row.id for row in rig.partition.chains.get(KEY, ()) if row.committed]
+                rig.reload(*sorted({*blocking, stored[-1]}))
+            case "save":
+                rig.save()
+            case "awake":
+                found.extend(rig.awake())
+            case "bring":
+                rig.bring(found)  # type: ignore[arg-type]
+                found.clear()
+            case "read":
+                read_on()
+            case "unstick":
+                with rig.holdings.lock:
+                    rig.dispatcher.unstick(rig.partition, 1e12)
+            case "lose" if not rig.partition.chains and not found:  # what is parked would have to be stored
+                rig.lose_connection()
+                last = rig.partition.progress.last_id
+                rig.read(*(id for id in range(100, rig.read_to + 1) if id > last))
+
+    def read_on() -> None:
+        page = range(max(100, rig.read_to + 1), max(100, rig.read_to + 1) + 5)
+        rig.read_to = page[-1]
+        rig.read(*page)
+
+    rig = moved(handler)
+    read_on()
+    rig.meanwhile = [others_do] * 100
+    for _ in range(40):
+        rig.go_on()
+        rig.bring(found)  # type: ignore[arg-type]
+        found.clear()
+        if not others:
+            break
+        others_do()
+    rig.go_on()
+    assert sorted(ended) == [*stored, *range(100, rig.read_to + 1)]
+    live = [id for id in ended if id >= 100]
+    assert live == sorted(live)
+    assert Page("1:1:", 0) == rig.partition.progress.target().page
