@@ -8,6 +8,7 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from partbox.db import migrate
+from partbox.db.deadline import Watched, allowed
 from partbox.db.sql import query
 from partbox.errors import SchemaError, SettingsError
 
@@ -55,10 +56,17 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str) -> dict[str, 
     return merged
 
 
-def connect(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> Connection[Any]:
-    """A worker's connection, autocommit; nothing is ever prepared on it."""
+def connect(
+    dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox", limit: float | None = None
+) -> Watched:
+    """A worker's connection, autocommit; nothing is ever prepared on it.
+
+    It is cut when a statement is not answered within `limit` seconds: a little more than `lease`, unless given.
+    """
     kwargs = parameters(dsn, lease=lease, pooler=pooler, name=name)
-    return psycopg.connect(make_conninfo("", **kwargs), autocommit=True, prepare_threshold=None)
+    conn = Watched.connect(make_conninfo("", **kwargs), autocommit=True, prepare_threshold=None)
+    conn.watch(allowed(lease) if limit is None else limit)
+    return conn
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:

@@ -15,18 +15,21 @@ import logging
 import shlex
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 from uuid import UUID
 
-from psycopg import Connection
+from psycopg import Connection, Error
 from psycopg_pool import ConnectionPool
 
+from partbox.db import deadline as deadlines
 from partbox.db import instances, migrate, subscriptions
 from partbox.db.connect import check, connect
+from partbox.db.deadline import HungError, allowed
 from partbox.db.instances import Member
 from partbox.errors import SchemaError
 from partbox.observe import Observers
@@ -38,6 +41,9 @@ from partbox.worker.slot import Slot, boottime
 
 log = logging.getLogger("partbox.supervisor")
 
+CLOSING = 1.0  # seconds that closing waits for connections that are being made
+QUICK = 3  # a statement may take this part of the lease before the connection is taken for one that hangs
+HUNG = "a connection hangs, and no lease was renewed until now; it is made anew: %s"
 NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
 
 
@@ -67,10 +73,12 @@ class Membership:
         self._observers = observers or Observers()
         self._schema = settings.schema_name
         self.subscription = subscription
-        self._pool = _pool(settings, dsn)
+        self._pool = _pool(settings, dsn, lambda: self._patience)
         self._steady_since: float | None = None
         self._last_beat = 0.0
         self._sights: dict[UUID, _Sight] = {}
+        self._quick = settings.lease / QUICK
+        self._patience = self._quick
         self._still = False  # paused or dropped, which is said once
 
     def open(self) -> None:
@@ -86,7 +94,7 @@ class Membership:
         self._pool.open(wait=False)
 
     def close(self) -> None:
-        self._pool.close()
+        self._pool.close(CLOSING)
 
     @property
     def beaten_at(self) -> float | None:
@@ -95,7 +103,7 @@ class Membership:
 
     def tick(self, wards: Sequence[Ward]) -> float:
         """One tick; the seconds until the next is due. psycopg.Error when the database cannot be reached."""
-        with self._pool.connection(timeout=self._settings.lease) as conn:
+        with self._connection() as conn:
             self._renew(conn, wards)
             self._register(conn, [ward for ward in wards if ward.slot.instance is None and not ward.draining])
             members = instances.members(conn, self._schema, self.subscription)
@@ -105,14 +113,48 @@ class Membership:
 
     def bury(self, victims: Sequence[UUID]) -> None:
         """Free at once what these processes owned; they are known to be dead."""
-        with self._pool.connection(timeout=self._settings.lease) as conn:
+        with self._connection() as conn:
             self._bury(conn, victims, known_dead=True)
             self._plan(conn)
 
     def empty(self) -> bool:
         """Is everything delivered that is due?"""
-        with self._pool.connection(timeout=self._settings.lease) as conn:
+        with self._connection() as conn:
             return instances.empty(conn, self._schema, self.subscription)
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection[Any]]:
+        """One of the pool that works."""
+        conn = self._working()
+        try:
+            yield conn
+        except HungError as error:
+            self._hung(error)
+            raise
+        finally:
+            self._pool.putconn(conn)
+        self._patience = self._quick
+
+    def _working(self) -> Connection[Any]:
+        """The pool's own check would rest for a second after one that is broken."""
+        until = time.monotonic() + self._settings.lease
+        while True:
+            conn = self._pool.getconn(max(0.0, until - time.monotonic()))
+            try:
+                deadlines.of(conn).limit = self._patience
+                conn.execute("")
+                return conn
+            except Error as error:
+                self._pool.putconn(conn)
+                if isinstance(error, HungError):
+                    self._hung(error)
+                if time.monotonic() >= until:
+                    raise
+
+    def _hung(self, error: HungError) -> None:
+        """It was cut while the lease still holds. It may be just that all is slow: the next has longer."""
+        self._tell("connection_hung", HUNG, error, loop="membership")
+        self._patience = min(self._patience * 2, allowed(self._settings.lease))
 
     def _renew(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
         named = {ward.slot.instance: ward for ward in wards if ward.vouched and ward.slot.instance is not None}
@@ -218,13 +260,14 @@ class _Pool(ConnectionPool[Connection[Any]]):
     dsn: Callable[[], str]
 
 
-def _pool(settings: Settings, dsn: Callable[[], str]) -> _Pool:
+def _pool(settings: Settings, dsn: Callable[[], str], patience: Callable[[], float]) -> _Pool:
     """At most two connections, each opened with the DSN of that moment and the options of a worker's."""
 
     class Fresh(Connection[Any]):
         @classmethod
         def connect(cls, conninfo: str = "", **_: Any) -> Any:
-            return connect(dsn(), lease=settings.lease, pooler=settings.pooler, name="partbox supervisor")
+            name = "partbox supervisor"
+            return connect(dsn(), lease=settings.lease, pooler=settings.pooler, name=name, limit=patience())
 
     pool = _Pool(
         "",
@@ -234,7 +277,6 @@ def _pool(settings: Settings, dsn: Callable[[], str]) -> _Pool:
         open=False,
         name="partbox supervisor",
         reconnect_timeout=0.0,
-        check=ConnectionPool.check_connection,
     )
     pool.dsn = dsn
     return pool
