@@ -15,7 +15,7 @@ from typing import Any
 
 from psycopg import Connection, Error
 
-from partbox.db import migrate, subscriptions
+from partbox.db import life, migrate, subscriptions
 from partbox.db.blocking import lean
 from partbox.db.connect import check, connect
 from partbox.db.deadline import Watched, allowed
@@ -180,6 +180,7 @@ class Poller:
             try:
                 check(conn, self._settings.schema_name)
                 migrate.check(conn, self._settings.schema_name)
+                self._live(conn, saving, effects)
                 lean(conn)
                 self._broken.clear()
                 self._reader.forget()
@@ -199,6 +200,13 @@ class Poller:
         self._connections = tuple(conn for conn in connections if conn is not None)
         for conn in self._connections:
             conn.deadline.shorten(self._limit)  # a stop may have begun while they were made
+
+    def _live(self, conn: Watched, *others: Watched | None) -> None:
+        """Begin the session in the life that the server is in now: before anything is read that is remembered."""
+        began = life.begin(conn, self._settings.schema_name)
+        for each in (conn, *others):
+            if each is not None:
+                life.live(each, began)
 
     def _take_up(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
         self._hold_still()
