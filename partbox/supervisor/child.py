@@ -85,11 +85,14 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.started_at = time.monotonic()
         self.killed = False
+        self._remember(slot, self._process.pid)
+
+    def _remember(self, slot: Slot, pid: int) -> None:
+        self.ward = Ward(slot, pid)
         self.seen: Signs | None = None  # what the supervisor saw when it looked last
         self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
         self._held_at = 0.0  # when both of its threads were last seen silent for that reason
         self._ready_at = 0.0
-        self.ward = Ward(slot, self._process.pid)
 
     @property
     def pid(self) -> int:

@@ -24,7 +24,7 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import Connection, Error
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolTimeout
 
 from partbox.db import deadline as deadlines
 from partbox.db import instances, migrate, subscriptions
@@ -137,19 +137,24 @@ class Membership:
 
     def _working(self) -> Connection[Any]:
         """The pool's own check would rest for a second after one that is broken."""
-        until = time.monotonic() + self._settings.lease
-        while True:
-            conn = self._pool.getconn(max(0.0, until - time.monotonic()))
-            try:
-                deadlines.of(conn).limit = self._patience
-                conn.execute("")
-                return conn
-            except Error as error:
-                self._pool.putconn(conn)
-                if isinstance(error, HungError):
-                    self._hung(error)
-                if time.monotonic() >= until:
-                    raise
+        try:
+            return self._checked()
+        except PoolTimeout:
+            raise
+        except Error as error:
+            if isinstance(error, HungError):
+                self._hung(error)
+            return self._checked()
+
+    def _checked(self) -> Connection[Any]:
+        conn = self._pool.getconn(self._settings.lease)
+        try:
+            deadlines.of(conn).limit = self._patience
+            conn.execute("")
+        except BaseException:
+            self._pool.putconn(conn)
+            raise
+        return conn
 
     def _hung(self, error: HungError) -> None:
         """It was cut while the lease still holds. It may be just that all is slow: the next has longer."""
