@@ -91,6 +91,15 @@ def test_a_backend_that_is_stopped_costs_no_events(own_server, caplog, name):
 
 
 def test_what_is_done_when_the_savers_connection_hangs_is_saved_by_a_graceful_stop_over_another(desk, proxy):
+    stop_beside_a_saver_that_hangs(desk, proxy)
+
+
+def test_a_stop_shorter_than_a_deadline_saves_over_another_connection_too(desk, proxy):
+    desk.outbox = Outbox(proxy.dsn, lease=20, drain_timeout=8)
+    stop_beside_a_saver_that_hangs(desk, proxy)
+
+
+def stop_beside_a_saver_that_hangs(desk: Desk, proxy: Proxy) -> None:
     desk.outbox.register(desk.note, "Counted")
     worker: EmbeddedWorker = desk.outbox.worker()
     worker.start()
