@@ -12,8 +12,8 @@ from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.cursors import Saving
 from partbox.db.life import UNKNOWN, NewLifeError
-from partbox.db.records import Shared
 from partbox.rules.cursor import Ask
+from partbox.rules.page import Page
 
 NEW = "select setval('partbox.life', 77)"
 """As another worker does in the next life, while this one's connection lasts."""
@@ -41,8 +41,8 @@ def look(conn):
 
 
 def poll(conn):
-    ask = Ask(3, 0, 10, "1:1:", 0, None, None)
-    return records.poll(conn, SCHEMA, [ask], Shared(None, 0, [], []), lo=0, hi=1_000)
+    ask = Ask(3, 0, 10, Page("1:1:", 0), None, None)
+    return records.poll(conn, SCHEMA, [ask], None, lo=0, hi=1_000)
 
 
 def owning(conn):
