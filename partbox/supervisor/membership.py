@@ -42,7 +42,7 @@ from partbox.worker.slot import Slot, boottime
 log = logging.getLogger("partbox.supervisor")
 
 CLOSING = 1.0  # seconds that closing waits for connections that are being made
-QUICK = 3  # a statement may take this part of the lease before the connection is taken for one that hangs
+QUICK = (0.5, 3)  # seconds, or this part of the lease: a statement that takes the longer of them hangs
 HUNG = "a connection hangs, and no lease was renewed until now; it is made anew: %s"
 NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
 
@@ -77,8 +77,7 @@ class Membership:
         self._steady_since: float | None = None
         self._last_beat = 0.0
         self._sights: dict[UUID, _Sight] = {}
-        self._quick = settings.lease / QUICK
-        self._patience = self._quick
+        self._patience = allowed(settings.lease)  # there is no lease yet that could be lost
         self._still = False  # paused or dropped, which is said once
 
     def open(self) -> None:
@@ -133,7 +132,7 @@ class Membership:
             raise
         finally:
             self._pool.putconn(conn)
-        self._patience = self._quick
+        self._patience = max(QUICK[0], self._settings.lease / QUICK[1])
 
     def _working(self) -> Connection[Any]:
         """The pool's own check would rest for a second after one that is broken."""

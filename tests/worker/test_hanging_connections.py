@@ -14,7 +14,7 @@ from partbox import Done, Outbox
 from partbox.supervisor.embedded import EmbeddedWorker
 
 POLLER, SAVER, EFFECTS, MEMBERSHIP = "partbox poller", "partbox saver", "partbox effects", "partbox supervisor"
-QUICK = {"lease": 1.0, "heartbeat": 0.2, "poll_idle": 0.05}
+QUICK = {"lease": 2.0, "heartbeat": 0.3, "poll_idle": 0.05}
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_effects_that_hang_are_cut_and_run_again_while_a_handlers_own_statement_
         number = event.payload["number"]
         if number == 1 and not slow.is_set():
             slow.set()
-            connection.execute("select pg_sleep(2.5)")  # longer than our own statements may
+            connection.execute("select pg_sleep(4)")  # longer than our own statements may
         if number == 2 and not once.is_set():
             once.set()
             proxy.hang(EFFECTS)  # in which its savepoint cannot be released
