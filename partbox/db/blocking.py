@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from psycopg import Connection, OperationalError
+from psycopg import Connection
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.types.string import ByteaBinaryLoader
 
+from partbox.db import deadline
 from partbox.db.sql import query
 
 Row = tuple[Any, ...]
@@ -34,9 +35,10 @@ def fetch(conn: Connection[Any], name: str, schema: str, values: Mapping[str, ob
     """The rows of a named query; values are sent as text, None as null."""
     text, names = _positional(name, schema)
     params = [None if values[name] is None else str(values[name]).encode() for name in names]
-    result = conn.pgconn.exec_params(text, params, result_format=Format.BINARY)
+    with (limit := deadline.of(conn)):
+        result = conn.pgconn.exec_params(text, params, result_format=Format.BINARY)
     if conn.pgconn.status != ConnStatus.OK:
-        raise OperationalError("the server closed the connection")
+        raise limit.lost()
     if result.status != ExecStatus.TUPLES_OK:
         raise error_from_result(result)
     transformer = Transformer(conn)

@@ -10,6 +10,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format
 
 from partbox.db import migrate
+from partbox.db.deadline import Watched, allowed
 from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError, SettingsError
@@ -123,15 +124,24 @@ class Binary(Cursor[Any]):
 
 
 def connect(
-    dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox", lent: bool = False
-) -> Connection[Any]:
+    dsn: str,
+    *,
+    lease: float,
+    pooler: bool = False,
+    name: str = "partbox",
+    lent: bool = False,
+    limit: float | None = None,
+) -> Watched:
     """A worker's connection, autocommit; nothing is ever prepared on it.
 
     Results are binary, unless it is `lent` to an application's code, which may have types that psycopg reads as text.
+    It is cut when a statement is not answered within `limit` seconds: a little more than `lease`, unless given.
     """
     conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name))
     factory = Cursor[Any] if lent else Binary
-    conn = not_inherited(psycopg.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory))
+    conn = Watched.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory)
+    not_inherited(conn)
+    conn.watch(allowed(lease) if limit is None else limit)
     if not pooler and conn.info.server_version >= TIMED:
         try:
             conn.execute(query("untimed", "partbox"))  # of no schema

@@ -7,6 +7,7 @@ from uuid import UUID
 import orjson
 from psycopg import Connection
 
+from partbox.db import life
 from partbox.db.blocking import array, fetch
 from partbox.db.sql import query
 
@@ -82,8 +83,10 @@ def save(
 ) -> tuple[set[int], float]:
     """Save all of it if every partition is still mine, else nothing.
 
-    The partitions that are still mine, and the seconds that the server took.
+    The partitions that are still mine, and the seconds that the server took. NewLifeError if the server is in another
+    life than the session: nothing is saved, and the connection is closed.
     """
+    sequence, value = life.of(conn)
     snapshots = list(dict.fromkeys(saving.snapshot for saving in savings if saving.snapshot is not None))
     numbers = {snapshot: number for number, snapshot in enumerate(snapshots, start=1)}
     partitions, epochs, _, last_ids, floors, release = map(array, zip(*savings, strict=True))
@@ -104,9 +107,12 @@ def save(
             "parks": orjson.dumps(parks).decode() if parks else None,
             "done_ids": array(done_ids),
             "durable": durable,
+            "life": sequence,
+            "value": value,
         },
     )
-    return {row[0] for row in rows}, rows[0][1] if rows else 0.0
+    life.check(conn, rows[0][2])
+    return {row[0] for row in rows if row[0] is not None}, rows[0][1]
 
 
 def begin_effects(conn: Connection[Any], schema: str) -> None:

@@ -69,7 +69,12 @@ def steps(schema: str, roles: Roles) -> Iterator[compose.Composed]:
 
 def _grant(name: str, schema: str, role: str = "") -> compose.Composed:
     text = (folder() / "grants" / f"{name}.sql").read_text(encoding="utf-8")
-    return compose.SQL(text).format(schema=compose.Identifier(schema), role=compose.Identifier(role))
+    return compose.SQL(text).format(
+        schema=compose.Identifier(schema),
+        schema_name=compose.Literal(schema),
+        role=compose.Identifier(role),
+        role_name=compose.Literal(role),
+    )
 
 
 def _is_name(name: str) -> bool:

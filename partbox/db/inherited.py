@@ -14,10 +14,9 @@ from psycopg import Connection, Error
 _open: WeakSet[Connection[Any]] = WeakSet()
 
 
-def not_inherited(conn: Connection[Any]) -> Connection[Any]:
-    """The same connection, whose socket no forked process keeps."""
+def not_inherited(conn: Connection[Any]) -> None:
+    """Of this connection no forked process keeps the socket."""
     _open.add(conn)
-    return conn
 
 
 def _let_go() -> None:

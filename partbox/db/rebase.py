@@ -8,6 +8,7 @@ from uuid import UUID
 
 from psycopg import Connection, IsolationLevel
 
+from partbox.db.deadline import allowing
 from partbox.db.sql import query
 
 LOCK = "3s"
@@ -83,7 +84,7 @@ def rebase(conn: Connection[Any], schema: str, dead: Mapping[UUID, datetime], *,
     psycopg.errors.LockNotAvailable if somebody holds a lock for longer than a moment; nothing was changed then.
     """
     conn.isolation_level = IsolationLevel.READ_COMMITTED
-    with conn.transaction():
+    with allowing(conn), conn.transaction():
         beats = _lock(conn, schema)
         if not force and healthy(conn, schema):
             return "healthy"

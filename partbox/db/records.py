@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import orjson
 from psycopg import Connection
 
+from partbox.db import life
 from partbox.db.blocking import Row, array, fetch
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
 
-SNAPSHOT = 14
+SNAPSHOT, LIFE = 14, 4  # in the row that is no record
 
 
 class Look(NamedTuple):
@@ -31,12 +32,15 @@ class Polled(NamedTuple):
 
 def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
     """A fence, and whether one of the `listed` transactions has ended."""
-    ((drawn, age, xmax, ended),) = fetch(conn, "fence", schema, {"listed": array(listed)})
+    sequence, value = life.of(conn)
+    ((drawn, age, xmax, ended, alive),) = fetch(conn, "fence", schema, {"listed": array(listed), "life": sequence})
+    life.check(conn, alive == value)
     return Look(fence(drawn, age, int(xmax)), ended)
 
 
 def poll(conn: Connection[Any], schema: str, asks: Sequence[Ask], shared: Page | None, *, lo: int, hi: int) -> Polled:
     """One page of ids in (lo, hi]; `shared` is the page of the partitions in lockstep. Each base travels once."""
+    sequence, value = life.of(conn)
     partitions, last_ids, rooms, bases, untils, afters = zip(*asks, strict=True)
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
     numbers = [None if base is shared else own[base] for base in bases]
@@ -65,9 +69,11 @@ def poll(conn: Connection[Any], schema: str, asks: Sequence[Ask], shared: Page |
             "bases": array(numbers),
             "untils": array(untils),
             "afters": array(afters),
+            "life": sequence,
         },
     )
     head = rows.pop(next(position for position, row in enumerate(rows) if row[SNAPSHOT] is not None))
+    life.check(conn, head[LIFE] == (None if value is None else str(value)))
     floors = {0: head[1]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}
     return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows)
 

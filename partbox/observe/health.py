@@ -17,6 +17,7 @@ from partbox.observe.node import Process, Vitals, Watched
 LOOP = (30.0, 5)  # seconds, or so many leases: a supervisor's loop that has not turned for the longer of them is stuck
 SILENT = 4  # leases: a supervisor replaces a silent process after three
 UNOWNED = 2  # leases
+STALE = (1.0, 1)  # seconds, or so many leases: a process that could not read, or save, for the longer does not work
 PATIENCE = 2.0  # seconds that a probe of readiness waits for the databases
 
 
@@ -55,6 +56,10 @@ def hindering(vitals: Vitals) -> Iterator[str]:
     elif not any(process.trusted for process in vitals.processes):
         ago = "there was none" if vitals.beaten is None else f"the last was {vitals.beaten:.1f} s ago"
         yield f"no process holds a lease, which a heartbeat renews for {vitals.lease:g} s: {ago}"
+    for process in vitals.processes:
+        for what, seconds in (("read", process.unread), ("saved", process.unsaved)):
+            if process.ready and seconds > max(STALE[0], STALE[1] * vitals.lease):
+                yield f"process {process.pid} has not {what} for {seconds:.1f} s: its connection hangs, or is lost"
     if vitals.crash_loop:
         yield f"{vitals.deaths} processes have died within a minute: look at the first of their errors"
 

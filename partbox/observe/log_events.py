@@ -219,6 +219,15 @@ LOG_EVENTS: dict[str, LogEvent] = {
         ("subscription", "loop"),
         every=False,
     ),
+    "connection_hung": LogEvent(
+        ERROR,
+        "the database, or what is between, did not answer a statement of this loop (`poller`, `saver`, "
+        "`transactions`, `membership`) in time, a little over a lease (`membership`: a third of one): nothing went on "
+        "in it meanwhile, the connection was cut, and it goes on over a new one. Again and again: look at the proxy or "
+        "pooler between",
+        ("subscription", "loop"),
+        every=False,
+    ),
     "connection_lost": LogEvent(
         ERROR,
         "a connection is lost: all are made anew, and reading goes on from the saved cursors",

@@ -15,7 +15,7 @@ from partbox.rules.dsn import parts
 class Process:
     """A worker process, as its supervisor sees it. `silent`: seconds since it has last shown life; `handler`: how
     long its longest handler runs by now (s), None if none does; `vouched`: whether its lease is renewed; `trusted`:
-    whether it holds a lease now."""
+    whether it holds a lease now; `unread`, `unsaved`: seconds since it was last able to read, and to save."""
 
     pid: int
     ready: bool
@@ -24,6 +24,8 @@ class Process:
     vouched: bool
     trusted: bool
     instance: UUID | None
+    unread: float = 0.0
+    unsaved: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

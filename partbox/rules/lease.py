@@ -6,6 +6,9 @@ suspended time too, and the wall clock, because a paused virtual machine may sto
 
 from dataclasses import dataclass
 
+HALF = 3
+"""Leases for which the poller alone, or the saver, may be silent: a statement that hangs is cut earlier, and a new
+connection is tried for one lease at most."""
 MARGIN = 0.1  # of the lease: what is left to a handler's start between the check and the lease's end
 
 
@@ -17,11 +20,13 @@ def deadline(sent_at: float, lease: float) -> float:
 @dataclass(frozen=True, slots=True)
 class Signs:
     """What a supervisor sees of a child: seconds since it last ticked, seconds its longest handler has run (None: no
-    handler runs), and whether the kernel says that it is stopped."""
+    handler runs), whether the kernel says that it is stopped, and seconds since the more silent one of its poller and
+    saver last ticked."""
 
     silent: float
     handler: float | None
     stopped: bool
+    half: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +39,9 @@ class Patience:
 
 
 def vouches(signs: Signs, patience: Patience) -> bool:
-    """Renew the child's lease? A silent one only while a handler runs within its time and it is not stopped."""
-    if signs.silent < patience.lease:
+    """Renew the child's lease? A silent one, or half of one, only while a handler runs within its time and it is not
+    stopped: that handler may hold the interpreter. When it ends, and nothing more is read or saved, none will run."""
+    if signs.silent < patience.lease and signs.half < HALF * patience.lease:
         return True
     return not signs.stopped and signs.handler is not None and signs.handler < patience.handler_timeout
 
@@ -45,4 +51,4 @@ def gives_up(signs: Signs, patience: Patience) -> bool:
     if signs.handler is not None and signs.handler >= patience.handler_timeout + patience.drain_timeout:
         return signs.silent >= patience.lease
     running = signs.handler is not None and not signs.stopped
-    return not running and signs.silent >= 3 * patience.lease
+    return not running and (signs.silent >= 3 * patience.lease or signs.half >= (HALF + 2) * patience.lease)

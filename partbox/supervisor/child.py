@@ -25,7 +25,18 @@ from partbox.settings import Settings
 from partbox.sinks import sink_of
 from partbox.supervisor.membership import Ward
 from partbox.worker.letters import both
-from partbox.worker.slot import DEADLINE, POLL_TICK, RUNNING_SINCE, SAVE_TICK, STOPPING, TIMEOUT, Slot, boottime
+from partbox.worker.slot import (
+    DEADLINE,
+    POLL_TICK,
+    READ_AT,
+    RUNNING_SINCE,
+    SAVE_TICK,
+    SAVED_AT,
+    STOPPING,
+    TIMEOUT,
+    Slot,
+    boottime,
+)
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")
@@ -33,6 +44,7 @@ log = logging.getLogger("partbox.supervisor")
 FATAL = 3  # exit code: another try would fail the same way
 OVERDUE = 4  # exit code: a handler was over its time and would not end
 PARENT_CHECK = 0.1
+HELD = 1.0  # seconds of silence of both threads, which tick four times a second, while a handler runs: it holds them up
 # A worker allocates millions of short-lived objects that hold no cycles; looking for cycles among them costs as much
 # as everything else it does with an event.
 GC_THRESHOLD = (100_000, 20, 100)
@@ -73,9 +85,14 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.started_at = time.monotonic()
         self.killed = False
+        self._remember(slot, self._process.pid)
+
+    def _remember(self, slot: Slot, pid: int) -> None:
+        self.ward = Ward(slot, pid)
         self.seen: Signs | None = None  # what the supervisor saw when it looked last
         self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
-        self.ward = Ward(slot, self._process.pid)
+        self._held_at = 0.0  # when both of its threads were last seen silent for that reason
+        self._ready_at = 0.0
 
     @property
     def pid(self) -> int:
@@ -110,10 +127,20 @@ class Child:
         running, stopped = slot[RUNNING_SINCE], _stopped(self.pid)
         if running and not stopped:
             self._busy_at = now
+        if not self.ready:
+            self._ready_at = now
+        ticks = slot[POLL_TICK] or self._ready_at, slot[SAVE_TICK] or self._ready_at
+        if running and now - max(ticks) > HELD:
+            self._held_at = now
         # Silence counts from the end of a handler that held the interpreter: the poller needs a moment to tick again.
-        heard = max(slot[POLL_TICK], slot[SAVE_TICK], self._busy_at if not running else 0.0)
-        self.seen = Signs(now - heard if self.ready else 0.0, now - running if running else None, stopped)
+        since = self._busy_at if not running else 0.0
+        silent, half = now - max(*ticks, since), now - max(min(ticks), since)
+        self.seen = Signs(silent, now - running if running else None, stopped, half)
         return self.seen
+
+    def _idle(self, field: int) -> float:
+        """Seconds since it has read, or saved, but for the time in which a handler held the interpreter."""
+        return boottime() - max(self.ward.slot[field], self._held_at, self._ready_at) if self.ready else 0.0
 
     def process(self) -> Process:
         """As it was when its supervisor looked last, a quarter of a second ago. Any thread."""
@@ -123,6 +150,8 @@ class Child:
             ready=self.ready,
             silent=seen.silent if seen is not None else 0.0,
             handler=seen.handler if seen is not None else None,
+            unread=self._idle(READ_AT) if seen is not None else 0.0,
+            unsaved=self._idle(SAVED_AT) if seen is not None else 0.0,
             vouched=self.ward.vouched,
             trusted=slot.instance is not None and slot.trusted(),
             instance=slot.instance,

@@ -15,18 +15,21 @@ import logging
 import shlex
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 from uuid import UUID
 
-from psycopg import Connection
-from psycopg_pool import ConnectionPool
+from psycopg import Connection, Error
+from psycopg_pool import ConnectionPool, PoolTimeout
 
+from partbox.db import deadline as deadlines
 from partbox.db import instances, migrate, subscriptions
 from partbox.db.connect import check, connect
+from partbox.db.deadline import HungError, allowed
 from partbox.db.instances import Member
 from partbox.errors import SchemaError
 from partbox.observe import Observers
@@ -38,6 +41,9 @@ from partbox.worker.slot import STOPPING, Slot, boottime
 
 log = logging.getLogger("partbox.supervisor")
 
+CLOSING = 1.0  # seconds that closing waits for connections that are being made
+QUICK = (0.5, 3)  # seconds, or this part of the lease: a statement that takes the longer of them hangs
+HUNG = "a connection hangs, and no lease was renewed until now; it is made anew: %s"
 NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
 
 
@@ -73,10 +79,11 @@ class Membership:
         self._observers = observers or Observers()
         self._schema = settings.schema_name
         self.subscription = subscription
-        self._pool = _pool(settings, dsn)
+        self._pool = _pool(settings, dsn, lambda: self._patience)
         self._steady_since: float | None = None
         self._last_beat = 0.0
         self._sights: dict[UUID, _Sight] = {}
+        self._patience = allowed(settings.lease)  # there is no lease yet that could be lost
         self._still = False  # paused or dropped, which is said once
 
     def open(self) -> None:
@@ -92,7 +99,7 @@ class Membership:
         self._pool.open(wait=False)
 
     def close(self) -> None:
-        self._pool.close()
+        self._pool.close(CLOSING)
 
     @property
     def beaten_at(self) -> float | None:
@@ -101,7 +108,7 @@ class Membership:
 
     def tick(self, wards: Sequence[Ward]) -> float:
         """One tick; the seconds until the next is due. psycopg.Error when the database cannot be reached."""
-        with self._pool.connection(timeout=self._settings.lease) as conn:
+        with self._connection() as conn:
             self._renew(conn, wards)
             self._leave(conn, wards)
             self._register(conn, [ward for ward in wards if ward.slot.instance is None and not ward.leaving])
@@ -112,15 +119,54 @@ class Membership:
 
     def bury(self, wards: Sequence[Ward]) -> None:
         """Free at once what these processes owned; they are known to be dead."""
-        with self._pool.connection(timeout=self._settings.lease) as conn:
+        with self._connection() as conn:
             self._leave(conn, wards)
             self._bury(conn, [ward.slot.instance for ward in wards if ward.slot.instance], known_dead=True)
             self._plan(conn)
 
     def empty(self) -> bool:
         """Is everything delivered that is due?"""
-        with self._pool.connection(timeout=self._settings.lease) as conn:
+        with self._connection() as conn:
             return instances.empty(conn, self._schema, self.subscription)
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection[Any]]:
+        """One of the pool that works."""
+        conn = self._working()
+        try:
+            yield conn
+        except HungError as error:
+            self._hung(error)
+            raise
+        finally:
+            self._pool.putconn(conn)
+        self._patience = max(QUICK[0], self._settings.lease / QUICK[1])
+
+    def _working(self) -> Connection[Any]:
+        """The pool's own check would rest for a second after one that is broken."""
+        try:
+            return self._checked()
+        except PoolTimeout:
+            raise
+        except Error as error:
+            if isinstance(error, HungError):
+                self._hung(error)
+            return self._checked()
+
+    def _checked(self) -> Connection[Any]:
+        conn = self._pool.getconn(self._settings.lease)
+        try:
+            deadlines.of(conn).limit = self._patience
+            conn.execute("")
+        except BaseException:
+            self._pool.putconn(conn)
+            raise
+        return conn
+
+    def _hung(self, error: HungError) -> None:
+        """It was cut while the lease still holds. It may be just that all is slow: the next has longer."""
+        self._tell("connection_hung", HUNG, error, loop="membership")
+        self._patience = min(self._patience * 2, allowed(self._settings.lease))
 
     def _renew(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
         named = {ward.slot.instance: ward for ward in wards if ward.vouched and ward.slot.instance is not None}
@@ -235,13 +281,14 @@ class _Pool(ConnectionPool[Connection[Any]]):
     dsn: Callable[[], str]
 
 
-def _pool(settings: Settings, dsn: Callable[[], str]) -> _Pool:
+def _pool(settings: Settings, dsn: Callable[[], str], patience: Callable[[], float]) -> _Pool:
     """At most two connections, each opened with the DSN of that moment and the options of a worker's."""
 
     class Fresh(Connection[Any]):
         @classmethod
         def connect(cls, conninfo: str = "", **_: Any) -> Any:
-            return connect(dsn(), lease=settings.lease, pooler=settings.pooler, name="partbox supervisor")
+            name = "partbox supervisor"
+            return connect(dsn(), lease=settings.lease, pooler=settings.pooler, name=name, limit=patience())
 
     pool = _Pool(
         "",
@@ -251,7 +298,6 @@ def _pool(settings: Settings, dsn: Callable[[], str]) -> _Pool:
         open=False,
         name="partbox supervisor",
         reconnect_timeout=0.0,
-        check=ConnectionPool.check_connection,
     )
     pool.dsn = dsn
     return pool

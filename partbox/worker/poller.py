@@ -15,9 +15,10 @@ from typing import Any
 
 from psycopg import Connection, Error
 
-from partbox.db import migrate, subscriptions
+from partbox.db import life, migrate, subscriptions
 from partbox.db.blocking import lean
 from partbox.db.connect import check, connect
+from partbox.db.deadline import Watched, allowed
 from partbox.handlers import Routes
 from partbox.observe import Load, Observers
 from partbox.observe.telling import tell
@@ -29,10 +30,11 @@ from partbox.worker.endpoint import Endpoint
 from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
+from partbox.worker.losses import tell_lost
 from partbox.worker.ownership import Ownership
 from partbox.worker.reader import Reader
 from partbox.worker.saver import Saver
-from partbox.worker.slot import POLL_TICK, STOPPING, Slot, boottime
+from partbox.worker.slot import POLL_TICK, READ_AT, STOPPING, Slot, boottime
 from partbox.worker.transactions import Transactions
 
 log = logging.getLogger("partbox.worker")
@@ -43,6 +45,7 @@ LINGER = 0.1  # seconds for which looks stay `poll_busy` apart after something c
 BACKOFF = 1.5
 RETRY = 0.1
 RECONNECT = (0.1, 2.0)
+HURRY = (1.0, 3)  # seconds, or this part of what a stop has left: a statement that takes the longer of them hangs
 
 
 class Poller:
@@ -88,6 +91,8 @@ class Poller:
         self._due = Due(holdings, intake, routes, schema, subscription, on_lost=self.ownership.refused)
         self._brake = Brake(holdings, settings.max_parked, subscription)
         self._wake = holdings.look
+        self._limit = allowed(settings.lease)
+        self._connections: tuple[Watched, ...] = ()
         self._broken = threading.Event()
         self._ended = threading.Event()
         self._tick_at = 0.0
@@ -121,6 +126,12 @@ class Poller:
         self._pause = self._settings.poll_busy
         self._wake.set()
 
+    def hurry(self, left: float) -> None:
+        """There are `left` seconds to save what is done: find out in time if a connection hangs. Any thread."""
+        self._limit = min(self._limit, max(HURRY[0], left / HURRY[1]))
+        for conn in self._connections:
+            conn.deadline.shorten(self._limit)
+
     def end(self) -> bool:
         """End now, whatever is still owned; False if a transactional handler had to be abandoned."""
         self._ended.set()
@@ -153,8 +164,7 @@ class Poller:
             try:
                 self._session()
             except Error as error:
-                text = "the connection is lost and made anew: %s"
-                tell(log, "connection_lost", text, error, subscription=self._subscription)
+                tell_lost(error, self._subscription, "poller")
                 self._ended.wait(self._reconnect_in)
                 self._reconnect_in = min(RECONNECT[1], self._reconnect_in * 2)
 
@@ -167,9 +177,11 @@ class Poller:
             if self.transactions is not None:
                 effects = self._connect("effects", lent=True)
                 connections.callback(self.transactions.close, effects)
+            self._watch(conn, saving, effects)
             try:
                 check(conn, self._settings.schema_name)
                 migrate.check(conn, self._settings.schema_name)
+                self._live(conn, saving, effects)
                 lean(conn)
                 self._broken.clear()
                 self._reader.forget()
@@ -180,12 +192,25 @@ class Poller:
             finally:
                 self._hold_still()
 
-    def _connect(self, role: str, *, lent: bool = False) -> Connection[Any]:
+    def _connect(self, role: str, *, lent: bool = False) -> Watched:
+        self._slot[POLL_TICK] = boottime()  # for as long as a connection may take
         dsn = self._dsn()
         if self._holdings.forked:
             leave(None)
-        lease, pooler = self._settings.lease, self._settings.pooler
-        return connect(dsn, lease=lease, pooler=pooler, name=f"partbox {role}", lent=lent)
+        lease, pooler, name = self._settings.lease, self._settings.pooler, f"partbox {role}"
+        return connect(dsn, lease=lease, pooler=pooler, name=name, lent=lent, limit=self._limit)
+
+    def _watch(self, *connections: Watched | None) -> None:
+        self._connections = tuple(conn for conn in connections if conn is not None)
+        for conn in self._connections:
+            conn.deadline.shorten(self._limit)  # a stop may have begun while they were made
+
+    def _live(self, conn: Watched, *others: Watched | None) -> None:
+        """Begin the session in the life that the server is in now: before anything is read that is remembered."""
+        began = life.begin(conn, self._settings.schema_name)
+        for each in (conn, *others):
+            if each is not None:
+                life.live(each, began)
 
     def _take_up(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
         self._hold_still()
@@ -225,7 +250,9 @@ class Poller:
         if self._due.run_due(conn, self.ownership.me, self._due_in(conn)):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
         self._due.run_blocked(conn, self.ownership.me)
-        self._wait(self._reader.read(conn))
+        brought = self._reader.read(conn)
+        self._slot[READ_AT] = boottime()
+        self._wait(brought)
 
     def _due_in(self, conn: Connection[Any]) -> Collection[int]:
         """The partitions in which a row that blocks nothing is due; a tick tells, and suspects that had no turn."""

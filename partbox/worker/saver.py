@@ -24,8 +24,9 @@ from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.worker.batch import Batch, committed, sent, tell_saved
 from partbox.worker.holdings import Holdings
+from partbox.worker.losses import tell_lost
 from partbox.worker.partition import Partition
-from partbox.worker.slot import SAVE_TICK, Slot, boottime
+from partbox.worker.slot import SAVE_TICK, SAVED_AT, Slot, boottime
 
 log = logging.getLogger("partbox.worker")
 
@@ -81,6 +82,7 @@ class Saver:
         self.busy = 0.0  # seconds that the server spent saving
         self.saves = 0
         self._last_took = 0.0
+        self._well = False  # there was a connection, and what there was to save could be saved
         self._thread = threading.Thread(target=self._run, name="partbox-saver", daemon=True)
 
     def start(self) -> None:
@@ -101,12 +103,25 @@ class Saver:
     def _run(self) -> None:
         try:
             while not self._stopped.is_set():
-                self._slot[SAVE_TICK] = boottime()
+                self._tick()
                 self._note_idle_advances(time.monotonic())
                 if self._holdings.progressed.wait(TICK):
-                    self._stopped.wait(self._save_once())
+                    self._rest(self._save_once())
+                else:
+                    self._well = self._conn is not None
         except BaseException as error:
             self._on_failure(error)
+
+    def _tick(self) -> None:
+        self._slot[SAVE_TICK] = now = boottime()
+        if self._well:
+            self._slot[SAVED_AT] = now
+
+    def _rest(self, seconds: float) -> None:
+        """Ticking: after slow saves it may be longer than a lease."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._stopped.wait(min(left, TICK)):
+            self._tick()
 
     def _save_once(self) -> float:
         """One save, if there is anything; seconds until the next may come."""
@@ -119,14 +134,17 @@ class Saver:
             try:
                 took = self._save(self._conn, self._me)
             except Error as error:
+                self._well = False
                 if self._conn.closed or self._conn.broken:
                     self._conn = None
+                    tell_lost(error, self._subscription, "saver")
                     self._on_broken()
                     return 0.0
                 text = "saving failed and is tried again: %s"
                 tell(log, "loop_error", text, error, subscription=self._subscription, loop="saver")
                 self._holdings.progressed.set()  # there may be no other progress before this is saved
                 return RETRY
+        self._well = True
         self.busy += took
         self.saves += 1
         self._saved_at = time.monotonic()

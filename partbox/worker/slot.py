@@ -1,5 +1,8 @@
 """The few numbers that a worker process and its supervisor share: identity, trust in the lease, signs of life.
 
+A tick says that a thread lives, READ_AT and SAVED_AT that it has also done its work: a poller that only ever connects
+ticks and does not read.
+
 A lock-free array: each field has one writer. Embedded in an application both sides live in one process and the array
 is plain memory.
 """
@@ -11,8 +14,8 @@ from uuid import UUID
 
 BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING, OWNED, TIMEOUT = range(8)
-TIMES = 8
+DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING, OWNED, TIMEOUT, READ_AT, SAVED_AT = range(10)
+TIMES = 10
 IDS = 3
 
 

@@ -29,6 +29,7 @@ from psycopg import Connection, DatabaseError, Error, OperationalError, Rollback
 from psycopg.pq import TransactionStatus
 
 from partbox.db import cursors
+from partbox.db.deadline import HungError, allowing
 from partbox.events import DeliveredEvent
 from partbox.observe import Observers
 from partbox.observe.telling import tell
@@ -41,6 +42,7 @@ from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
+from partbox.worker.losses import tell_lost
 from partbox.worker.partition import Pair, Partition
 
 log = logging.getLogger("partbox.worker")
@@ -365,7 +367,8 @@ class _Transaction:
         try:
             with self._conn.transaction() as savepoint:
                 try:
-                    result = endpoint.call(event, self._conn)
+                    with allowing(self._conn):
+                        result = endpoint.call(event, self._conn)
                 except BaseException as error:  # also SystemExit: a handler does not end the process
                     result = error
                 if self._holdings.forked:
@@ -441,6 +444,8 @@ class _Transaction:
         owner = self._owner
         text, events = "a transaction of %d events failed, they run again: %s", len(self._runs)
         tell(log, "transaction_failed", text, events, error, subscription=owner._subscription, events=events)
+        if isinstance(error, HungError):
+            tell_lost(error, owner._subscription, "transactions")
         with self._holdings.lock:
             for run in self._runs if self.noted else ():
                 run.lane.partition.progress.finished.pop(run.event._row[1], None)

@@ -132,6 +132,7 @@ class Worker:
         """Start nothing new, release every partition, wait at most `timeout` seconds; whether all are released."""
         self._slot[STOPPING] = 1.0
         self.poller.wake()
+        self.poller.hurry(timeout)
         until = time.monotonic() + timeout
         while self._owned() and self.failure is None and time.monotonic() < until:
             time.sleep(0.005)

@@ -1,6 +1,6 @@
 """Known ways of losing, doubling, reordering or stalling events, as changes of the code; each is caught by its test."""
 
-from mutations import cursor, observing, ownership, progress, sessions, sharing
+from mutations import connections, cursor, observing, ownership, progress, sessions, sharing
 from mutations.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -10,4 +10,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *observing.MUTATIONS,
     *sessions.MUTATIONS,
     *sharing.MUTATIONS,
+    *connections.MUTATIONS,
 )

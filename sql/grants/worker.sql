@@ -25,3 +25,13 @@ grant execute on function
     {schema}.purge_records(float8, float8, integer, bigint[], boolean),
     {schema}.purge_dead(float8, integer, bigint[], boolean), {schema}.purge_keys(float8, integer, bigint[], boolean),
     {schema}.purge_inbox(float8, integer, bigint[], boolean) to {role};
+
+-- There is no such sequence before PostgreSQL 15. The name of a role is a value here: what it holds may end the text.
+select set_config('partbox.granted', {role_name}, true);
+do $$
+begin
+    if to_regclass(quote_ident({schema_name}) || '.life') is not null then
+        execute format('grant select, update on sequence %I.life to %I', {schema_name}, current_setting('partbox.granted'));
+    end if;
+end
+$$;

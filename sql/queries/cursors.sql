@@ -23,10 +23,16 @@ select partition, epoch, snapshot::text, last_id, floor_id, parked_version, susp
  where subscription = %(subscription)s and owner = %(me)s::uuid
 
 -- name: save
--- The fenced write, see the function; and how long the server took for it, which a busy client cannot tell.
-select save, extract(epoch from clock_timestamp() - statement_timestamp())::float8 from {schema}.save(%(subscription)s, %(me)s::uuid, %(partitions)s::smallint[], %(epochs)s::bigint[],
+-- The fenced write, see the function; how long the server took for it, which a busy client cannot tell; and whether the
+-- server is in the life that the session began in. In another it is nobody who saves, who owns nothing and writes nothing.
+select saved.partition, extract(epoch from clock_timestamp() - statement_timestamp())::float8, life.same
+  from (select coalesce(pg_sequence_last_value(%(life)s::oid::regclass) = %(value)s::bigint, %(life)s::oid is null) as same
+         offset 0) as life
+  left join lateral {schema}.save(
+       %(subscription)s, case when life.same then %(me)s::uuid end, %(partitions)s::smallint[], %(epochs)s::bigint[],
        %(snapshot_no)s::integer[], %(last_ids)s::bigint[], %(floors)s::bigint[], %(release)s::boolean[],
        %(snapshots)s::text[]::pg_snapshot[], %(parks)s::json, %(done_ids)s::bigint[], %(durable)s::boolean)
+       as saved (partition) on true
 
 -- name: begin_effects
 -- The handlers of a transaction may take their time.

@@ -1,16 +1,18 @@
 -- name: fence
--- A fence (U, G): the ids drawn so far, then, forced by the data to come later, the next transaction id; and whether
--- a transaction that the last snapshot listed has ended. pg_sequence_last_value, never a SELECT from the sequence:
--- that one can run up to 31 ahead of ids not drawn yet, and says 1 before the first.
+-- A fence (U, G): the ids drawn so far, then, forced by the data to come later, the next transaction id; whether a
+-- transaction that the last snapshot listed has ended; and the server's life. pg_sequence_last_value, never a SELECT from
+-- the sequence: that one can run up to 31 ahead of ids not drawn yet, and says 1 before the first.
 select g,
        age(case when g >= 0 then '3'::xid end),
        pg_snapshot_xmax(pg_current_snapshot())::text,
        exists (select from unnest(%(listed)s::text[]::xid8[]) as listed (xid)
-                where pg_visible_in_snapshot(listed.xid, pg_current_snapshot()))
+                where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())),
+       pg_sequence_last_value(%(life)s::oid::regclass)
   from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn
 
 -- name: poll
--- One page: the snapshot N and the floors in a row of their own, then per partition the late records and the new.
+-- One page: the snapshot N, the floors and the server's life in a row of their own, then per partition the late records
+-- and the new.
 -- Rows and N come from one plain statement in autocommit; see rules/horizon.py for why each bound is where it is.
 -- A partition in lockstep is read from the shared page; another one from a page of its own, named by its number.
 with horizon as materialized (
@@ -27,7 +29,8 @@ with horizon as materialized (
            with ordinality as page (snapshot, settled, no)
 )
 select null::smallint, (select floor_id from horizon), null::uuid,
-       coalesce((select json_object_agg(no, floor_id) from own)::text, '{{}}'), null::text, null::text, null::text, null::json,
+       coalesce((select json_object_agg(no, floor_id) from own)::text, '{{}}'),
+       pg_sequence_last_value(%(life)s::oid::regclass)::text, null::text, null::text, null::json,
        null::bytea, null::text, null::json, null::timestamptz, null::timestamptz, null::timestamptz,
        pg_current_snapshot()::text
 union all

@@ -31,6 +31,7 @@ auth_type = trust
 auth_file = {users}
 pool_mode = transaction
 default_pool_size = {size}
+server_login_retry = 1
 """
 
 

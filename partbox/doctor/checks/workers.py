@@ -51,7 +51,7 @@ def paused(case: Case) -> Iterator[Finding]:
 @check("stalled", Severity.PROBLEM)
 def stalled(case: Case) -> Iterator[Finding]:
     """A living process has saved no progress in a partition for minutes though records wait there: a handler does not
-    return."""
+    return, or what is between the process and the database hangs again and again."""
     for cluster in case.clusters:
         alive = {each.instance_id: each for each in living(cluster)}
         still = [each for each in cluster.partitions if each.owner in alive and _stands(each)]
@@ -69,6 +69,7 @@ def stalled(case: Case) -> Iterator[Finding]:
             (
                 "look at what its handlers wait for: `py-spy dump --pid PID` on its node",
                 "give handlers a limit: `handler_timeout`, such as PARTBOX_HANDLER_TIMEOUT=30s",
+                "look at its node's /readyz, and for `partbox.connection_hung` in its log: a proxy or pooler may hang",
             ),
             cluster.subscription,
         )

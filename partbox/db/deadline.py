@@ -1,0 +1,205 @@
+"""Deadlines of the client's own: a statement that nobody answers is cut off, by shutting down its socket.
+
+A proxy that acknowledges and passes nothing, or a backend that is stopped, keeps TCP content, and `statement_timeout`
+is kept by the very peer that hangs. With the socket shut down the blocking call of libpq returns, and the connection is
+lost as any other is. One thread of a process looks after all of its connections; a statement costs two stores.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from math import inf
+from types import TracebackType
+from typing import Any, Final
+from weakref import WeakSet, finalize
+
+from psycopg import Connection, OperationalError
+from psycopg.abc import PQGen
+
+LOOKS = (0.02, 0.2)  # seconds between two looks at least and at most, a tenth of the shortest deadline between
+
+
+class HungError(OperationalError):
+    """The peer did not answer a statement in time, and the connection was cut."""
+
+
+def allowed(lease: float) -> float:
+    """The deadline of a statement with a `statement_timeout` of `lease` seconds: the server's word has time to come."""
+    return lease * 1.25 + 0.5
+
+
+class Deadline:
+    """Of one connection, whose statements stand in `with` blocks of it. `limit` in seconds; inf: no limit."""
+
+    def __init__(self, fd: int | None, limit: float) -> None:
+        self.limit = limit
+        self.cut = False
+        self._until = inf
+        self._overdue = inf
+        self._fd = fd  # a duplicate of our own: libpq may close its own at any time, and the number be another's
+        self._closing = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._until = time.monotonic() + self.limit
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._until = inf
+
+    def shorten(self, limit: float) -> None:
+        """Wait for at most so many seconds from now on, for the statement under way too."""
+        if self.limit < inf:
+            self.limit = min(self.limit, limit)
+        if self._until < inf:  # a statement that ends just now has its socket shut down much later at the worst
+            self._until = min(self._until, time.monotonic() + self.limit)
+
+    def look(self) -> None:
+        """Cut a statement that is over its time at the second look in a row.
+
+        At the first its answer may be there: the thread that takes it waits for a handler that holds the interpreter,
+        or the whole process was stopped.
+        """
+        until = self._until
+        if until > time.monotonic():
+            return
+        if until == self._overdue:
+            self._shut_down()
+        self._overdue = until
+
+    def lost(self, error: str = "the server closed the connection") -> OperationalError:
+        """Why the connection is not there any more."""
+        if self.cut:
+            return HungError(f"no answer within {self.limit:.1f} s, so the connection was cut")
+        return OperationalError(error)
+
+    def close(self) -> None:
+        """The connection is closed. Any number of times."""
+        with self._closing:
+            fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def let_go(self) -> None:
+        """In a forked child: whoever held the lock is not there."""
+        self._closing = threading.Lock()
+        self.close()
+
+    def _shut_down(self) -> None:
+        with self._closing:
+            if self._fd is None:
+                return
+            self.cut = True
+            end = socket.socket(fileno=self._fd)
+            with suppress(OSError):  # not connected any more
+                end.shutdown(socket.SHUT_RDWR)
+            end.detach()
+
+
+NEVER: Final = Deadline(None, inf)
+
+
+class _Watchdog:
+    """The thread, for as long as there is anything to watch."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.watched: WeakSet[Deadline] = WeakSet()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, deadline: Deadline) -> None:
+        with self._lock:
+            self.watched.add(deadline)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="partbox-deadlines", daemon=True)
+                self._thread.start()
+
+    def forget(self, deadline: Deadline) -> None:
+        with self._lock:
+            self.watched.discard(deadline)
+
+    def _run(self) -> None:
+        pause = LOOKS[0]
+        while True:
+            time.sleep(pause)
+            with self._lock:
+                watched = list(self.watched)
+                if not watched:
+                    self._thread = None
+                    return
+            for each in watched:
+                each.look()
+            shortest = min(each.limit for each in watched)
+            pause = min(max(LOOKS[0], shortest / 10), LOOKS[1])
+
+
+_watchdog = _Watchdog()
+
+
+def _renew() -> None:
+    """A forked child has none of the threads, perhaps a lock that nobody gives back, and keeps no socket."""
+    global _watchdog
+    for deadline in list(_watchdog.watched):
+        deadline.let_go()
+    _watchdog = _Watchdog()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
+class Watched(Connection[Any]):
+    """A connection with a deadline. psycopg sends every statement by `wait`, db/blocking.py by libpq's own call."""
+
+    deadline: Deadline = NEVER
+    life: Any = None  # see db/life.py
+
+    def watch(self, limit: float) -> None:
+        """Give it a deadline of `limit` seconds a statement."""
+        self.deadline = Deadline(os.dup(self.pgconn.socket), limit)
+        finalize(self, self.deadline.close)
+        _watchdog.watch(self.deadline)
+
+    def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            with self.deadline:
+                return super().wait(gen, *args, **kwargs)
+        except OperationalError as error:
+            if self.deadline.cut:
+                raise self.deadline.lost() from error
+            raise
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._put_away()
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            super().__exit__(*error)
+        finally:
+            self._put_away()
+
+    def _put_away(self) -> None:
+        if self.closed:
+            _watchdog.forget(self.deadline)
+            self.deadline.close()
+
+
+def of(conn: Connection[Any]) -> Deadline:
+    """The deadline of a connection; one that is never over where it has none."""
+    return conn.deadline if isinstance(conn, Watched) else NEVER
+
+
+@contextmanager
+def allowing(conn: Connection[Any], limit: float = inf) -> Iterator[None]:
+    """Statements in here may take as long as `limit` says (seconds): they are somebody else's, or known to be long."""
+    deadline = of(conn)
+    before = deadline.limit
+    if deadline is not NEVER:
+        deadline.limit = limit
+    try:
+        yield
+    finally:
+        deadline.limit = before

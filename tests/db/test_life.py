@@ -1,0 +1,120 @@
+"""What a session reads and saves belongs to one life of the server: in another it is a lost connection."""
+
+from contextlib import nullcontext
+
+import psycopg
+import pytest
+from ownership import DEFAULT, SCHEMA, join, seize
+from roles import cast_of
+
+from partbox.db import cursors, life, records
+from partbox.db.blocking import lean
+from partbox.db.connect import connect
+from partbox.db.cursors import Saving
+from partbox.db.life import UNKNOWN, NewLifeError
+from partbox.rules.cursor import Ask
+from partbox.rules.page import Page
+
+NEW = "select setval('partbox.life', 77)"
+"""As another worker does in the next life, while this one's connection lasts."""
+NONE = "select setval('partbox.life', 1, false)"
+"""What a crash does."""
+LAST = "select pg_sequence_last_value('partbox.life'::regclass)"
+
+
+@pytest.fixture(autouse=True)
+def _able(conn):
+    if conn.info.server_version < 150000:
+        pytest.skip("PostgreSQL 14 has no unlogged sequences")
+
+
+@pytest.fixture
+def session(dsn):
+    with connect(dsn, lease=6) as session:
+        lean(session)
+        life.live(session, life.begin(session, SCHEMA))
+        yield session
+
+
+def look(conn):
+    return records.look(conn, SCHEMA, [])
+
+
+def poll(conn):
+    ask = Ask(3, 0, 10, Page("1:1:", 0), None, None)
+    return records.poll(conn, SCHEMA, [ask], None, lo=0, hi=1_000)
+
+
+def owning(conn):
+    (me,) = join(conn)
+    return me, seize(conn, me, [3])[3].epoch
+
+
+@pytest.mark.parametrize("ask", [look, poll])
+@pytest.mark.parametrize("ended", [NEW, NONE])
+def test_reading_in_another_life_is_a_lost_connection(session, conn, ask, ended):
+    ask(session)
+    conn.execute(ended)
+    with pytest.raises(NewLifeError, match="crashed or was replaced"):
+        ask(session)
+    assert session.closed
+
+
+@pytest.mark.parametrize("ended", [NEW, NONE])
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a transaction"])
+def test_a_save_in_another_life_writes_nothing_and_is_a_lost_connection(session, conn, ended, inside):
+    me, epoch = owning(conn)
+    saving = Saving(3, epoch, "5:5:", 4, 4, True)
+    park = {"p": 3, "id": 4, "at": "A", "ai": "a", "et": "T", "s": "dead", "b": False, "n": 1, "new": True}
+    conn.execute(ended)
+    with session.transaction() if inside else nullcontext(), pytest.raises(NewLifeError):
+        cursors.save(session, SCHEMA, DEFAULT, me, [saving], [park])
+    assert session.closed
+    found = conn.execute("select last_id, owner from partbox.partition where partition = 3")
+    assert found.fetchone() == (0, me)
+    assert conn.execute("select count(*) from partbox.parked").fetchone() == (0,)
+
+
+def test_a_save_in_the_same_life_is_as_ever(session, conn):
+    me, epoch = owning(conn)
+    mine, took = cursors.save(session, SCHEMA, DEFAULT, me, [Saving(3, epoch, "5:5:", 4, 4, False)])
+    assert mine == {3}
+    assert took >= 0
+    assert cursors.save(session, SCHEMA, DEFAULT, me, [Saving(3, epoch + 1, "6:6:", 5, 5, False)])[0] == set()
+
+
+def test_the_first_who_misses_the_life_begins_one_and_the_others_share_it(dsn, conn):
+    conn.execute(NONE)
+    with connect(dsn, lease=6) as one, connect(dsn, lease=6) as other:
+        first, second = life.begin(one, SCHEMA), life.begin(other, SCHEMA)
+    assert first == second
+    assert first.value == conn.execute(LAST).fetchone()[0]
+    assert first.value > 1_700_000_000_000  # milliseconds since 1970, so that none comes twice
+
+
+def test_a_worker_role_may_begin_a_life_and_without_that_right_all_is_as_before(dsn, conn):
+    with cast_of(dsn) as cast:
+        worker = psycopg.conninfo.make_conninfo(dsn, user=cast.worker)
+        conn.execute(NONE)
+        with connect(worker, lease=6) as own:
+            assert life.begin(own, SCHEMA).value == conn.execute(LAST).fetchone()[0]
+        conn.execute(f'revoke all on sequence partbox.life from "{cast.worker}"')
+        with connect(worker, lease=6) as own:
+            lean(own)
+            assert life.begin(own, SCHEMA) == UNKNOWN
+            life.live(own, UNKNOWN)
+            conn.execute(NEW)
+            look(own)
+            poll(own)
+
+
+def test_a_schema_without_the_sequence_is_as_before(session, dsn, conn):
+    """PostgreSQL 14, or one that has been upgraded from it."""
+    conn.execute("drop sequence partbox.life")
+    with connect(dsn, lease=6) as own:
+        lean(own)
+        assert life.begin(own, SCHEMA) == UNKNOWN
+        life.live(own, UNKNOWN)
+        look(own)
+        me, epoch = owning(conn)
+        assert cursors.save(own, SCHEMA, DEFAULT, me, [Saving(3, epoch, None, None, None, False)])[0] == {3}

@@ -1,0 +1,98 @@
+"""A node whose worker process cannot read, though it lives: it is not ready, says so, and keeps its lease."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from hanging import Proxy, hanging_proxy
+from waiting import eventually
+
+from partbox import Event, Outbox
+from partbox.db.glance import Glance
+from partbox.observe.health import Health
+from partbox.observe.looker import Looker
+from partbox.observe.meter import Meters
+from partbox.observe.node import Watched
+from partbox.supervisor.child import Child
+from partbox.worker.slot import POLL_TICK, READ_AT, RUNNING_SINCE, SAVE_TICK, SAVED_AT, Slot, boottime
+
+
+@pytest.fixture
+def proxy(dsn: str) -> Iterator[Proxy]:
+    with hanging_proxy(dsn) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize("name", ["partbox poller", "partbox saver"])
+def test_a_node_whose_process_cannot_read_or_save_is_not_ready_until_it_can(dsn, proxy, conn, name):
+    outbox = Outbox(proxy.dsn, lease=1.5, heartbeat=0.3)
+    outbox.register(lambda event: None, "Counted")
+    node = outbox.supervisor(processes=1, concurrency=1)
+    glance = Glance(Outbox(dsn).settings, lambda: dsn)
+    health = Health([Watched("", "one", "default", Meters(["h"]), Looker(glance.look), node.vitals)])
+    node.start()
+    try:
+        publish(conn, dsn, 1)
+        eventually(lambda: done(conn) and health.ready().status == 200)
+        before = conn.execute("select instance_id from partbox.instance").fetchall()
+        proxy.hang(name, later=True)
+        publish(conn, dsn, 50)
+        what = "read" if name == "partbox poller" else "saved"
+        eventually(lambda: f"has not {what} for" in " ".join(health.ready().body["problems"]))
+        assert health.alive().status == 200  # a restart would not help
+        proxy.go_on()
+        eventually(lambda: done(conn) and health.ready().status == 200)
+        assert conn.execute("select instance_id from partbox.instance").fetchall() == before
+    finally:
+        node.stop()
+        node.join()
+        glance.close()
+
+
+def publish(conn: psycopg.Connection, dsn: str, count: int) -> None:
+    with conn.transaction():
+        events = [Event("Counted", n, aggregate_type="Key", aggregate_id=str(n)) for n in range(count)]
+        Outbox(dsn).publish_many(conn, events)
+
+
+def done(conn: psycopg.Connection) -> bool:
+    return conn.execute("select count(*) from partbox.record_status where status <> 'done'").fetchone() == (0,)
+
+
+def child(**ticks: float) -> Child:
+    """Of these ticks, so many seconds ago."""
+    made, slot = Child.__new__(Child), Slot.local()
+    fields = {"poll": POLL_TICK, "save": SAVE_TICK, "read": READ_AT, "saved": SAVED_AT, "running": RUNNING_SINCE}
+    for name, ago in ticks.items():
+        slot[fields[name]] = boottime() - ago
+    made._remember(slot, 1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ticks", "silent", "half"),
+    [
+        ({"poll": 0, "save": 0}, 0, 0),
+        ({"poll": 50, "save": 0}, 0, 50),
+        ({"poll": 0, "save": 50}, 0, 50),
+        ({"poll": 50, "save": 40}, 40, 50),
+    ],
+)
+def test_poller_and_saver_are_each_judged_by_their_own_tick(ticks, silent, half):
+    signs = child(**ticks).signs()
+    assert signs.silent == pytest.approx(silent, abs=5)
+    assert signs.half == pytest.approx(half, abs=5)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "unread"),
+    [
+        ({"poll": 0, "save": 0, "read": 50, "saved": 0}, 50),  # it connects again and again
+        ({"poll": 50, "save": 0, "read": 50, "saved": 0, "running": 40}, 50),  # what runs does not hold up the saver
+        ({"poll": 50, "save": 50, "read": 50, "saved": 50, "running": 50}, 0),  # a handler holds the interpreter
+    ],
+)
+def test_only_a_handler_that_holds_up_both_is_why_nothing_is_read(ticks, unread):
+    made = child(**ticks)
+    made.signs()
+    assert made.process().unread == pytest.approx(unread, abs=5)
