@@ -273,6 +273,7 @@ class Delivery:
             self._holdings.touch(partition)
             return
         if verdict is None and event.parked is not None:
+            self._hold_behind(lane, event)
             return
         if event.parked is not None and (not event.parked.loaded or event._row[1] in partition.deleting):
             return
@@ -288,6 +289,16 @@ class Delivery:
             partition.chains[lane.key].stuck = True
         hold_rest(lane)
         self._holdings.touch(partition)
+
+    def _hold_behind(self, lane: Lane, event: DeliveredEvent) -> None:
+        """A parked event runs for long: what waits behind it, parked or new, does not wait in memory. Lock held."""
+        partition = lane.partition
+        partition.weight.drop((event._row[1],))
+        if event.parked.loaded and lane.key in partition.chains:
+            partition.chains[lane.key].stuck = True
+        if lane.queue:
+            hold_rest(lane)
+            self._holdings.touch(partition)
 
     def _unfollow(self, lane: Lane, event: DeliveredEvent) -> None:
         """The event does not run any more behind the current one of its lane. Lock held."""

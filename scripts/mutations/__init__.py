@@ -1,6 +1,6 @@
 """Known ways of losing, doubling, reordering or stalling events, as changes of the code; each is caught by its test."""
 
-from mutations import connections, cursor, observing, ownership, progress, sessions, sharing
+from mutations import connections, cursor, observing, ownership, progress, reading, sessions, sharing
 from mutations.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -8,6 +8,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *progress.MUTATIONS,
     *ownership.MUTATIONS,
     *observing.MUTATIONS,
+    *reading.MUTATIONS,
     *sessions.MUTATIONS,
     *sharing.MUTATIONS,
     *connections.MUTATIONS,
