@@ -23,7 +23,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the-first-partition-always-first",
-        "Where there is room for one record only, the first partition takes it each time, and the others wait for ever.",
+        "Where there is room for one record only, the first partition takes it each time; the others wait for ever.",
         "partbox/worker/room.py",
         "self._turn = at + 1",
         "self._turn = 0",

@@ -10,7 +10,10 @@ import pytest
 from waiting import eventually
 
 from partbox import Event, Outbox
+from partbox.settings import load
+from partbox.supervisor.membership import Membership, Ward
 from partbox.supervisor.supervisor import Supervisor
+from partbox.worker.slot import STOPPING, Slot
 
 SETTINGS = {"drain_timeout": 0.2, "handler_timeout": None, "lease": 20, "heartbeat": 0.1}
 
@@ -40,10 +43,6 @@ class Node:
 
         return eventually(busy, 60)
 
-    def suspects(self) -> int:
-        ((count,),) = self.conn.execute("select count(*) from partbox.partition where suspect_until_id is not null")
-        return count
-
     def charges(self) -> list[tuple[int, bool]]:
         return self.conn.execute("select attempts, started_at is not null from partbox.parked").fetchall()
 
@@ -60,19 +59,56 @@ def rig(dsn, conn) -> Iterator[Node]:
     made.close()
 
 
-def test_a_process_that_gets_a_sigterm_and_a_node_that_is_killed_accuse_nobody_a_sigkill_of_a_process_does(rig):
+def test_a_sigkill_of_a_process_accuses_what_it_ran_and_a_kill_of_the_node_takes_the_next_charge_back(rig):
     node = rig.start()
     pid = rig.runs(node)
-    os.kill(pid, signal.SIGTERM)
-    pid = rig.runs(node, but=pid)
-    assert (rig.suspects(), rig.charges()) == (0, [])
-
     os.kill(pid, signal.SIGKILL)
     rig.runs(node, but=pid)
-    assert rig.suspects() > 0
+    assert suspects(rig.conn) > 0
     assert rig.charges() == [(1, True)]
 
     node.kill()
-    node.join(30)
+    node.join(60)
     assert not node.running
     assert rig.charges() == [(0, False)]
+
+
+@pytest.fixture
+def membership(dsn) -> Iterator[Membership]:
+    made = Membership(load(dsn=dsn), "default", lambda: dsn)
+    made.open()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def owner(membership, conn) -> Ward:
+    """A process that owns every partition."""
+    ward = Ward(Slot.local(), os.getpid())
+    membership.tick([ward])
+    conn.execute("update partbox.partition set owner = %s", [ward.slot.instance])
+    return ward
+
+
+def suspects(conn: psycopg.Connection) -> int:
+    ((count,),) = conn.execute("select count(*) from partbox.partition where suspect_until_id is not null")
+    return count
+
+
+def test_a_process_that_was_told_to_end_accuses_nobody_whoever_told_it(membership, owner, conn):
+    owner.slot[STOPPING] = 1.0  # as the signal SIGTERM does, and a handler that was given up
+    membership.bury([owner])
+    assert suspects(conn) == 0
+
+
+def test_a_process_that_nobody_told_to_end_accuses(membership, owner, conn):
+    membership.bury([owner])
+    assert suspects(conn) == 256
+
+
+@pytest.mark.parametrize("vouched", [True, False])
+def test_the_first_tick_of_a_stop_says_so_also_of_a_silent_process(membership, owner, conn, vouched):
+    """Its node may be gone before it could bury it."""
+    owner.draining, owner.vouched = True, vouched
+    membership.tick([owner])
+    assert conn.execute("select draining from partbox.instance").fetchall() == [(True,)]

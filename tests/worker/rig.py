@@ -122,8 +122,9 @@ class Rig:
         with self.holdings.lock:
             batches = [Batch(partition) for partition in self.holdings.partitions.values()]
         mine, _ = cursors.save(self.conn, SCHEMA, DEFAULT, self.me, [batch.saving() for batch in batches])
-        for batch in batches:
-            batch.partition.saved(batch.target, 0.0)
+        with self.holdings.lock:
+            for batch in batches:
+                batch.partition.saved(batch.target, 0.0)
         return mine
 
     def reconnect(self) -> None:
