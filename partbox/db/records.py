@@ -1,6 +1,11 @@
-"""Reading the log: fences, pages, and the bodies of parked records. Lean: what nobody asks for is not decoded."""
+"""Reading the log: fences, pages, and the bodies of parked records. Lean: what nobody asks for is not decoded.
+
+Pages and bodies leave out the payload of what is large, so that a statement of many records is one of few bytes;
+`payloads` brings those, bounded by bytes.
+"""
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -12,6 +17,8 @@ from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
 
 SNAPSHOT = 14
+
+_payload = itemgetter(7)
 
 
 class Look(NamedTuple):
@@ -35,8 +42,20 @@ def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
     return Look(fence(drawn, age, int(xmax)), ended)
 
 
-def poll(conn: Connection[Any], schema: str, asks: Sequence[Ask], shared: Page | None, *, lo: int, hi: int) -> Polled:
-    """One page of ids in (lo, hi]; `shared` is the page of the partitions in lockstep. Each base travels once."""
+def poll(
+    conn: Connection[Any],
+    schema: str,
+    asks: Sequence[Ask],
+    shared: Page | None,
+    *,
+    lo: int,
+    hi: int,
+    cap: int | None = None,
+) -> Polled:
+    """One page of ids in (lo, hi]; `shared` is the page of the partitions in lockstep. Each base travels once.
+
+    Of each partition it brings one late record more than `cap` at most.
+    """
     partitions, last_ids, rooms, bases, untils, afters = zip(*asks, strict=True)
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
     numbers = [None if base is shared else own[base] for base in bases]
@@ -57,7 +76,7 @@ def poll(conn: Connection[Any], schema: str, asks: Sequence[Ask], shared: Page |
             "own_bounds": array(bound for _, _, bound in listed),
             "lo": lo,
             "hi": hi,
-            "cap": CAP,
+            "cap": CAP if cap is None else cap,
             "stretch": STRETCH,
             "partitions": array(partitions),
             "last_ids": array(last_ids),
@@ -74,12 +93,31 @@ def poll(conn: Connection[Any], schema: str, asks: Sequence[Ask], shared: Page |
 
 def bodies(conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
     """The records of these (partition, id), in id order; one that is gone is missing."""
-    return fetch(
-        conn,
-        "bodies",
-        schema,
-        {
-            "partitions": array(partition for partition, _ in wanted),
-            "ids": array(id for _, id in wanted),
-        },
-    )
+    return fetch(conn, "bodies", schema, _identities(wanted))
+
+
+def payloads(
+    conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]], most: int
+) -> dict[tuple[int, int], Row | None]:
+    """The first of these (partition, id), whole, until they have `most` bytes together; None for one that is gone.
+
+    One always comes, and the last may go beyond.
+    """
+    rows = fetch(conn, "payloads", schema, {**_identities(wanted), "bytes": most})
+    return {pair: None if row[1] is None else row for pair, row in zip(wanted, rows, strict=False)}
+
+
+def left_out(rows: Sequence[Row]) -> list[Row]:
+    """Those of these rows whose payload is not in them, because it is large."""
+    if None not in map(_payload, rows):
+        return []
+    return [row for row in rows if row[7] is None and row[8] is None]
+
+
+def size(row: Row) -> int:
+    """Bytes of the payload and headers of a row."""
+    return sum(len(row[at]) for at in (7, 8, 10) if row[at] is not None)
+
+
+def _identities(wanted: Sequence[tuple[int, int]]) -> dict[str, object]:
+    return {"partitions": array(partition for partition, _ in wanted), "ids": array(id for _, id in wanted)}

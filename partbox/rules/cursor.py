@@ -6,7 +6,8 @@ shared poll from the page it has, and after that poll it is in *lockstep*: it ha
 A page is *cut* when more late records come than `CAP`, or when the range to search is longer than `STRETCH` ids. Then
 the piece is delivered, the partition's new records of that page are discarded (what precedes them may be in the rest),
 and (S, L, F) stay. The snapshot T of the first piece is remembered: later pieces read what is visible in T, from where
-the last piece ended. When the range is through, T becomes S. So every poll is bounded.
+the last piece ended. When the range is through, T becomes S. So every poll is bounded. A page is cut
+too where its late records have more bytes than there is room for: the piece ends with the last that has its payload.
 
 From T on, late records are searched above the bounds of those transactions of T that have *ended*. Were its floor the
 start of the search, a transaction that stays open would keep the range long: each page would be cut again, and nothing
@@ -77,15 +78,26 @@ class Cursor:
         """The late search begins above this id, if no record at or below `floor` can have appeared."""
         return max(min(floor, self.last_id), self.after or 0)
 
-    def read(self, asked: Ask, page: Page, floor: int, late: list[int], new: list[int], *, together: bool) -> Reading:
-        """Move to `page`, of which `late` and `new` came, ids in order.
+    def read(
+        self,
+        asked: Ask,
+        page: Page,
+        floor: int,
+        late: list[int],
+        new: list[int],
+        *,
+        together: bool,
+        cap: int | None = None,
+    ) -> Reading:
+        """Move to `page`, of which `late` and `new` came, ids in order; of the late ones `cap` can be delivered.
 
         `floor` is what bounded the late search: of what `asked.base` listed, only transactions that had ended count.
         `together`: the poll was the one that partitions in lockstep share.
         """
         start = self.start(floor)
-        if len(late) > CAP:
-            return self._piece(asked.base, page, late[:CAP], late[CAP - 1])
+        cap = CAP if cap is None else cap
+        if len(late) > cap:
+            return self._piece(asked.base, page, late[:cap], late[cap - 1] if cap else start)
         if start + STRETCH < self.last_id:
             return self._piece(asked.base, page, late, start + STRETCH)
         if self.until is not None:

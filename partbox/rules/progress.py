@@ -113,6 +113,11 @@ class Progress:
         """How many new records are read and not finished; late ones make it too low by as many as are finished."""
         return len(self._unread) - len(self._raises) - (len(self.finished) - len(self._passed_ids))
 
+    def waiting(self) -> int:
+        """How many records, new and late, are read and not finished."""
+        late = sum(len(page.unfinished) for page in self.late) + len(self._passed_late)
+        return max(0, len(self._unread) - len(self._raises) + late + len(self._passed_ids) - len(self.finished))
+
     def next_in_line(self, taken: Container[int] = ()) -> int | None:
         """The first new id that is neither finished nor taken: if it finishes next, the save passes it for good.
 

@@ -252,7 +252,10 @@ class Delivery:
         `ready`, unless a `verdict` says more: that it has run out of time.
         """
         partition, event = lane.partition, lane.current
-        if event is None or (verdict is None and event.parked is not None):
+        if event is None:
+            return
+        if verdict is None and event.parked is not None:
+            self._hold_behind(lane, event)
             return
         if event.parked is not None and (not event.parked.loaded or event._row[1] in partition.deleting):
             return  # it has ended, and its lane has not gone on yet
@@ -268,6 +271,16 @@ class Delivery:
             partition.chains[lane.key].stuck = True
         hold_rest(lane)
         self._holdings.touch(partition)
+
+    def _hold_behind(self, lane: Lane, event: DeliveredEvent) -> None:
+        """A parked event runs for long: what waits behind it, parked or new, does not wait in memory. Lock held."""
+        partition = lane.partition
+        partition.weight.drop((event._row[1],))
+        if event.parked.loaded and lane.key in partition.chains:
+            partition.chains[lane.key].stuck = True
+        if lane.queue:
+            hold_rest(lane)
+            self._holdings.touch(partition)
 
     def _remembered(self, partition: Partition, event: DeliveredEvent) -> bool:
         """Whether this event, read again after a lost connection, was done before."""

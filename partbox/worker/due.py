@@ -5,10 +5,12 @@ A suspect is charged first: by the fenced save function, in autocommit, so that 
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg import Connection
+from psycopg.errors import QueryCanceled
 
 from partbox.db import cursors, parked, records
 from partbox.db.blocking import Row
@@ -22,6 +24,8 @@ from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
 from partbox.worker.lane import Key
 from partbox.worker.partition import Partition
+from partbox.worker.payloads import Payloads
+from partbox.worker.room import Room
 
 CHAINS = 50  # blocked keys at a time
 ROWS = 200  # rows that block nothing, at a time
@@ -42,6 +46,8 @@ class Due:
         holdings: Holdings,
         intake: Intake,
         routes: Routes[Endpoint],
+        payloads: Payloads,
+        room: Room,
         schema: str,
         subscription: str,
         *,
@@ -50,22 +56,33 @@ class Due:
         self._holdings = holdings
         self._intake = intake
         self._routes = routes
+        self._payloads = payloads
+        self._room = room
+        self._chains, self._rows = CHAINS, ROWS  # fewer after a statement that took too long
         self._schema = schema
         self._subscription = subscription
         self._on_lost = on_lost
 
     def run_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
         """Heads of blocked keys that may run now."""
+        now = time.monotonic()
         with self._holdings.lock:
-            found = [_Found(*each) for each in self._holdings.awake(time.monotonic(), CHAINS)]
+            if (wakeup := self._holdings.next_wakeup()) is None or wakeup > now:
+                return
+            left = self._room.left(self._holdings.partitions.values())
+            found = [_Found(*each) for each in self._holdings.awake(now, self._chains)] if left > 0 else []
         if not found or me is None:
             return
         try:
-            wanted = [(each.partition.number, row.id) for each in found for row in each.rows]
-            bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)}
+            bodies, left_out = self._bodies(conn, _heads_first(found), left)
+            self._chains = min(CHAINS, self._chains + 1)
+            found = [self._cut(each, left_out) for each in found] if left_out else found
+            found = [each for each in found if each.rows]
             suspects = [(each.partition, each.rows[0]) for each in found if each.rows[0].charged]
             dead = self._charge(conn, me, suspects, bodies)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, QueryCanceled):
+                self._chains = max(1, len(found) // 2)
             with self._holdings.lock:
                 for each in found:
                     self._holdings.unload(*each)
@@ -89,12 +106,19 @@ class Due:
                 if partition and not partition.stopping and partition.may_begin()
             }
             taken = [id for partition in mine.values() for id in (*partition.taken, *partition.deleting)]
-        room = min(ROWS, IN_MEMORY - len(taken))
-        if not mine or me is None or room <= 0:
+            left = self._room.left(self._holdings.partitions.values()) if mine else 0
+        room = min(self._rows, IN_MEMORY - len(taken))
+        if left <= 0 or me is None or room <= 0:
             return False
-        stored = parked.due(conn, self._schema, self._subscription, list(mine), taken, room)
-        wanted = [(each.partition, each.record_id) for each in stored]
-        bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)} if wanted else {}
+        due = parked.due(conn, self._schema, self._subscription, list(mine), taken, room)
+        wanted = [(each.partition, each.record_id) for each in due]
+        try:
+            bodies, left_out = self._bodies(conn, wanted, left) if wanted else ({}, set())
+        except QueryCanceled:
+            self._rows = max(1, len(wanted) // 2)
+            raise
+        self._rows = min(ROWS, self._rows + 1)
+        stored = [each for each in due if each.record_id not in left_out]
         with self._holdings.lock:
             found = [
                 (mine[each.partition], each, self._intake.row(mine[each.partition], each))
@@ -104,7 +128,7 @@ class Due:
             # An accused one runs alone, so it is asked for first: else it would wait for all the others.
             accused_first = sorted(found, key=lambda each: not each[2].accused)
             admitted = {each[2].id for each in accused_first if self._admit(*each)}
-            complete = len(stored) < room and len(admitted) == len(found)
+            complete = len(due) < room and not left_out and len(admitted) == len(found)
             found = [each for each in found if each[2].id in admitted]
         suspects = [(partition, row) for partition, _, row in found if row.charged]
         try:
@@ -124,7 +148,31 @@ class Due:
             for partition in mine.values():
                 partition.due_read |= complete
         self._intake.tell(buried)
-        return len(stored) == room
+        return len(due) == room or bool(left_out)
+
+    def _bodies(
+        self, conn: Connection[Any], wanted: Sequence[tuple[int, int]], left: int
+    ) -> tuple[dict[int, Row], set[int]]:
+        """The records of these by id, and the ids of those that are left out because they are large."""
+        bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)}
+        large = {row[:2] for row in records.left_out(list(bodies.values()))}
+        if not large:
+            return bodies, set()
+        got = self._payloads.fetch(conn, [pair for pair in wanted if pair in large], left)
+        for pair in large:
+            if (whole := got.get(pair)) is None:
+                del bodies[pair[1]]
+            else:
+                bodies[pair[1]] = whole
+        return bodies, {pair[1] for pair in large if pair not in got}
+
+    def _cut(self, found: _Found, left_out: set[int]) -> _Found:
+        """What of a chain there is before the first that is left out; the rest waits again."""
+        rows = list(takewhile(lambda row: row.id not in left_out, found.rows))
+        if len(rows) < len(found.rows):
+            with self._holdings.lock:
+                self._holdings.unload(found.partition, found.key, found.rows[len(rows) :])
+        return found._replace(rows=rows)
 
     def _admit(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
         """Whether the row may go on now: a suspect that would be charged only when it is its turn. Lock held."""
@@ -176,6 +224,12 @@ class Due:
     def _bury(self, partition: Partition, row: ParkedRow, body: Row) -> list[tuple[DeliveredEvent, Verdict]]:
         """Its process died each time it ran: it is dead without another try. Lock held."""
         return [] if partition.stopping else [self._intake.dead(partition, row, body)]
+
+
+def _heads_first(found: Sequence[_Found]) -> list[tuple[int, int]]:
+    """(partition, id) of all these rows: the first of every key, then the second of every one."""
+    ranked = sorted((rank, row.id, each.partition.number) for each in found for rank, row in enumerate(each.rows))
+    return [(number, id) for _, id, number in ranked]
 
 
 def _charged(partition: Partition, row: ParkedRow, body: Row) -> dict[str, Any]:

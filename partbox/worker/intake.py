@@ -1,13 +1,15 @@
 """From a page to lanes: what a poll brought becomes events that wait for a handler, or parked rows."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from operator import itemgetter
 
 from partbox.codecs import Codecs
 from partbox.db.blocking import Row
 from partbox.db.parked import Stored
+from partbox.db.records import size
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.rules.cursor import Ask
@@ -20,9 +22,11 @@ from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Key, Lane, LetterLane, key_of
 from partbox.worker.partition import Partition
+from partbox.worker.payloads import Brought
 from partbox.worker.reports import Reports
+from partbox.worker.room import OVERHEAD
 
-_id = itemgetter(1)
+_partition, _id = itemgetter(0), itemgetter(1)
 
 
 class Intake:
@@ -47,20 +51,25 @@ class Intake:
         self.wanted: frozenset[str] | None = None
 
     def page(
-        self, asked: Sequence[tuple[Partition, Ask, int]], page: Page, rows: Sequence[Row], *, together: bool
+    def page(
+        self, asked: Sequence[tuple[Partition, Ask, int]], page: Page, brought: Brought, *, together: bool
     ) -> None:
         """Move every partition that was asked for to `page` and hand over what it brought.
 
         With each comes the floor of its late search. `together`: those in lockstep share the page.
         """
         by_partition: defaultdict[int, list[Row]] = defaultdict(list)
-        for row in rows:
-            by_partition[row[0]].append(row)
+        for number, rows in groupby(brought.rows, _partition):
+            by_partition[number].extend(rows)
         for partition, ask, floor in asked:
             with self._holdings.lock:
                 if not partition.lost:
                     found = by_partition.get(partition.number, [])
-                    self._move(partition, ask, page, floor, found, together=together)
+                    self._move(partition, ask, page, floor, found, brought, together=together)
+
+    def runs(self, row: Row) -> bool:
+        """Whether a record may be handed to a handler now: it is not delayed, and its type is wanted."""
+        return row[11] is None and (self.wanted is None or row[3] in self.wanted)
 
     def chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         """Queue the records of a blocked key's rows that may run; a row whose record is gone goes too. Lock held."""
@@ -114,11 +123,31 @@ class Intake:
                 hold_rest(lane)
                 self._holdings.touch(partition)
 
-    def _move(self, partition: Partition, ask: Ask, page: Page, floor: int, rows: list[Row], *, together: bool) -> None:
+    def _move(
+        self,
+        partition: Partition,
+        ask: Ask,
+        page: Page,
+        floor: int,
+        rows: list[Row],
+        brought: Brought,
+        *,
+        together: bool,
+    ) -> None:
         rows.sort(key=_id)
-        ids = [row[1] for row in rows]
+        ids = list(map(_id, rows))
         late = bisect_right(ids, ask.last_id)
-        reading = partition.cursor.read(ask, page, floor, ids[:late], ids[late:], together=together)
+        cap = brought.cap
+        if (end := brought.ends.get(partition.number)) is not None:  # from there on it was not asked for, as it were
+            kept = bisect_left(ids, end)
+            rows, new, cap = rows[:kept], ids[late:kept], min(kept, cap)
+            ask = ask._replace(room=len(new))
+            partition.narrow = 2 * len(new) + 1
+        else:
+            new = ids[late:]
+            if partition.narrow is not None:
+                partition.widen()
+        reading = partition.cursor.read(ask, page, floor, ids[:late], new, together=together, cap=cap)
         if reading.piece:
             partition.progress.read_piece(reading.page, reading.late, reading.last)
             rows = rows[: len(reading.late)]
@@ -126,7 +155,10 @@ class Intake:
             partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
         had_ahead = bool(partition.ahead)
         if rows:
-            self._hand_over(partition, rows, len(reading.late))
+            if large := brought.large.get(partition.number):
+                self._hand_over_large(partition, rows, len(reading.late), large)
+            else:
+                self._hand_over(partition, rows, len(reading.late))
         if not reading.piece and not partition.cursor.full:
             partition.suspects_left = 0
         if had_ahead and not reading.piece:
@@ -161,6 +193,14 @@ class Intake:
                 lane.active = True
                 woken.append(lane)
         self._dispatcher.ready(woken)
+
+    def _hand_over_large(self, partition: Partition, rows: list[Row], late: int, large: Mapping[int, int]) -> None:
+        """The same for a page with these large records: sizes by id."""
+        weight, there = partition.weight, [(row[1], large[row[1]]) for row in rows if row[1] in large]
+        for id, bytes in there:
+            weight.add(id, bytes)
+        self._hand_over(partition, rows, late)
+        weight.drop(id for id, _ in there if id in partition.progress.finished)
 
     def _forget_ahead(self, partition: Partition) -> None:
         """All up to the last id was read: what was not met had been passed. After all, the rest has no record more."""
@@ -204,6 +244,7 @@ class Intake:
         event = DeliveredEvent(
             body, partition.epoch, self._subscription, max(1, row.attempts), self._codecs, parked=row
         )
+        partition.weight.add(row.id, OVERHEAD + size(body))
         self._dispatcher.ready([LetterLane(partition, event, stored.error or "")], due=True)
 
     def _queue(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
@@ -215,6 +256,7 @@ class Intake:
                 self._holdings.touch(partition)
             else:
                 lane.queue.append(self._event(partition, body, row))
+                partition.weight.add(row.id, OVERHEAD + size(body))
         if not lane.queue:
             self._holdings.wake(partition, key)
         elif not lane.active:

@@ -17,6 +17,7 @@ from partbox.rules.page import Page
 from partbox.rules.parking import OPEN, Chain, ParkedRow, Verdict
 from partbox.rules.progress import Progress, Target
 from partbox.worker.lane import Key, Lane, key_of
+from partbox.worker.weight import Weight
 
 SETTLE = 10.0
 """Seconds after a lost connection for which a partition that is asked for is kept, to find again what was done or ran
@@ -70,6 +71,8 @@ class Partition:
         self.cursor = Cursor(self.number, owned.last_id, saved)
         self.progress = Progress(saved, owned.last_id)
         self.saved_at = now
+        self.weight = Weight()
+        self.narrow: int | None = None  # so many new records are asked for: of more there were too many bytes
         self.parks: dict[int, Pending] = {}
         self.done_ids: list[int] = []
         self.deleting: dict[int, bytes] = {}  # parked rows that are finished, until their deletion is committed
@@ -90,6 +93,8 @@ class Partition:
     def finish(self, pairs: list[Pair]) -> None:
         """These are done; not always in the order of their ids, for a late one may come behind."""
         self.progress.finish(pairs, pairs[0][0] if len(pairs) == 1 else max(pairs)[0])
+        if self.weight.sizes:
+            self.weight.drop(id for id, _ in pairs)
 
     def done_parked(self, event: DeliveredEvent) -> None:
         """A parked event is done: its row goes with the next save."""
@@ -104,6 +109,7 @@ class Partition:
 
     def delete(self, row: ParkedRow, event_id: bytes) -> None:
         """Delete a parked row with the next save."""
+        self.weight.drop((row.id,))
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
         row.charged = False
@@ -127,6 +133,7 @@ class Partition:
         self._count_open(verdict.state in OPEN)
         row.state, row.attempts, row.blocks = verdict.state, verdict.attempts, blocks
         row.committed = row.loaded = row.suspect = row.accused = row.charged = False
+        self.weight.drop((row.id,))
         if verdict.state == "dead" and self.letters:
             delay = 0.0
         if blocks:
@@ -144,9 +151,17 @@ class Partition:
         row: ParkedRow | None = event.parked
         if row is not None and row.blocks and not row.charged:
             row.loaded = False
+            self.weight.drop((row.id,))
         else:
             suspect = row is not None and row.suspect
             self.park(event, Verdict("held", event.attempt - 1, None, True, None)).suspect = suspect
+
+    def widen(self) -> None:
+        """Of what was asked for there were not too many bytes: a few more next time."""
+        assert self.narrow is not None
+        self.narrow += self.narrow // 4 + 1
+        if self.narrow >= self.window:
+            self.narrow = None
 
     def is_suspect(self, record_id: int) -> bool:
         """May this new record have killed the process that had the partition before?"""
@@ -176,6 +191,7 @@ class Partition:
         """A dead event was given to the dead-letter hook (None), or is to be again after `delay` seconds."""
         row: ParkedRow = event.parked
         row.loaded = False
+        self.weight.drop((row.id,))
         if row.id in self.parks:  # replayed meanwhile, and something has become of it already
             return
         key = key_of(event)
@@ -350,6 +366,7 @@ class Partition:
     def lose(self) -> None:
         """No longer mine: start nothing, save nothing."""
         self.lost = self.stopping = True
+        self.weight = Weight()
         for lane in self.lanes.values():
             lane.queue.clear()
 

@@ -29,6 +29,7 @@ from partbox.worker.endpoint import Endpoint
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
 from partbox.worker.ownership import Ownership
+from partbox.worker.payloads import Payloads
 from partbox.worker.reader import Reader
 from partbox.worker.saver import Saver
 from partbox.worker.slot import POLL_TICK, STOPPING, Slot, boottime
@@ -73,7 +74,8 @@ class Poller:
         self._dsn = dsn
         self._observers = observers
         self._dispatcher = dispatcher
-        self._reader = Reader(holdings, dispatcher, intake, settings, observers)
+        payloads = Payloads(schema, subscription, settings.lease)
+        self._reader = Reader(holdings, dispatcher, intake, payloads, settings, observers)
         self.ownership = Ownership(
             holdings,
             slot,
@@ -84,7 +86,16 @@ class Poller:
             on_claimed=self._reader.claimed,
             on_reloaded=intake.hold_behind,
         )
-        self._due = Due(holdings, intake, routes, schema, subscription, on_lost=self.ownership.refused)
+        self._due = Due(
+            holdings,
+            intake,
+            routes,
+            payloads,
+            self._reader.room,
+            schema,
+            subscription,
+            on_lost=self.ownership.refused,
+        )
         self._brake = Brake(holdings, settings.max_parked, subscription)
         self._wake = holdings.look
         self._broken = threading.Event()
@@ -252,6 +263,6 @@ class Poller:
             return
         if now - self._brought_at > LINGER:
             self._pause = min(self._settings.poll_idle, self._pause * BACKOFF)
-        wakeup = self._holdings.next_wakeup()
+        wakeup = None if self._reader.room.starved else self._holdings.next_wakeup()
         until = min(self._tick_at, now + self._pause, self._tick_at if wakeup is None else wakeup)
         self._wake.wait(max(0.0005, until - now))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from psycopg import Connection
+from psycopg.errors import QueryCanceled
 
 from partbox.db import records
 from partbox.db.blocking import Row
@@ -16,6 +17,7 @@ from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
 from partbox.worker.partition import Partition
+from partbox.worker.payloads import Brought, Payloads
 from partbox.worker.room import Room
 
 LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds
@@ -25,7 +27,13 @@ class Reader:
     """Reads what is new for the partitions of one process. The poller's thread only."""
 
     def __init__(
-        self, holdings: Holdings, dispatcher: Dispatcher, intake: Intake, settings: Settings, observers: Observers
+        self,
+        holdings: Holdings,
+        dispatcher: Dispatcher,
+        intake: Intake,
+        payloads: Payloads,
+        settings: Settings,
+        observers: Observers,
     ) -> None:
         self._holdings = holdings
         self._observers = observers
@@ -33,7 +41,8 @@ class Reader:
         self._dispatcher = dispatcher
         self._intake = intake
         self._schema = settings.schema_name
-        self._room = Room(settings.page, settings.window, settings.max_parked, settings.window_bytes)
+        self._payloads = payloads
+        self.room = Room(settings.page, settings.window, settings.max_parked, settings.window_bytes)
         self.forget()
 
     def forget(self) -> None:
@@ -47,21 +56,23 @@ class Reader:
 
     def bound(self, partitions: list[Partition]) -> int:
         """So many records of these may be in memory."""
-        return self._room.bound(partitions)
+        return self.room.bound(partitions)
 
     def read(self, conn: Connection[Any]) -> bool:
         """Whether anything came."""
-        readable = [partition for partition in list(self._holdings.partitions.values()) if _readable(partition)]
+        if self.room.starved:
+            self._rooms([])
+        readable = [partition for partition in list(self._holdings.partitions.values()) if self._readable(partition)]
         fresh = [partition for partition in readable if partition.cursor.fresh]
         together = [partition for partition in readable if not partition.cursor.fresh]
         if fresh:
             self._look(conn)
-            self._poll(conn, fresh, self._rooms(fresh), alone=True)
+            self._poll(conn, fresh, *self._rooms(fresh), alone=True)
         return (self._read_together(conn, together) if together else False) or bool(fresh)
 
     def _read_together(self, conn: Connection[Any], partitions: list[Partition]) -> bool:
         # Idle, this runs 25 times a second: the rooms of 256 partitions are only computed where they may matter.
-        rooms = self._rooms(partitions) if any(partition.cursor.full for partition in partitions) else None
+        rooms, left = self._rooms(partitions) if any(partition.cursor.full for partition in partitions) else (None, 0)
         more = rooms is not None and any(
             partition.cursor.full and room for partition, room in zip(partitions, rooms, strict=True)
         )
@@ -70,7 +81,9 @@ class Reader:
             lockstep = all(partition.cursor.lockstep for partition in partitions)
             if lockstep and not more and self._horizon.still(look.fence.drawn, look.ended):
                 return False
-        return self._poll(conn, partitions, rooms or self._rooms(partitions), alone=False)
+        if rooms is None:
+            rooms, left = self._rooms(partitions)
+        return self._poll(conn, partitions, rooms, left, alone=False)
 
     def _look(self, conn: Connection[Any]) -> Look:
         """An idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
@@ -79,41 +92,85 @@ class Reader:
         self._looked_at = time.monotonic()
         return look
 
-    def _poll(self, conn: Connection[Any], partitions: list[Partition], rooms: list[int], *, alone: bool) -> bool:
+    def _poll(
+        self, conn: Connection[Any], partitions: list[Partition], rooms: list[int], left: int, *, alone: bool
+    ) -> bool:
         horizon = self._horizon
         shared = None if alone else horizon.shared
         cursors = [partition.cursor for partition in partitions]
         asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, rooms, strict=True)]
+        cap = self.room.cap(len(partitions), left)
         asked_at = time.monotonic()
-        text, floors, rows = records.poll(
-            conn,
-            self._schema,
-            asks,
-            shared,
-            lo=min(cursor.start(ask.base.floor) for cursor, ask in zip(cursors, asks, strict=True)),
-            hi=horizon.ceiling(max(ask.last_id for ask in asks)),
-        )
+        try:
+            text, floors, rows = records.poll(
+                conn,
+                self._schema,
+                asks,
+                shared,
+                lo=min(cursor.start(ask.base.floor) for cursor, ask in zip(cursors, asks, strict=True)),
+                hi=horizon.ceiling(max(ask.last_id for ask in asks)),
+                cap=cap,
+            )
+        except QueryCanceled:
+            self.room.cancelled(rooms)
+            raise
+        self.room.came()
+        self.room.learn(rows)
+        brought = self._brought(conn, partitions, rows, left, cap)  # before anything moves: it may fail
         snapshot = Snapshot.parse(text)
         page = horizon.read(snapshot)
         if not alone:
             horizon.advance(snapshot, page)
-        self._room.learn(rows)
         if self._observed and rows:
             starts = [cursor.start(floor) for cursor, floor in zip(cursors, floors, strict=True)]
             late_ids = max(ask.last_id - start for ask, start in zip(asks, starts, strict=True))
             self._observers.read(_Records(rows), time.monotonic() - asked_at, late_ids)
-        self._intake.page(list(zip(partitions, asks, floors, strict=True)), page, rows, together=not alone)
+        self._intake.page(list(zip(partitions, asks, floors, strict=True)), page, brought, together=not alone)
         return bool(rows)
 
-    def _rooms(self, partitions: list[Partition]) -> list[int]:
-        """The room of each partition. A window that is full for long is freed of what stands in its way."""
+    def _brought(
+        self, conn: Connection[Any], partitions: list[Partition], rows: list[Row], left: int, cap: int
+    ) -> Brought:
+        """The page with the payloads that it left out, for which there is room now; not those that nobody will see."""
+        left_out = records.left_out(rows)
+        if left_out:
+            unseen = {partition.number for partition in partitions if partition.draining}
+            left_out = [row for row in left_out if row[0] not in unseen and self._intake.runs(row)]
+        if not left_out:
+            return Brought(rows, {}, {}, cap)
+        with self._holdings.lock:
+            # So none holds more than half of what the others leave.
+            greedy = {partition.number for partition in partitions if partition.weight.bytes > max(left, 0)}
+        return self._payloads.of_page(conn, rows, left_out, greedy, self.room.beside(len(rows), left), cap)
+
+    def _rooms(self, partitions: list[Partition]) -> tuple[list[int], int]:
+        """The room of each partition, and the bytes that are left for all.
+
+        A window that is full for long is freed of what stands in its way; so are the bytes.
+        """
         now = time.monotonic()
         with self._holdings.lock:
-            rooms = self._room.of(partitions)
+            left = self.room.left(self._holdings.partitions.values())
+            rooms = self.room.of(partitions, left)
             for partition, room in zip(partitions, rooms, strict=True):
-                if room == 0 and partition.running and self._room.full(partition):
+                if room == 0 and partition.running and self.room.full(partition):
                     self._dispatcher.unstick(partition, now)
-            return rooms
+            if self.room.starved:
+                for partition in self._holdings.partitions.values():
+                    if partition.running:
+                        self._dispatcher.unstick(partition, now)
+            return rooms, left
+
+    def _readable(self, partition: Partition) -> bool:
+        """Not while it is draining, but for the rest of a cut page; not before its time has come.
+
+        A cut page goes on when there are bytes for its next piece.
+        """
+        if partition.lost or not partition.may_begin():
+            return False
+        if partition.cursor.until is None:
+            return not partition.draining
+        return partition.draining or not self.room.starved
 
 
 class _Records(Sequence[tuple[int, int]]):
@@ -129,10 +186,3 @@ class _Records(Sequence[tuple[int, int]]):
 
     def __getitem__(self, at: Any) -> Any:
         return [row[:2] for row in self._rows[at]] if isinstance(at, slice) else self._rows[at][:2]
-
-
-def _readable(partition: Partition) -> bool:
-    """Not while it is draining, but for the rest of a cut page; not before its time has come."""
-    if partition.lost or not partition.may_begin():
-        return False
-    return not partition.draining or partition.cursor.until is not None

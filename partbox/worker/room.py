@@ -3,9 +3,11 @@
 The partitions that have a backlog share a page among themselves, so that a few of them are drained as fast as all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from partbox.db.blocking import Row
+from partbox.db.records import size
+from partbox.rules import cursor
 from partbox.worker.partition import Partition
 
 LEAST_SHARE = 40
@@ -18,7 +20,10 @@ SAMPLE = 16
 
 
 class Room:
-    """The bounds of one process. `page`, `window`, `max_parked` count records, `window_bytes` bytes."""
+    """The bounds of one process. `page`, `window`, `max_parked` count records, `window_bytes` bytes.
+
+    `starved` while the bytes are used up.
+    """
 
     def __init__(self, page: int, window: int, max_parked: int, window_bytes: int) -> None:
         self._page = page
@@ -27,22 +32,50 @@ class Room:
         self._window_bytes = window_bytes
         self._mean = float(GUESS)
         self._shares = (LEAST_SHARE, LEAST_SHARE)  # of a page: a partition's that has no backlog, and one's that has
+        self._most: int | None = None  # records of a poll, where fewer than the page were too many
+        self._turn = 0
+        self._cap: int | None = None  # late records of a poll, the same
+        self.starved = False
 
     def learn(self, rows: Sequence[Row]) -> None:
-        """Follow the size of records, by a running mean over a sample of each page."""
+        """Follow the size of records as a page has them, by a running mean over a sample of it."""
         sample = rows[:: max(1, len(rows) // SAMPLE)]
         if sample:
-            mean = sum(OVERHEAD + len(row[7] or row[8] or b"") for row in sample) / len(sample)
+            mean = sum(OVERHEAD + size(row) for row in sample) / len(sample)
             self._mean = max(mean, 0.75 * self._mean + 0.25 * mean) if self._mean < GUESS else mean
 
-    def of(self, partitions: list[Partition]) -> list[int]:
-        """The room of each of the partitions that are read together, now."""
+    def left(self, held: Iterable[Partition]) -> int:
+        """The bytes that may still be read, beside what all these hold; at least 1 if that is nothing. Lock held."""
+        records = weight = 0
+        for partition in held:
+            if not partition.lost:
+                progress = partition.progress
+                unsaved = progress.unsaved()
+                records += max(unsaved, progress.waiting()) if progress.late else unsaved
+                weight += partition.weight.bytes
+        left = int(self._window_bytes - records * self._mean) - weight
+        if not records and not weight:
+            left = max(left, 1)  # one event always passes, however large: else nothing would ever move
+        self.starved = left <= 0
+        return left
+
+    def of(self, partitions: list[Partition], left: int) -> list[int]:
+        """The room of each of the partitions that are read together, now that `left` bytes are left."""
         if not partitions:
             return []
         backlog = sum(partition.cursor.full for partition in partitions)
         self._shares = (self._share(len(partitions)), self._share(backlog))
         rooms = [self._one(partition) for partition in partitions]
-        return self._within_bytes(rooms, sum(partition.progress.unsaved() for partition in partitions))
+        most = 0 if left <= 0 else max(1, int(left / self._mean))
+        return self._shared_out(rooms, most if self._most is None else min(most, self._most))
+
+    def cap(self, partitions: int, left: int) -> int:
+        """So many late records of each of these many partitions: they come whatever the room."""
+        return min(self._cap or cursor.CAP, max(LEAST_SHARE, int(left / self._mean / partitions)))
+
+    def beside(self, records: int, left: int) -> int:
+        """Of `left` bytes those that are left beside so many records, without what is large of them: at least 1."""
+        return max(int(left - records * self._mean), 1) if left > 0 else 0
 
     def full(self, partition: Partition) -> bool:
         """Whether the partition is read as far ahead of its saved cursor as it may be."""
@@ -51,6 +84,18 @@ class Room:
     def bound(self, partitions: list[Partition]) -> int:
         """So many records of these may be read and not yet passed by their saved cursors."""
         return sum(map(self._window_of, partitions))
+
+    def cancelled(self, rooms: Sequence[int]) -> None:
+        """A poll with these rooms took too long: the next asks for half of it, down to one record."""
+        self._most = max(1, sum(rooms) // 2)
+        self._cap = max(1, (self._cap or cursor.CAP) // 2)
+
+    def came(self) -> None:
+        """A poll came in time: where rooms were cut they grow again, slowly."""
+        if self._most is not None:
+            self._most = _grown(self._most, self._page)
+        if self._cap is not None:
+            self._cap = _grown(self._cap, cursor.CAP)
 
     def _share(self, partitions: int) -> int:
         return max(LEAST_SHARE, self._page // max(1, partitions))
@@ -67,15 +112,28 @@ class Room:
         if brake < len(partition.ahead):  # parked before, and open: they only run once they are met
             brake = max(brake, sum(id > partition.cursor.last_id for id in partition.ahead))
         ahead = self._window_of(partition) - progress.unsaved()
-        return max(0, min(self._shares[partition.cursor.full], ahead, brake))
+        share = self._shares[partition.cursor.full]
+        if partition.narrow is not None:
+            share = min(share, partition.narrow)
+        return max(0, min(share, ahead, brake))
 
-    def _within_bytes(self, rooms: list[int], unsaved: int) -> list[int]:
-        left = int(self._window_bytes / self._mean) - unsaved
+    def _shared_out(self, rooms: list[int], most: int) -> list[int]:
+        """So many records among these rooms; where they are fewer than rooms, another partition is first each time."""
         wanted = sum(rooms)
-        if wanted <= left:
+        if wanted <= most:
             return rooms
-        if left <= 0:
-            # One event always passes, however large: else nothing would ever move.
-            first = next((at for at, room in enumerate(rooms) if room), None) if unsaved == 0 else None
-            return [1 if at == first else 0 for at in range(len(rooms))]
-        return [min(room, max(1, room * left // wanted)) if room else 0 for room in rooms]
+        shares = [room * most // wanted for room in rooms]
+        rest, turn = most - sum(shares), self._turn
+        for place in range(len(rooms)):
+            at = (turn + place) % len(rooms)
+            if rest and shares[at] < rooms[at]:
+                shares[at] += 1
+                rest -= 1
+                self._turn = at + 1
+        return shares
+
+
+def _grown(most: int, whole: int) -> int | None:
+    """The next bound; None where it is one no longer."""
+    more = most + most // 4 + 1
+    return more if more < whole else None

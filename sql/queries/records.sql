@@ -13,6 +13,8 @@ select g,
 -- One page: the snapshot N and the floors in a row of their own, then per partition the late records and the new.
 -- Rows and N come from one plain statement in autocommit; see rules/horizon.py for why each bound is where it is.
 -- A partition in lockstep is read from the shared page; another one from a page of its own, named by its number.
+-- What is large, or compressed and so perhaps large, comes without payload: `payloads` fetches it, bounded by bytes.
+-- Both are known without reading the value, and cost a page of small records next to nothing.
 with horizon as materialized (
     select least(%(settled)s::bigint, min(listed.bound)) as floor_id
       from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
@@ -31,7 +33,21 @@ select null::smallint, (select floor_id from horizon), null::uuid,
        null::bytea, null::text, null::json, null::timestamptz, null::timestamptz, null::timestamptz,
        pg_current_snapshot()::text
 union all
-select r.*, null
+select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
+       case when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
+                 and (r.headers is null
+                      or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
+            then r.payload end,
+       case when r.payload_bytes is not null
+                 and pg_column_size(r.payload_bytes) <= 2000 and pg_column_compression(r.payload_bytes) is null
+                 and (r.headers is null
+                      or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
+            then r.payload_bytes end,
+       r.content_type,
+       case when r.headers is not null
+                 and pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
+            then r.headers end,
+       case when r.available_at > now() then r.available_at end, r.occurred_at, r.created_at, null
   from unnest(%(partitions)s::smallint[], %(last_ids)s::bigint[], %(rooms)s::bigint[],
               %(bases)s::bigint[], %(untils)s::text[]::pg_snapshot[], %(afters)s::bigint[])
        as c (partition, last_id, room, base, until, after)
@@ -40,9 +56,7 @@ select r.*, null
     select greatest(least(coalesce(own.floor_id, (select floor_id from horizon)), c.last_id), c.after) as id
  ) as start
  cross join lateral (
-    (select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
-            r.payload_bytes, r.content_type, r.headers, case when r.available_at > now() then r.available_at end,
-            r.occurred_at, r.created_at
+    (select r.*
        from {schema}.record r
       where start.id < c.last_id
             and r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint
@@ -51,9 +65,7 @@ select r.*, null
             and (c.until is null or pg_visible_in_snapshot(r.xid, c.until))
       order by r.id limit %(cap)s::bigint + 1)
     union all
-    (select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
-            r.payload_bytes, r.content_type, r.headers, case when r.available_at > now() then r.available_at end,
-            r.occurred_at, r.created_at
+    (select r.*
        from {schema}.record r
       where c.room > 0
             and r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint and r.id > c.last_id
@@ -61,9 +73,52 @@ select r.*, null
  ) as r
 
 -- name: bodies
--- The records of parked rows, by partition and id; one that is missing does not come back.
-select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
-       r.payload_bytes, r.content_type, r.headers, null::timestamptz, r.occurred_at, r.created_at
+-- The records of parked rows, by partition and id; one that is missing does not come back. Without what is large, as in
+-- a page.
+select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
+       case when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
+                 and (r.headers is null
+                      or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
+            then r.payload end,
+       case when r.payload_bytes is not null
+                 and pg_column_size(r.payload_bytes) <= 2000 and pg_column_compression(r.payload_bytes) is null
+                 and (r.headers is null
+                      or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
+            then r.payload_bytes end,
+       r.content_type,
+       case when r.headers is not null
+                 and pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
+            then r.headers end,
+       null::timestamptz, r.occurred_at, r.created_at
   from unnest(%(partitions)s::smallint[], %(ids)s::bigint[]) as wanted (partition, id)
   join {schema}.record r on r.partition = wanted.partition and r.id = wanted.id
  order by r.id
+
+-- name: payloads
+-- These records whole, one after the other, until they have `bytes` together: so the last may go beyond, and the first
+-- always comes. Its id is null for one that is gone. Only json that is compressed must be read to know its size.
+with recursive taken as (
+    select 0 as position, 0::bigint as bytes, null::smallint as partition, null::bigint as id, null::uuid as event_id,
+           null::text as event_type, null::text as aggregate_type, null::text as aggregate_id, null::text as tenant_id,
+           null::json as payload, null::bytea as payload_bytes, null::text as content_type, null::json as headers,
+           null::timestamptz as occurred_at, null::timestamptz as created_at
+    union all
+    select taken.position + 1,
+           taken.bytes
+           + coalesce(octet_length(r.payload_bytes), 0)
+           + coalesce(case when pg_column_compression(r.payload) is null then pg_column_size(r.payload)
+                           else octet_length(r.payload::text) end, 0)
+           + coalesce(case when pg_column_compression(r.headers) is null then pg_column_size(r.headers)
+                           else octet_length(r.headers::text) end, 0),
+           r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
+           r.payload_bytes, r.content_type, r.headers, r.occurred_at, r.created_at
+      from taken
+      left join {schema}.record r on r.partition = (%(partitions)s::smallint[])[taken.position + 1]
+                                     and r.id = (%(ids)s::bigint[])[taken.position + 1]
+     where taken.position < cardinality(%(ids)s::bigint[]) and taken.bytes < %(bytes)s::bigint
+)
+select partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
+       content_type, headers, null::timestamptz, occurred_at, created_at
+  from taken
+ where position > 0
+ order by position

@@ -22,6 +22,7 @@ from partbox.worker.intake import Intake
 from partbox.worker.lane import Lane
 from partbox.worker.ownership import Ownership
 from partbox.worker.partition import Partition
+from partbox.worker.payloads import Payloads
 from partbox.worker.reader import Reader
 from partbox.worker.reports import Reports
 from partbox.worker.slot import Slot
@@ -64,7 +65,8 @@ class Rig:
         self.waiting = Waiting()
         routes = Handlers().routes(DEFAULT, self.settings).map(lambda handler: Endpoint(handler, (), 4_000, NOBODY))
         intake = Intake(self.holdings, self.waiting, routes, Codecs(), DEFAULT, Reports(NOBODY, routes))  # type: ignore[arg-type]
-        self.reader = Reader(self.holdings, self.waiting, intake, self.settings, NOBODY)  # type: ignore[arg-type]
+        payloads = Payloads(SCHEMA, DEFAULT, self.settings.lease)
+        self.reader = Reader(self.holdings, self.waiting, intake, payloads, self.settings, NOBODY)  # type: ignore[arg-type]
         self.ownership = Ownership(
             self.holdings,
             self.slot,

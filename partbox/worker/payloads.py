@@ -1,0 +1,98 @@
+"""Fetches the payloads that a page leaves out because they are large, as many as the process may hold.
+
+A statement brings at most `STEP` bytes, or one record: half of that where it takes long, and one record after one that
+was cancelled. What does not come stays where it is: a page ends before it, and a chain of parked records too.
+"""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+from psycopg import Connection
+from psycopg.errors import QueryCanceled
+
+from partbox.db import records
+from partbox.db.blocking import Row
+from partbox.observe.telling import tell
+
+log = logging.getLogger("partbox.worker")
+
+STEP = 8 << 20
+SLOW = 0.1  # of the lease, after which every statement is cancelled: a statement that takes longer asked for too much
+
+Pair = tuple[int, int]
+
+
+class Brought(NamedTuple):
+    """A page with its payloads: per partition the sizes of its large records, and the first id that is left out.
+
+    Of a partition's late records more than `cap` are not taken.
+    """
+
+    rows: list[Row]
+    large: dict[int, dict[int, int]]
+    ends: dict[int, int]
+    cap: int
+
+
+class Payloads:
+    """Of one process; the poller's thread only."""
+
+    def __init__(self, schema: str, subscription: str, lease: float) -> None:
+        self._schema = schema
+        self._subscription = subscription
+        self._slow = SLOW * lease
+        self._step = STEP
+        self._first = 0
+
+    def of_page(
+        self,
+        conn: Connection[Any],
+        rows: list[Row],
+        left_out: list[Row],
+        greedy: Collection[int],
+        left: int,
+        cap: int,
+    ) -> Brought:
+        """The page with the payloads that it left out, but for partitions that are `greedy`; `left` bytes of them."""
+        wanted = self._in_turn(row[:2] for row in left_out if row[0] not in greedy)
+        got = self.fetch(conn, wanted, left)
+        self._first = (wanted[len(got) - 1][0] + 1) if got else self._first + 1
+        large: dict[int, dict[int, int]] = defaultdict(dict)
+        ends: dict[int, int] = {}
+        for row in left_out:
+            pair = row[:2]
+            if (whole := got.get(pair)) is not None:
+                large[row[0]][row[1]] = records.size(whole)
+            elif pair not in got:
+                ends[row[0]] = min(row[1], ends.get(row[0], row[1]))
+        whole_rows = [got.get(row[:2], row) for row in rows]
+        return Brought([row for row in whole_rows if row is not None], large, ends, cap)
+
+    def fetch(self, conn: Connection[Any], wanted: Sequence[Pair], left: int) -> dict[Pair, Row | None]:
+        """The first of these, while `left` bytes are left; None for one that is gone."""
+        if not wanted or left <= 0:
+            return {}
+        most, began = min(left, self._step), time.monotonic()
+        try:
+            got = records.payloads(conn, self._schema, wanted, most)
+        except QueryCanceled as error:
+            self._step = 1
+            text = "fetching payloads of %d bytes and more took too long, it goes on one by one: %s"
+            tell(log, "loop_error", text, most, error, subscription=self._subscription, loop="poller")
+            return {}
+        if time.monotonic() - began > self._slow:
+            self._step = max(1, most // 2)
+        else:
+            came = sum(records.size(row) for row in got.values() if row is not None)
+            self._step = min(STEP, max(self._step, came) * 5 // 4 + 1)
+        return got
+
+    def _in_turn(self, pairs: Iterable[Pair]) -> list[Pair]:
+        """The first of every partition, then the second of every one: none waits for the backlog of another."""
+        ranks: dict[int, count[int]] = defaultdict(count)
+        ranked = [(next(ranks[number]), (number - self._first) % 256, id, number) for number, id in sorted(pairs)]
+        return [(number, id) for _, _, id, number in sorted(ranked)]
