@@ -75,7 +75,7 @@ class Room:
 
     def beside(self, records: int, left: int) -> int:
         """Of `left` bytes those that are left beside so many records, without what is large of them: at least 1."""
-        return max(int(left - records * self._mean), 1) if left > 0 else 0
+        return max(int(left - records * self._mean) // 2, 1) if left > 0 else 0
 
     def full(self, partition: Partition) -> bool:
         """Whether the partition is read as far ahead of its saved cursor as it may be."""
