@@ -51,7 +51,6 @@ class Intake:
         self.wanted: frozenset[str] | None = None
 
     def page(
-    def page(
         self, asked: Sequence[tuple[Partition, Ask, int]], page: Page, brought: Brought, *, together: bool
     ) -> None:
         """Move every partition that was asked for to `page` and hand over what it brought.

@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -49,7 +49,7 @@ def slow_line(dsn: str, rate: float) -> Iterator[str]:
             pass
         finally:
             for end in (source, sink):
-                with _ignored():
+                with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 
     def serve() -> None:
@@ -79,11 +79,3 @@ def _reach(host: str, port: int) -> socket.socket:
     there = socket.socket(socket.AF_UNIX)
     there.connect(f"{host}/.s.PGSQL.{port}")
     return there
-
-
-@contextmanager
-def _ignored() -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        pass
