@@ -1,0 +1,56 @@
+"""Bytes: what a page leaves out, what may be held, whose turn it is."""
+
+from mutations.mutation import Mutation
+
+LARGE = "tests/worker/test_large_payloads.py"
+
+MUTATIONS = (
+    Mutation(
+        "pages-with-large-payloads",
+        "A page of 10,000 records may have gigabytes: it is cancelled, or ends the process.",
+        "partbox/worker/payloads.py",
+        "min(left, self._step)",
+        "2**40",
+        (f"{LARGE}::test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more",),
+    ),
+    Mutation(
+        "late-ones-that-did-not-come-counted-as-read",
+        "A late record whose payload was left out is consumed in the snapshot that the cursor moves to: it is lost.",
+        "partbox/worker/intake.py",
+        "min(kept, cap)",
+        "len(ids)",
+        (f"{LARGE}::test_late_records_that_are_large_come_in_pieces_as_there_is_room",),
+    ),
+    Mutation(
+        "the-first-partition-always-first",
+        "Where there is room for one record only, the first partition takes it each time, and the others wait.",
+        "partbox/worker/room.py",
+        "self._turn = at + 1",
+        "self._turn = 0",
+        (f"{LARGE}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
+    ),
+    Mutation(
+        "nothing-passes-that-is-larger-than-the-window",
+        "With nothing in memory nothing will ever make room: reading ends.",
+        "partbox/worker/room.py",
+        "            left = max(left, 1)",
+        "            pass",
+        (f"{LARGE}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
+    ),
+    Mutation(
+        "bytes-held-by-a-handler-that-hangs",
+        "What waits behind a handler that hangs holds the bytes, and no other partition is read.",
+        "partbox/worker/reader.py",
+        "            if self.room.starved:\n                for",
+        "            if False:\n                for",
+        (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
+    ),
+    Mutation(
+        "chains-with-large-payloads",
+        "At the end of an outage fifty chains of a hundred events each are fetched at once, however large.",
+        "partbox/worker/due.py",
+        "[pair for pair in wanted if pair in large], left)",
+        "[pair for pair in wanted if pair in large], 2**40)",
+        (f"{LARGE}::test_parked_events_that_run_again_are_held_up_to_the_window",),
+    ),
+)
