@@ -58,6 +58,10 @@ class Guest:
     attempts: list[int] = field(default_factory=list)
 
 
+class WorkerEndedError(Exception):
+    """What may never happen: no use in waiting any longer."""
+
+
 class House:
     """An outbox on a test's database: invite guests, then `live`."""
 
@@ -143,7 +147,7 @@ class House:
     def quiet(self, worker: EmbeddedWorker | None = None) -> bool:
         """Whether everything is delivered that can be; what waits for its time is hastened."""
         if worker is not None and (failure := worker._worker.failure) is not None:
-            raise AssertionError(f"the worker has ended: {failure!r}") from failure
+            raise WorkerEndedError(f"the worker has ended of a {type(failure).__name__}")
         self.conn.execute(HASTEN)
         missing = self.missing()
         assert not missing, f"not delivered: {missing[:10]}"

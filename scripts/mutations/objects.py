@@ -1,0 +1,32 @@
+"""What objects of an application do to the threads of a worker when they are asked the simplest questions."""
+
+from mutations.mutation import Mutation
+
+TESTS = "tests/hostile/test_hostile_objects.py"
+
+MUTATIONS = (
+    Mutation(
+        "judged unguarded",
+        "what a handler returned or raised may answer any question with an error: a thread of the worker ended of it",
+        "partbox/worker/endpoint.py",
+        "except BaseException as wrong:  # an object of the application's own whose very questions fail",
+        "except ZeroDivisionError as wrong:",
+        (f"{TESTS}::test_an_error_that_cannot_be_looked_at_is_an_error_like_any_other[an error]",),
+    ),
+    Mutation(
+        "an observer may exit",
+        "an observer that raises SystemExit ends the thread that tells it: poller, saver or runner",
+        "partbox/observe/observers.py",
+        "except BaseException as error:  # SystemExit too: no worker ends of it",
+        "except Exception as error:",
+        (f"{TESTS}::test_observers_may_raise_anything",),
+    ),
+    Mutation(
+        "a list of outcomes is believed",
+        "a list of the application's own may not let itself be read: the runner ended of it",
+        "partbox/worker/lists.py",
+        "except BaseException as wrong:",
+        "except ZeroDivisionError as wrong:",
+        (f"{TESTS}::test_a_list_of_outcomes_may_be_anything",),
+    ),
+)
