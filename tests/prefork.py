@@ -150,6 +150,9 @@ def _forked(control: socket.socket) -> dict[str, Any] | None:
         if control in ready:
             asked = control.recv(1_000_000)
             if not asked:
+                for pid in running.values():  # a test process that was killed has ended nobody
+                    with suppress(ProcessLookupError):
+                        os.killpg(pid, signal.SIGKILL)
                 return None
             pid = os.fork()
             if not pid:
