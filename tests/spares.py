@@ -2,7 +2,7 @@
 
 A command makes them at its birth, while it has neither threads nor connections; they are its children, as what it
 spawns is. Each waits for what a spawned interpreter is told (`-c CODE`), and gets the descriptors that this would
-inherit, by the same numbers. When there is none left, an interpreter is spawned as usual. A spare ends with its command.
+inherit, by the same numbers. Where none is left, an interpreter is spawned as usual. A spare ends with its command.
 """
 
 import json
