@@ -197,4 +197,4 @@ def _children() -> list[int]:
 def _ends_with_us(child: int) -> bool:
     """Whether it is the resource tracker, which spawning starts, or the process that commands are forked from."""
     command = " ".join(processes.arguments(child))
-    return "resource_tracker" in command or "prefork" in command
+    return "resource_tracker" in command or "import serve" in command

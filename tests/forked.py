@@ -1,9 +1,10 @@
 """`partbox …` and `python …` in processes of their own, each forked from one that has imported partbox.
 
 A process that starts anew spends a second of CPU on imports before it does what a test wants to see. A few tests of
-every kind start the installed command all the same.
+every kind start the installed command all the same. The processes that a command spawns are forks too (see spares).
 """
 
+import atexit
 import fcntl
 import gc
 import json
@@ -14,15 +15,20 @@ import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
+import spares
 from waiting import eventually
 
 PATIENCE = 60.0
+SPAWNING = {"worker", "demo", "chaos", "python"}
+"""Commands that have processes of their own."""
 LONGEST = 1 << 17  # bytes of a request; the variables of the environment are most of it
 
 
@@ -95,6 +101,14 @@ class Forks:
                 os.close(fd)
         return Command(self, pid, list(command), os.fdopen(out), os.fdopen(err))
 
+    def start_into(
+        self, log: Path, *command: str, cwd: Path, env: dict[str, str], spare: int = spares.SPARE
+    ) -> Command:
+        """Start it, its output and its errors in a file, which is there as soon as this returns."""
+        with open(os.devnull) as nothing, log.open("wb") as file:
+            pid = self._fork(command, [nothing.fileno(), file.fileno(), file.fileno()], cwd, env, spare)
+        return Command(self, pid, list(command), None, None)
+
     def start_on(self, terminal: int, *command: str, env: dict[str, str]) -> Command:
         """Start it on a terminal, which becomes its own."""
         return Command(self, self._fork(command, [terminal] * 3, None, env), list(command), None, None)
@@ -107,8 +121,17 @@ class Forks:
         self._socket.close()
         self._process.wait()
 
-    def _fork(self, command: tuple[str, ...], files: list[int], cwd: Path | None, env: dict[str, str] | None) -> int:
-        asked = {"argv": command, "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ)}
+    def _fork(
+        self,
+        command: Sequence[str],
+        files: list[int],
+        cwd: Path | None,
+        env: dict[str, str] | None,
+        spare: int | None = None,
+    ) -> int:
+        if spare is None:
+            spare = spares.SPARE if SPAWNING & {*command} else 0
+        asked = {"argv": command, "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ), "spare": spare}
         return int(self._ask(asked, files))
 
     def _ask(self, question: dict[str, Any], files: list[int]) -> Any:
@@ -120,11 +143,17 @@ def _rest(pipe: IO[str] | None) -> str:
     return pipe.read() if pipe and not pipe.closed else ""
 
 
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
+@cache
+def shared() -> Forks:
+    """The one of this process, started when it is first asked for. It ends with this process."""
     forks = Forks()
-    yield forks
-    forks.close()
+    atexit.register(forks.close)
+    return forks
+
+
+@pytest.fixture(scope="session")
+def forks() -> Forks:
+    return shared()
 
 
 def serve(number: int) -> None:
@@ -132,19 +161,26 @@ def serve(number: int) -> None:
     import partbox.cli  # noqa: F401 (those that are forked need not)
 
     gc.freeze()
+    running: set[int] = set()
     with socket.socket(fileno=number) as asking:
         while (found := socket.recv_fds(asking, LONGEST, 3))[0]:
             asked, files = json.loads(found[0]), found[1]
             if "ended" in asked:
                 pid, status = os.waitpid(asked["ended"], os.WNOHANG)
                 answer = os.waitstatus_to_exitcode(status) if pid else None
+                running.discard(pid)
             elif not (answer := os.fork()):
                 asking.close()
                 _become(asked, files)
-                _run()
+                _run(spares.make(asked["spare"]))
+            else:
+                running.add(answer)
             for file in files:
                 os.close(file)
             asking.send(json.dumps(answer).encode())
+    for pid in running:  # a test process that was killed has ended nobody
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 def _become(asked: dict[str, Any], files: list[int]) -> None:
@@ -164,8 +200,12 @@ def _become(asked: dict[str, Any], files: list[int]) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
 
 
-def _run() -> None:
-    """Run what `sys.argv` says, as a shell would."""
+def _run(code: str | None) -> None:
+    """Run what `sys.argv` says, as a shell would; a spare runs the code that it was given."""
+    if code is not None:
+        exec(code, {"__name__": "__main__"})
+        sys.exit()
+    sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", *sys.path)]
     if sys.argv[0] == "partbox":
         from partbox.cli import main
 

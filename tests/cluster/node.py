@@ -1,6 +1,6 @@
 """A node: `partbox worker` as an operating system process, with its worker processes, in a process group of its own.
 
-It is forked from a process that has everything imported (see prefork), unless it is to be `fresh`.
+It is forked from a process that has everything imported (see forked), unless it is to be `fresh`.
 """
 
 import os
@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from prefork import SPARE, Command, forker
+from forked import Command, shared
+from spares import SPARE
 from waiting import eventually
 
 from partbox.db import processes
@@ -47,8 +48,8 @@ class Node:
         if fresh:
             self.process = _spawned(command, folder, environment, self.log_file)
         else:
-            self.process = forker().start(
-                command, folder=folder, environment=environment, log=self.log_file, spare=spare
+            self.process = shared().start_into(
+                self.log_file, "partbox", *command, cwd=folder, env=environment, spare=spare
             )
 
     @property
