@@ -41,6 +41,7 @@ from partbox.worker.slot import STOPPING, Slot, boottime
 
 log = logging.getLogger("partbox.supervisor")
 
+MOST = 2  # connections
 CLOSING = 1.0  # seconds that closing waits for connections that are being made
 QUICK = (0.5, 3)  # seconds, or this part of the lease: a statement that takes the longer of them hangs
 HUNG = "a connection hangs, and no lease was renewed until now; it is made anew: %s"
@@ -144,14 +145,16 @@ class Membership:
 
     def _working(self) -> Connection[Any]:
         """The pool's own check would rest for a second after one that is broken."""
-        try:
-            return self._checked()
-        except PoolTimeout:
-            raise
-        except Error as error:
-            if isinstance(error, HungError):
+        for _ in range(MOST):  # all that the pool may have kept can be broken
+            try:
+                return self._checked()
+            except PoolTimeout:
+                raise
+            except HungError as error:
                 self._hung(error)
-            return self._checked()
+            except Error:
+                pass
+        return self._checked()
 
     def _checked(self) -> Connection[Any]:
         conn = self._pool.getconn(self._settings.lease)
@@ -294,7 +297,7 @@ def _pool(settings: Settings, dsn: Callable[[], str], patience: Callable[[], flo
         "",
         connection_class=Fresh,
         min_size=1,
-        max_size=2,
+        max_size=MOST,
         open=False,
         name="partbox supervisor",
         reconnect_timeout=0.0,
