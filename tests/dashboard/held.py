@@ -21,7 +21,7 @@ class Held:
 
     def let_go(self, part: str) -> None:
         """Answer those that have `part` in their address, and hold none any more; the page has seen the answers."""
-        self._concerns = lambda url: False
+        self._concerns = lambda url: False  # `_met` goes on being called, while the test waits for the page alone
         going = [route for route in self._held if part in route.request.url]
         self._held = [route for route in self._held if route not in going]
         for route in going:

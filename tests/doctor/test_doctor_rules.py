@@ -231,6 +231,15 @@ def test_a_slot_is_reported_when_it_holds_something_back(slot, reported):
     assert [each.cause for each in found] == (["replication-slot"] if reported else [])
 
 
+@pytest.mark.parametrize(
+    ("age", "blockers", "reported"), [(4.9, [7], False), (5.0, [7], True), (9.0, [], False), (None, [7], False)]
+)
+def test_a_wait_for_a_lock_is_reported_when_it_is_long_and_somebody_holds_it(age, blockers, reported):
+    wait = Wait(1, "me", "billing", "update partbox.partition", age, blockers, "partition")
+    found = judge(Case("partbox", Evidence(waits=(wait,)), Limits()))
+    assert [each.cause for each in found] == (["locks"] if reported else [])
+
+
 def replace_in(session: Session, values: dict) -> Session:
     return session._replace(**values)
 

@@ -59,12 +59,12 @@ class Shop:
             self.outbox.publish_many(conn, many)
 
     @contextmanager
-    def busy(self) -> Iterator[None]:
+    def busy(self, pause: float = 0.1) -> Iterator[None]:
         """Customers, whom an outage of the database does not stop for good."""
         closing = threading.Event()
 
         def buy() -> None:
-            while not closing.wait(0.1):
+            while not closing.wait(pause):
                 with suppress(psycopg.Error):
                     self.publish("Placed", 20)
 
@@ -159,7 +159,7 @@ def test_every_expression_has_an_answer_and_failures_are_told(dsn, tmp_path):
     with opened(dsn, tmp_path) as shop:
         shop.fires(BOTH_TIMES)
         shop.start("a", processes=1)
-        with shop.busy(), psycopg.connect(shop.dsn, autocommit=True) as conn:
+        with shop.busy(pause=0.5), psycopg.connect(shop.dsn, autocommit=True) as conn:
             eventually(lambda: Owners(conn).even(1), PATIENCE, 0.1)
             eventually(lambda: shop.watcher.now("sum(rate(partbox_delivered_total[6s]))") > 0, PATIENCE, 0.25)
             shop.publish("Shipped", 5)
