@@ -15,7 +15,7 @@ from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError, SettingsError
 from partbox.rules.dsn import parts
-from partbox.rules.printing import printable_line
+from partbox.rules.printing import printable_line, text_of
 from partbox.rules.secrets import masked
 
 TIMED = 170_000  # the first version with a transaction_timeout, which older ones refuse among the startup options
@@ -58,29 +58,26 @@ def resolve(dsn: Dsn | None) -> str:
 def _asked(source: Callable[[], str]) -> str:
     """What an application's callable gives; whatever is wrong with it may be over at the next time."""
     try:
-        given = source()
+        given: object = source()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise NoDsn(f"what gives the DSN has failed: {_described(error)}") from None
-    if not isinstance(given, str) or not given:
-        kind = "an empty text" if given == "" else f"a {type(given).__name__}"
+    text = text_of(given) if issubclass(type(given), str) else ""  # a subclass of text may be anything
+    if not text:
+        kind = "an empty text" if type(given) is str else f"a {type(given).__name__}"
         raise NoDsn(
             f"what gives the DSN has given {kind}: it must return a text such as postgresql://user@host/database"
         )
     try:
-        return resolve(given)
+        return resolve(text)
     except PartboxError as error:
         raise NoDsn(f"what gives the DSN has given none: {error}") from None
 
 
 def _described(error: BaseException) -> str:
     """An error of the application in one line, without its passwords."""
-    try:
-        said = str(error)
-    except Exception as wrong:
-        said = f"(its text cannot be had: {type(wrong).__name__})"
-    return printable_line(masked(f"{type(error).__name__}: {' '.join(said.split())}"), LONGEST)
+    return printable_line(masked(f"{type(error).__name__}: {' '.join(text_of(error).split())}"), LONGEST)
 
 
 def parameters(dsn: str, *, lease: float, pooler: bool, name: str) -> dict[str, Any]:
