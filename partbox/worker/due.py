@@ -15,6 +15,7 @@ from psycopg.errors import QueryCanceled
 from partbox.db import cursors, parked, records
 from partbox.db.blocking import Row
 from partbox.db.cursors import Saving
+from partbox.db.deadline import HungError
 from partbox.db.parked import Stored, park
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
@@ -81,7 +82,7 @@ class Due:
             suspects = [(each.partition, each.rows[0]) for each in found if each.rows[0].charged]
             dead = self._charge(conn, me, suspects, bodies)
         except BaseException as error:
-            if isinstance(error, QueryCanceled):
+            if isinstance(error, (QueryCanceled, HungError)):
                 self._chains = max(1, len(found) // 2)
             with self._holdings.lock:
                 for each in found:
@@ -114,7 +115,7 @@ class Due:
         wanted = [(each.partition, each.record_id) for each in due]
         try:
             bodies, left_out = self._bodies(conn, wanted, left) if wanted else ({}, set())
-        except QueryCanceled:
+        except (QueryCanceled, HungError):
             self._rows = max(1, len(wanted) // 2)
             raise
         self._rows = min(ROWS, self._rows + 1)

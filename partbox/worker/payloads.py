@@ -16,6 +16,7 @@ from psycopg.errors import QueryCanceled
 
 from partbox.db import records
 from partbox.db.blocking import Row
+from partbox.db.deadline import HungError
 from partbox.observe.telling import tell
 
 log = logging.getLogger("partbox.worker")
@@ -79,6 +80,9 @@ class Payloads:
         most, began = min(left, self._step), time.monotonic()
         try:
             got = records.payloads(conn, self._schema, wanted, most)
+        except HungError:
+            self._step = 1
+            raise
         except QueryCanceled as error:
             self._step = 1
             text = "fetching payloads of %d bytes and more took too long, it goes on one by one: %s"

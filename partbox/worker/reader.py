@@ -9,6 +9,7 @@ from psycopg.errors import QueryCanceled
 
 from partbox.db import records
 from partbox.db.blocking import Row
+from partbox.db.deadline import HungError
 from partbox.db.records import Look
 from partbox.observe import Observers
 from partbox.rules.horizon import Horizon, Snapshot
@@ -112,7 +113,7 @@ class Reader:
                 hi=horizon.ceiling(max(ask.last_id for ask in asks)),
                 cap=cap,
             )
-        except QueryCanceled:
+        except (QueryCanceled, HungError):  # cut, it may have been the page that was too much for the line
             self.room.cancelled(rooms)
             raise
         self.room.came()
