@@ -45,7 +45,7 @@ class Room:
             self._mean = max(mean, 0.75 * self._mean + 0.25 * mean) if self._mean < GUESS else mean
 
     def left(self, held: Iterable[Partition]) -> int:
-        """The bytes that may still be read, beside what all these hold; at least 1 if that is nothing. Lock held."""
+        """The bytes that may still be read, beside what all these hold. Lock held."""
         records = weight = 0
         for partition in held:
             if not partition.lost:
@@ -54,8 +54,6 @@ class Room:
                 records += max(unsaved, progress.waiting()) if progress.late else unsaved
                 weight += partition.weight.bytes
         left = int(self._window_bytes - records * self._mean) - weight
-        if not records and not weight:
-            left = max(left, 1)  # one event always passes, however large: else nothing would ever move
         self.starved = left <= 0
         return left
 
@@ -66,7 +64,7 @@ class Room:
         backlog = sum(partition.cursor.full for partition in partitions)
         self._shares = (self._share(len(partitions)), self._share(backlog))
         rooms = [self._one(partition) for partition in partitions]
-        most = 0 if left <= 0 else max(1, int(left / self._mean))
+        most = max(1, int(left / self._mean)) if left > 0 else 0  # one always passes: else nothing would ever move
         return self._shared_out(rooms, most if self._most is None else min(most, self._most))
 
     def cap(self, partitions: int, left: int) -> int:

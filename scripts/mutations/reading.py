@@ -33,8 +33,8 @@ MUTATIONS = (
         "nothing-passes-that-is-larger-than-the-window",
         "With nothing in memory nothing will ever make room: reading ends.",
         "partbox/worker/room.py",
-        "            left = max(left, 1)",
-        "            pass",
+        "max(1, int(left / self._mean)) if left > 0",
+        "int(left / self._mean) if left > 0",
         (f"{LARGE}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
     ),
     Mutation(
@@ -43,6 +43,14 @@ MUTATIONS = (
         "partbox/worker/reader.py",
         "            if self.room.starved:\n                for",
         "            if False:\n                for",
+        (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
+    ),
+    Mutation(
+        "bytes-of-a-parked-event-that-hangs",
+        "A parked event larger than the window, whose handler hangs, would hold all the bytes for as long.",
+        "partbox/worker/delivery.py",
+        "        partition.weight.drop((event._row[1],))\n        if event.parked.loaded",
+        "        if event.parked.loaded",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
     ),
     Mutation(
