@@ -161,7 +161,9 @@ def _install(patch: pytest.MonkeyPatch) -> None:
     for name in ("touch", "clean", "drop", "wake", "awake", "unload", "take_turns", "next_wakeup"):
         patch.setattr(Holdings, name, _locked(getattr(Holdings, name), lambda self: self.lock, f"Holdings.{name}"))
     for name in ("admit", "turns", "take_keyless"):
-        patch.setattr(Charges, name, _locked(getattr(Charges, name), lambda self: self.lock, f"Charges.{name}"))
+        patch.setattr(
+            Charges, name, _locked(getattr(Charges, name), lambda self: getattr(self, "lock", None), f"Charges.{name}")
+        )
     for kind, after in (
         (Holdings, _holdings),
         (Dispatcher, _dispatcher),
@@ -175,9 +177,10 @@ def _lane_queue(queue: Any, lock: HeldLock) -> Any:
     return _wrapped(LaneQueue, queue, lock, "Lane.queue") if type(queue) is deque else queue
 
 
-def _locked(method: Callable[..., Any], lock: Callable[[Any], HeldLock], what: str) -> Callable[..., Any]:
+def _locked(method: Callable[..., Any], lock: Callable[[Any], HeldLock | None], what: str) -> Callable[..., Any]:
     def locked(self: Any, *arguments: Any) -> Any:
-        lock(self).check(what)
+        if (held := lock(self)) is not None:
+            held.check(what)
         return method(self, *arguments)
 
     return locked
