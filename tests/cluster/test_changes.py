@@ -68,7 +68,7 @@ def test_nodes_that_join_and_leave_gracefully_repeat_nothing(cluster):
 
 
 def test_a_process_that_dies_is_replaced(cluster):
-    node = cluster.node("node", processes=2, fresh=True)
+    node = cluster.node("node", processes=2)
     cluster.balanced(2)
     before = set(cluster.owners.instances("node").values())
     victim = min(before)
