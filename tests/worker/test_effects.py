@@ -5,6 +5,8 @@ import pytest
 
 from partbox import RetryAfter
 
+pytestmark = pytest.mark.every_version("transactions, savepoints, lost connections")
+
 LATER = 3_600.0
 
 

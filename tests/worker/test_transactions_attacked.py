@@ -9,6 +9,8 @@ import pytest
 
 from partbox import Event, partition_of
 
+pytestmark = pytest.mark.every_version("transactions, savepoints, lost connections")
+
 HOUR = 3_600.0
 
 
