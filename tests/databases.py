@@ -163,7 +163,7 @@ class Shelf:
         with psycopg.connect(self._dsn(lent), autocommit=True) as conn:
             pid = conn.info.backend_pid
             yield conn
-        eventually(lambda: not self._admin.execute(RUNS, [pid]).fetchall(), interval=0.001)
+        eventually(lambda: not self._ask(RUNS, pid), interval=0.001)
 
     def _empty(self, lent: Lent) -> None:
         """Wait until nobody is in it: sessions say at their end what they have written."""
@@ -171,22 +171,34 @@ class Shelf:
 
     def _sessions(self, lent: Lent) -> list[Any]:
         """Those that are in it, who are sent away."""
-        return self._admin.execute(SESSIONS, [lent.name]).fetchall()
+        return self._ask(SESSIONS, lent.name)
 
     def _settings(self, lent: Lent) -> tuple[Any, ...] | None:
         """What is changed by other means than rows of the database's own catalogs."""
-        return self._admin.execute(SETTINGS, [lent.name]).fetchone()
+        return next(iter(self._ask(SETTINGS, lent.name)), None)
+
+    def _ask(self, question: LiteralString, about: object) -> list[tuple[Any, ...]]:
+        return self._tried(question, [about]).fetchall()
+
+    def _tried(self, statement: Any, values: list[object] | None = None) -> psycopg.Cursor[Any]:
+        """Through a new connection if a test has ended this one."""
+        try:
+            return self._admin.execute(statement, values)
+        except psycopg.OperationalError:
+            self._admin.close()
+            self._admin = psycopg.connect(self.dsn, autocommit=True)
+            return self._admin.execute(statement, values)
 
     def _discard(self) -> None:
         assert self._lent is not None
         name, self._lent = self._lent.name, None
-        for (transaction,) in self._admin.execute(PREPARED, [name]).fetchall():
+        for (transaction,) in self._ask(PREPARED, name):
             with psycopg.connect(make_conninfo(self.dsn, dbname=name), autocommit=True) as conn:
                 conn.execute(sql.SQL("rollback prepared {}").format(transaction))
         self._execute("drop database if exists {} with (force)", name)
 
     def _execute(self, statement: LiteralString, *identifiers: str) -> None:
-        self._admin.execute(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
+        self._tried(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
 
 
 def _counted_since(conn: Connection[Any]) -> Any:

@@ -132,6 +132,15 @@ def test_where_more_than_rows_has_changed_the_next_test_gets_a_fresh_database(sh
         psycopg.connect(used)
 
 
+def test_a_test_may_end_every_session_of_the_server(shelf: Shelf) -> None:
+    dsn = shelf.lend()
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        everybody = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()"
+        conn.execute(f"{everybody} and backend_type = 'client backend'")
+    shelf.take_back()
+    assert shelf.lend() == dsn
+
+
 def test_who_enters_a_database_that_was_put_back_does_not_meet_the_next_test(shelf: Shelf) -> None:
     used = shelf.lend()
     shelf.take_back()

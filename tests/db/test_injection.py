@@ -5,6 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
@@ -52,7 +53,7 @@ TEXTS = st.one_of(
     st.text(max_size=80),
     st.text(alphabet="'\";\\%{}()$-/* \n\0as1", max_size=30),
 )
-many = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_who_is_asked_for_by_a_hostile_name_is_not_there_or_refused(dsn, conn, u
     unharmed()
 
 
-@settings(many, max_examples=20)
+@settings(many, max_examples=examples(20))
 @given(name=TEXTS, type=TEXTS)
 def test_a_subscription_is_made_under_its_very_name_or_refused(dsn, conn, unharmed, name, type):
     outbox = Outbox(dsn)

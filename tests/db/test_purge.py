@@ -5,6 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ownership import DEFAULT
@@ -131,7 +132,7 @@ MODELS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(model=MODELS, batch=st.integers(1, 5))
 def test_a_purge_leaves_what_the_rule_says(dsn, conn, model, batch):
     conn.execute("truncate partbox.record, partbox.parked, partbox.subscription, partbox.partition")

@@ -66,11 +66,11 @@ def test_a_table_of_several_blocks_is_purged_and_counted_row_by_row(conn, plante
     for dry_run in (True, False):
         place, gone = list(steps.START), []
         while place is not None:
-            step = getattr(steps, kind)(conn, SCHEMA, place, retain=30 * DAY, batch=7, dry_run=dry_run)
+            step = getattr(steps, kind)(conn, SCHEMA, place, retain=30 * DAY, batch=23, dry_run=dry_run)
             place = step.onward
             gone.append(step.gone)
         assert sum(gone) == 2_500
-        assert max(gone) <= 7
+        assert max(gone) <= 23
     assert conn.execute(f"select count(*) from partbox.{table}".encode()).fetchone() == (2_500,)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -131,7 +132,7 @@ def database(server: Any, template: str) -> Iterator[str]:
         yield dsn
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(copy=copies())
 def test_after_a_rebase_everybody_gets_what_was_left_and_nothing_twice(database: str, copy: Copy) -> None:
     with psycopg.connect(database, autocommit=True) as conn, psycopg.connect(database) as slow:

@@ -1,8 +1,7 @@
 """What `--publisher-role` and `--worker-role` grant: each does its whole work, and nothing else."""
 
 import os
-import subprocess
-import sys
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from forked import Forks
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 from roles import Cast, cast_of
@@ -279,7 +279,7 @@ def run(cast: Cast, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 
 
 @pytest.fixture
-def working(cast: Cast, tmp_path: Path) -> Iterator[Callable[[], list[str]]]:
+def working(cast: Cast, tmp_path: Path, forks: Forks) -> Iterator[Callable[[], list[str]]]:
     """A node of two processes whose only role is that of workers; gives what was delivered so far."""
     (tmp_path / "shop.py").write_text(APPLICATION)
     with psycopg.connect(cast.dsn) as conn:
@@ -288,15 +288,14 @@ def working(cast: Cast, tmp_path: Path) -> Iterator[Callable[[], list[str]]]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
     environment |= {"PARTBOX_LEASE": "2s", "PARTBOX_HEARTBEAT": "300ms", "PARTBOX_RETRY": "fixed:0.1"}
     environment |= {"PARTBOX_DSN": cast.of("worker"), "PARTBOX_PURGE_INTERVAL": "1s", "PARTBOX_MAX_ATTEMPTS": "3"}
-    command = [Path(sys.executable).with_name("partbox"), "worker", "shop:outbox", "--processes", "2"]
     log = tmp_path / "log"
-    with log.open("wb") as file:
-        node = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=file)
+    command = ["partbox", "worker", "shop:outbox", "--processes", "2"]
+    node = forks.start_into(log, *command, cwd=tmp_path, env=environment)
     delivered = tmp_path / "delivered"
     try:
         yield lambda: delivered.read_text().split() if delivered.exists() else []
     finally:
-        node.terminate()
+        node.send_signal(signal.SIGTERM)
         code = node.wait(60)
     assert (code, "permission denied" in log.read_text()) == (0, False), log.read_text()
 

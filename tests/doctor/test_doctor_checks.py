@@ -12,7 +12,7 @@ from partbox.doctor.doctor import LOOK_AGAIN, examine
 from partbox.doctor.limits import Limits, limits_of
 from partbox.settings import load
 
-pytestmark = pytest.mark.usefixtures("brisk")
+pytestmark = [pytest.mark.usefixtures("brisk"), pytest.mark.every_version("asks the server's own tables")]
 
 OLD = """
 insert into partbox.record (partition, event_id, event_type, created_at)

@@ -10,6 +10,8 @@ from psycopg.conninfo import make_conninfo
 
 from partbox.db.migrate import migrate
 
+pytestmark = pytest.mark.every_version("settings of sessions")
+
 # Those that change what the server writes, and how it reads.
 TEXTS = {
     "datestyle": "German, DMY",

@@ -1,8 +1,13 @@
+"""Desks; fewer examples than with `--soak`."""
+
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from desk import Desk
+from effort import pytest_collection_modifyitems, pytest_configure
+
+__all__ = ["pytest_collection_modifyitems", "pytest_configure"]
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from waiting import eventually
 from partbox import Dead, Outbox
 from partbox.cli import main
 
+pytestmark = pytest.mark.every_version("times that an interval cannot hold")
+
 LATER = ["infinity", "20000-01-01", "294276-12-31", "9999-12-31 23:59:59.999999Z"]
 TIMES = [*LATER, "-infinity", "4713-01-01 BC", "2020-01-01"]
 

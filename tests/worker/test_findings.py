@@ -27,6 +27,8 @@ from partbox.rules.horizon import Snapshot
 from partbox.rules.page import Page
 from partbox.worker import reader
 
+pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")
+
 Conn = psycopg.Connection[Any]
 TOP = 2**62
 OTHER = PARTITION + 1

@@ -5,6 +5,8 @@ import logging
 import pytest
 from waiting import eventually
 
+pytestmark = pytest.mark.every_version("errors of the server")
+
 FULL = """
 create or replace function disk_full() returns trigger language plpgsql as $$
 begin

@@ -13,6 +13,8 @@ from hanging import Proxy, hanging_proxy
 from partbox import Done, Outbox
 from partbox.supervisor.embedded import EmbeddedWorker
 
+pytestmark = pytest.mark.every_version("sessions that hang")
+
 POLLER, SAVER, EFFECTS, MEMBERSHIP = "partbox poller", "partbox saver", "partbox effects", "partbox supervisor"
 QUICK = {"lease": 2.0, "heartbeat": 0.3, "poll_idle": 0.05}
 

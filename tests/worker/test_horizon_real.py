@@ -29,6 +29,8 @@ from partbox.settings import load
 from partbox.worker.slot import Slot, boottime
 from partbox.worker.worker import Worker
 
+pytestmark = pytest.mark.every_version("what a snapshot sees")
+
 SECONDS = 2.5
 LIFE = 0.7
 """Seconds that a worker lives at most."""

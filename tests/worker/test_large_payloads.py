@@ -18,6 +18,8 @@ from waiting import eventually
 
 from partbox.worker.holdings import Holdings
 
+pytestmark = pytest.mark.every_version("statement timeouts and the sizes of values")
+
 KB, MB = 1_000, 1_000_000
 WINDOW = 2**20
 Conn = psycopg.Connection[Any]

@@ -6,6 +6,8 @@ import pytest
 
 from partbox import Dead, partition_of
 
+pytestmark = pytest.mark.every_version("lost connections")
+
 SLOW = 3
 
 

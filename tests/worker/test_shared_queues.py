@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from effort import examples
 from hand_moved import KEY, HandMoved
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -209,7 +210,7 @@ def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_t
 OTHERS = ("nothing", "replay", "save", "awake", "bring", "read", "lose", "unstick")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from(OTHERS), max_size=25), st.sets(st.integers(100, 125), max_size=4))
 def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
     others: list[str], failing: set[int]

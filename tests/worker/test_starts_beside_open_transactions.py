@@ -15,6 +15,8 @@ from partbox import Outbox
 from partbox.db import records
 from partbox.rules import cursor as cursor_rules
 
+pytestmark = pytest.mark.every_version("what a snapshot sees")
+
 Conn = psycopg.Connection[Any]
 MANY = 60
 """Records, several stretches of them."""
