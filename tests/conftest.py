@@ -34,7 +34,7 @@ from partbox.db.embedded import Server
 from partbox.interceptors import hooks
 from partbox.observe import telling
 
-pytest_plugins = ["pace"]
+pytest_plugins = ["effort", "pace"]
 
 PATIENCE = 5.0
 """Seconds that what a test started may take to end after it."""

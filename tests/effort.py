@@ -1,7 +1,6 @@
 """How many examples Hypothesis tries: two in five of them, and all with `--soak` or `--hypothesis-profile=default`.
 
-However slow the machine is: no example fails for the time that it takes. A folder's conftest imports the hooks of this
-module before its tests are imported.
+However slow the machine is, no example fails for the time that it takes.
 """
 
 import pytest

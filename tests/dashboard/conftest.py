@@ -12,13 +12,12 @@ from planting import Planter
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 
 from chromium import Tab, chromium
-from effort import pytest_collection_modifyitems, pytest_configure
 from forked import forks
 from live import Live
 
 from partbox.dashboard import feed
 
-__all__ = ["forks", "pytest_collection_modifyitems", "pytest_configure"]
+__all__ = ["forks"]
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ import json
 import os
 import shlex
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from doctor_app import ill
+from forked import Command, shared
 from planting import Planter
 from psycopg.conninfo import conninfo_to_dict
 from waiting import eventually
@@ -35,7 +34,7 @@ class Clinic:
         self.folder = folder
         self.run = run
         self.processes = False
-        self.nodes: list[subprocess.Popen[bytes]] = []
+        self.nodes: list[Command] = []
         self.workers: list[EmbeddedWorker] = []
 
     def doctor(self, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -79,7 +78,7 @@ class Clinic:
         """Start a worker; it is ended with the test. What is given back makes it leave, and waits for that."""
         if self.processes:
             node = self.node(name, **settings)
-            return lambda: (node.terminate(), node.wait(PATIENCE))
+            return lambda: (node.send_signal(signal.SIGTERM), node.wait(PATIENCE))
         self.workers.append(ill(self.dsn, **FAST | {"node": name} | settings).worker())
         self.workers[-1].start()
         return self.workers[-1].stop
@@ -97,25 +96,16 @@ class Clinic:
         over = "select count(*) from partbox.instance where heartbeat_at + lease < now()"
         eventually(lambda: self.number(over) == 1, PATIENCE)
 
-    def node(self, name: str = "node-a", **settings: Any) -> subprocess.Popen[bytes]:
+    def node(self, name: str = "node-a", **settings: Any) -> Command:
         """Start a node of one worker process; it is ended with the test."""
         here = str(Path(__file__).parent)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
         given = FAST | {"dsn": self.dsn, "node": name} | settings
         variables = {f"PARTBOX_{setting.upper()}": str(value) for setting, value in given.items()}
-        command = "from partbox.cli import main; main()"
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.nodes.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", command, "worker", "doctor_app:outbox", "--processes", "1"],
-                    cwd=self.folder,
-                    env=kept | variables | {"PYTHONPATH": os.pathsep.join([here, kept.get("PYTHONPATH", "")])},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            )
+        environment = kept | variables | {"PYTHONPATH": os.pathsep.join([here, kept.get("PYTHONPATH", "")])}
+        command = ("partbox", "worker", "doctor_app:outbox", "--processes", "1")
+        log = self.folder / f"{name}.log"
+        self.nodes.append(shared().start_into(log, *command, cwd=self.folder, env=environment))
         return self.nodes[-1]
 
     def owned(self, partitions: int = 256) -> None:
@@ -150,7 +140,7 @@ class Clinic:
         """Another session of the database, to be closed by who opens it."""
         return psycopg.connect(**conninfo_to_dict(self.dsn), application_name=application, **options)
 
-    def kill(self, node: subprocess.Popen[bytes]) -> None:
+    def kill(self, node: Command) -> None:
         """End all processes of a node at once."""
         os.killpg(node.pid, signal.SIGKILL)
         node.wait()

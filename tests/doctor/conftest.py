@@ -5,12 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from clinic import Clinic
-from effort import pytest_collection_modifyitems, pytest_configure
 
 from partbox.cli import main
 from partbox.doctor import doctor
-
-__all__ = ["pytest_collection_modifyitems", "pytest_configure"]
 
 
 @pytest.fixture
