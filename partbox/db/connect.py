@@ -105,6 +105,7 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str) -> dict[str, 
             f"{given.get('options') or ''} -c jit=off -c statement_timeout={millis}"
             f" -c idle_in_transaction_session_timeout={millis // 2} -c default_transaction_isolation=read\\ committed"
             " -c default_transaction_deferrable=off -c lock_timeout=0 -c idle_session_timeout=0"
+            " -c array_nulls=on"  # else a NULL in an array is a text of four letters
         ).strip()
     return merged
 

@@ -180,9 +180,9 @@ def test_a_short_run_of_these_attacks_alone_keeps_every_promise(chaos):
     run = chaos(
         "--embedded",
         "--seconds",
-        "9",
+        "6",
         "--seed",
-        "124",
+        "17364",
         "--nodes",
         "1",
         "--processes",

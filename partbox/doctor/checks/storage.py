@@ -164,8 +164,8 @@ def _wrong(case: Case, found: Sequence) -> Iterator[tuple[str, str]]:
 
 
 def _plain(expression: str | None) -> str:
-    """An expression of the catalog in one line."""
-    return " ".join((expression or "").split())
+    """An expression of the catalog in one line, without the quotes of `quote_all_identifiers`."""
+    return " ".join((expression or "").replace('"', "").split())
 
 
 def _attach(schema: str, start: int) -> list[str]:
