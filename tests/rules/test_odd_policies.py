@@ -78,7 +78,7 @@ def test_a_delay_is_a_number_of_seconds_or_a_timedelta(delay, seconds):
         assert found.fault is None
 
 
-@pytest.mark.parametrize("delay", WRONG, ids=[object.__repr__(each)[:20] for each in WRONG])
+@pytest.mark.parametrize("delay", WRONG, ids=[f"{type(each).__name__}-{at}" for at, each in enumerate(WRONG)])
 def test_anything_else_is_the_policy_s_own_error_and_the_last_resort_decides(delay):
     for policy in (Policy(True, delay), Jittered(Policy(True, delay)), Jittered(Policy(True, delay), add=1.0)):
         found = judge(Handler(policy), 0, ValueError("x"), LIMIT)
@@ -118,7 +118,7 @@ def test_an_error_that_names_no_delay_leaves_it_to_the_policy():
         assert "and its delay" in found.error
 
 
-@pytest.mark.parametrize("delay", WRONG, ids=[object.__repr__(each)[:20] for each in WRONG])
+@pytest.mark.parametrize("delay", WRONG, ids=[f"{type(each).__name__}-{at}" for at, each in enumerate(WRONG)])
 def test_a_retry_after_that_was_tampered_with_is_a_failure_or_leaves_it_to_the_policy(delay):
     outcome = RetryAfter(1)
     object.__setattr__(outcome, "delay", delay)
