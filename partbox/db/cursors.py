@@ -64,10 +64,15 @@ def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> li
     return [Owned(*row) for row in rows]
 
 
-def owned(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:
-    """Every partition that is mine."""
-    rows = conn.execute(query("owned", schema), {"subscription": subscription, "me": me}).fetchall()
-    return [Owned(*row) for row in rows]
+def take_up(
+    conn: Connection[Any], schema: str, subscription: str, me: UUID, only: Sequence[int] | None = None
+) -> list[Owned]:
+    """Every partition that is mine, or `only` these of them, under a new epoch: for a session that begins.
+
+    A save that an earlier session has sent, and given up, is refused if it arrives after this.
+    """
+    values = {"subscription": subscription, "me": me, "only": None if only is None else list(only)}
+    return [Owned(*row) for row in conn.execute(query("take_up", schema), values).fetchall()]
 
 
 def save(

@@ -58,11 +58,15 @@ class Ownership:
         return self._slot.version != self._holdings.version
 
     def take_up(self, conn: Connection[Any]) -> None:
-        """On a new connection, or under a new identity: what is still mine is read anew, from its saved cursor."""
+        """On a new connection, or under a new identity: what is still mine is read anew, from its saved cursor.
+
+        Under a new epoch: what the lost connection had sent may still be on its way. So the epoch that was known does
+        not tell what is mine, an answer may have been lost; but nobody else can have owned it while this identity did.
+        """
         version, self.me = self._slot.version, self._slot.instance
-        rows = cursors.owned(conn, self._schema, self._subscription, self.me) if self.me else []
-        epochs = {row.partition: row.epoch for row in rows}
-        self.lose([each for each in self._held() if epochs.get(each.number) != each.epoch])
+        rows = cursors.take_up(conn, self._schema, self._subscription, self.me) if self.me else []
+        mine = {row.partition for row in rows}
+        self.lose([each for each in self._held() if each.number not in mine])
         kept = {partition.number for partition in self._held() if not partition.lost}
         self._reset([row for row in rows if row.partition in kept])
         self._adopt([row for row in rows if row.partition not in kept])
@@ -76,8 +80,9 @@ class Ownership:
             return [], None
         seen = {row.partition: row for row in cursors.tick(conn, self._schema, self._subscription, self.me)}
         self.lose([each for each in self._held() if self._compare(each, seen.get(each.number))])
+        self._find(conn, [row.partition for row in seen.values() if row.owned])
         if not self._slot[STOPPING] and any(row.assigned and row.free for row in seen.values()):
-            self._claim(conn)
+            self._take_on(conn, cursors.claim(conn, self._schema, self._subscription, self.me))
         self._reload(conn, [row for row in seen.values() if row.owned])
         dues = {row.partition: row.due for row in seen.values() if row.owned and row.due is not None}
         with self._holdings.lock:
@@ -171,9 +176,15 @@ class Ownership:
         partition.drain()
         self._holdings.touch(partition)
 
-    def _claim(self, conn: Connection[Any]) -> None:
+    def _find(self, conn: Connection[Any], owned: Sequence[int]) -> None:
+        """Take what is mine and not known to be: a claim of a connection that was given up has arrived since."""
         assert self.me is not None
-        rows = cursors.claim(conn, self._schema, self._subscription, self.me)
+        with self._holdings.lock:
+            unknown = [number for number in owned if number not in self._holdings.partitions]
+        if unknown:  # unless the saver has just released it
+            self._take_on(conn, cursors.take_up(conn, self._schema, self._subscription, self.me, unknown))
+
+    def _take_on(self, conn: Connection[Any], rows: list[Owned]) -> None:
         self._adopt(rows)
         self._load(conn, {row.partition: row.parked_version for row in rows})
         if rows:

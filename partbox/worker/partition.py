@@ -47,7 +47,6 @@ class Partition:
         self.letters = letters  # dead events are owed to a hook
         self.serial: bool  # a transactional handler runs in it, whose transaction will save it
         self.number = owned.partition
-        self.epoch = owned.epoch
         self.draining = False
         self.lost = False
         self.stopping = False  # draining or lost: no handler starts
@@ -67,6 +66,7 @@ class Partition:
 
     def begin(self, owned: Owned, now: float) -> None:
         """Start reading from the saved cursor; nothing is known of parked rows yet."""
+        self.epoch = owned.epoch
         self.serial = False
         self.parked_version = -1  # until its parked rows are loaded; nothing is read before that
         saved = Page(owned.snapshot, owned.floor_id)

@@ -12,6 +12,22 @@ OWNERSHIP = "tests/db/test_ownership.py"
 
 MUTATIONS = (
     Mutation(
+        "session-under-the-old-epoch",
+        "What a connection had sent before it was given up may arrive later: it would take cursors back, and park again.",
+        "sql/queries/cursors.sql",
+        "set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)\n  from mine",
+        "set epoch = p.epoch\n  from mine",
+        ("tests/worker/test_late_statements.py::test_a_save_that_arrives_late_takes_no_cursor_back",),
+    ),
+    Mutation(
+        "late-claim-not-found",
+        "A claim whose answer was lost and that arrives later leaves a partition that its owner does not know of.",
+        "partbox/worker/ownership.py",
+        "        if unknown:  # unless",
+        "        if False:  # unless",
+        ("tests/worker/test_late_statements.py::test_a_claim_that_arrives_late_is_found_at_the_next_tick",),
+    ),
+    Mutation(
         "save-without-the-epoch",
         "An owner that lost a partition and got it back would save what it knew before.",
         SAVE,

@@ -16,11 +16,22 @@ select partition, epoch, snapshot::text, last_id, floor_id, parked_version, susp
        case when suspect_until_id is null then extract(epoch from claimed_at - saved_at)::float8 end
   from {schema}.claim(%(subscription)s, %(me)s::uuid)
 
--- name: owned
--- The partitions that are mine, with their saved cursors.
-select partition, epoch, snapshot::text, last_id, floor_id, parked_version, suspect_until_id
-  from {schema}.partition
- where subscription = %(subscription)s and owner = %(me)s::uuid
+-- name: take_up
+-- The partitions that are mine, or those of them that are named, with their saved cursors; each under a new epoch. What
+-- an earlier connection of mine has sent may still arrive, and finds itself refused.
+with mine as materialized (
+    select p.partition
+      from {schema}.partition p
+     where p.subscription = %(subscription)s and p.owner = %(me)s::uuid
+           and (%(only)s::smallint[] is null or p.partition = any (%(only)s::smallint[]))
+     order by p.partition
+       for no key update
+)
+update {schema}.partition p
+   set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
+  from mine
+ where p.subscription = %(subscription)s and p.partition = mine.partition and p.owner = %(me)s::uuid
+returning p.partition, p.epoch, p.snapshot::text, p.last_id, p.floor_id, p.parked_version, p.suspect_until_id
 
 -- name: save
 -- The fenced write, see the function; how long the server took for it, which a busy client cannot tell; and whether the
