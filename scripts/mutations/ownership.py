@@ -13,7 +13,7 @@ OWNERSHIP = "tests/db/test_ownership.py"
 MUTATIONS = (
     Mutation(
         "session-under-the-old-epoch",
-        "What a connection had sent before it was given up may arrive later: it would take cursors back, and park again.",
+        "What a connection had sent before it was given up may arrive later, take cursors back, and park again.",
         "sql/queries/cursors.sql",
         "set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)\n  from mine",
         "set epoch = p.epoch\n  from mine",
