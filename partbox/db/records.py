@@ -17,7 +17,7 @@ from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
 
-SNAPSHOT, LIFE = 14, 4  # in the row that is no record
+SNAPSHOT, LIFE = 5, 4  # in the row that is no record, and so has no partition
 
 _payload = itemgetter(7)
 
@@ -91,7 +91,7 @@ def poll(
             "life": sequence,
         },
     )
-    head = rows.pop(next(position for position, row in enumerate(rows) if row[SNAPSHOT] is not None))
+    head = rows.pop(next(position for position, row in enumerate(rows) if row[0] is None))
     life.check(conn, head[LIFE] == (None if value is None else str(value)))
     floors = {0: head[1]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}
     return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows)

@@ -32,9 +32,8 @@ with horizon as materialized (
 )
 select null::smallint, (select floor_id from horizon), null::uuid,
        coalesce((select json_object_agg(no, floor_id) from own)::text, '{{}}'),
-       pg_sequence_last_value(%(life)s::oid::regclass)::text, null::text, null::text, null::json,
-       null::bytea, null::text, null::json, null::timestamptz, null::timestamptz, null::timestamptz,
-       pg_current_snapshot()::text
+       pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text, null::text, null::json,
+       null::bytea, null::text, null::json, null::timestamptz, null::timestamptz, null::timestamptz
 union all
 select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
        case when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
@@ -50,7 +49,7 @@ select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregat
        case when r.headers is not null
                  and pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
             then r.headers end,
-       case when r.available_at > now() then r.available_at end, r.occurred_at, r.created_at, null
+       case when r.available_at > now() then r.available_at end, r.occurred_at, r.created_at
   from unnest(%(partitions)s::smallint[], %(last_ids)s::bigint[], %(rooms)s::bigint[],
               %(bases)s::bigint[], %(untils)s::text[]::pg_snapshot[], %(afters)s::bigint[])
        as c (partition, last_id, room, base, until, after)
