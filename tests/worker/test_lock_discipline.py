@@ -124,7 +124,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
                 self.quiet = False
 
     lock = Dropping()
-    lock.quiet = False
+    lock.quiet, lock.strict = False, True
     holdings.lock = holdings.partitions.lock = lock  # type: ignore[attr-defined]
     for partition in holdings.partitions.values():
         partition.__dict__["_lock"] = lock
