@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,9 +46,13 @@ FATAL = 3  # exit code: another try would fail the same way
 OVERDUE = 4  # exit code: a handler was over its time and would not end
 PARENT_CHECK = 0.1
 HELD = 1.0  # seconds of silence of both threads, which tick four times a second, while a handler runs: it holds them up
+OURS = {signal.SIGTERM, signal.SIGINT}
 # A worker allocates millions of short-lived objects that hold no cycles; looking for cycles among them costs as much
 # as everything else it does with an event.
 GC_THRESHOLD = (100_000, 20, 100)
+
+
+_mask = threading.local()  # of signals, of a thread that forks
 
 
 @dataclass(slots=True)
@@ -181,7 +186,7 @@ def main(job: Job, times: Any, ids: Any, cells: Any, index: int, parent: int) ->
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
-    os.register_at_fork(after_in_child=_forget_signals)
+    os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forget_signals)
     configure(job.settings.log_format, job.log_level)
     code = _work(job, slot, cells, parent)
     if code == OVERDUE:
@@ -190,10 +195,20 @@ def main(job: Job, times: Any, ids: Any, cells: Any, index: int, parent: int) ->
     sys.exit(code)
 
 
+def _hold_signals() -> None:
+    """Before a handler forks: what is sent to the child at once waits until it knows what to do with it."""
+    _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, OURS)
+
+
+def _release_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
+
+
 def _forget_signals() -> None:
     """In a process that a handler forks: what ends it is not to stop the worker, whose memory it shares."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in OURS:
+        signal.signal(number, signal.SIG_DFL)
+    _release_signals()
 
 
 def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:

@@ -6,6 +6,7 @@ two steps of a runner is done there, by the test.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from partbox.codecs import Codecs
@@ -57,6 +58,8 @@ class HandMoved:
         self.slot = Slot.local()
         self.slot.trust_until(FAR, FAR)
         self.holdings = Holdings()
+        with suppress(AttributeError):  # where tests do not check it
+            self.holdings.lock.strict = True  # type: ignore[attr-defined]
         self.routes = handlers.routes("default", settings).map(lambda each: Endpoint(each, (), 4_000, NOBODY))
         reports = Reports(NOBODY, self.routes)
         self.delivery = Delivery(self.holdings, self.routes, self.slot, reports)
