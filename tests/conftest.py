@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
     if KEPT not in os.environ:
         os.environ[KEPT] = str(free_path())
-        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(KEPT), ignore_errors=True))
+        config.add_cleanup(lambda: shutil.rmtree(kept_folder(), ignore_errors=True))
     kept_folder()
 
 

@@ -45,10 +45,10 @@ class Pace:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "teardown":
-            given = dict(report.user_properties)
+            given = dict(report.user_properties)  # empty of a test whose process died
             taken = self.taken.setdefault(report.nodeid, Taken())
-            taken.seconds += report.duration - (float(given[SHARED]) if report.when == "setup" else 0)
-            taken.load = max(taken.load, float(given[LOAD]))
+            taken.seconds += report.duration - (float(given.get(SHARED, 0)) if report.when == "setup" else 0)
+            taken.load = max(taken.load, float(given.get(LOAD, 0)))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._too_long() and session.exitstatus == pytest.ExitCode.OK:

@@ -268,5 +268,11 @@ def test_a_test_of_over_20_seconds_fails_the_run(reports: list[pytest.TestReport
     assert (session.exitstatus == pytest.ExitCode.TESTS_FAILED) == fails
 
 
+def test_a_test_whose_process_died_has_taken_what_it_has() -> None:
+    pace = Pace(judged=True)
+    pace.pytest_runtest_logreport(pytest.TestReport("test", ("", 0, ""), {}, "failed", None, "call", [], 3))
+    assert [(name, taken.seconds) for name, taken in pace.taken.items()] == [("test", 3)]
+
+
 def test_the_folders_that_run_on_one_version_are_there() -> None:
     assert {name for name in versions.ONE if not (Path(__file__).parent / name).is_dir()} == set()
