@@ -27,8 +27,8 @@ MUTATIONS = (
         "chain-without-a-second-look",
         "What fails while its followers are fetched is parked behind them.",
         "partbox/worker/intake.py",
-        "            rows = in_line\n",
-        "",
+        "in_line = chain.in_line(rows)",
+        "in_line = list(rows)",
         (f"{QUEUES}::test_what_fails_while_its_followers_are_fetched_goes_before_them",),
     ),
     Mutation(
@@ -82,6 +82,9 @@ MUTATIONS = (
         "partbox/db/inherited.py",
         "            os.dup2(nothing, conn.fileno(), inheritable=False)\n",
         "            conn.fileno()\n",
-        (FORKS,),
+        (
+            "tests/db/test_inherited_connections.py"
+            "::test_a_child_that_closes_a_connection_does_not_end_the_session_of_its_parent",
+        ),
     ),
 )

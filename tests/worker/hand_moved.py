@@ -79,6 +79,7 @@ class HandMoved:
         self.holdings.partitions[5] = self.partition
         self.partition.parked_version = 0
         self.read_to = 0
+        self.turn_begins = 0.0  # a turn is over already: one event each; FAR: it never is
         self.meanwhile: list[Callable[[], None]] = []  # what others do, one at each event that is taken
 
     @property
@@ -138,7 +139,7 @@ class HandMoved:
         return True
 
     def walk(self) -> Walk:
-        return self.delivery.begin(0.0)  # its turn is over already: one event a turn
+        return self.delivery.begin(self.turn_begins)
 
     def end(self, lanes: Sequence[Lane]) -> None:
         with self.holdings.lock:

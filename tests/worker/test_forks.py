@@ -1,12 +1,16 @@
 """Handlers, and applications with a worker, that fork: the child is no worker, and its parent does not notice."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
+from waiting import eventually
 
 APP = Path(__file__).with_name("forking_app.py")
 STATUS = {
@@ -27,15 +31,28 @@ STATUS = {
 NUMBERS = 6
 
 
+def alive(group: int) -> bool:
+    """Whether there is any process of this group."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class Told:
     """What the application has written and logged."""
 
     def __init__(self, dsn: str, file: Path, mode: str) -> None:
-        done = subprocess.run(
-            [sys.executable, APP, dsn, file, mode], capture_output=True, text=True, timeout=110, check=False
-        )
-        self.log = done.stderr
-        assert done.returncode == 0, self.log
+        command = [sys.executable, APP, dsn, file, mode]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+            try:
+                self.log = process.communicate(timeout=100)[1]
+                eventually(lambda: not alive(process.pid))
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode == 0, self.log
         told = [line.split() for line in file.read_text().splitlines()]
         lines = [line for line in told if line[0] in ("ran", "ended")]
         self.ran = Counter((kind, int(number)) for what, kind, number in lines if what == "ran")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from effort import examples
-from hand_moved import KEY, HandMoved
+from hand_moved import FAR, KEY, HandMoved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -138,6 +138,7 @@ def test_what_fails_while_its_followers_are_fetched_goes_before_them() -> None:
     assert [row.id for row in found[0][2]] == [4, 11, 12]  # type: ignore[index]
     rig.bring(found)  # type: ignore[arg-type]
     rig.end([lane])
+    rig.turn_begins = FAR
     rig.go_on()
     assert seen == [10, 4, 10, 11, 12]
 
