@@ -320,7 +320,7 @@ def test_what_after_raises_is_logged_and_changes_nothing(awaited, raised, act, c
     assert (record.name, record.levelname) == ("partbox.worker", "ERROR")
     assert record.exc_info[1] is raised
     assert "Careless" in record.getMessage()
-    assert "'event'" in record.getMessage()
+    assert record.getMessage().endswith("changes nothing for event")
 
 
 @BOTH
@@ -489,7 +489,7 @@ def test_an_after_batch_that_fails_is_logged_with_its_first_event(awaited, caplo
     interceptor = Lists([], fails=["after_batch"])
     run(lambda events: None, [interceptor], EVENTS, awaited=awaited, is_batch=True)
     (record,) = caplog.records
-    assert "3 events from 'a'" in record.getMessage()
+    assert "3 events from a" in record.getMessage()
 
 
 @BOTH

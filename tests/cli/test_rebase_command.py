@@ -5,6 +5,8 @@ import json
 import signal
 import sys
 import threading
+import time
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -89,7 +91,7 @@ def test_ctrl_c_while_it_waits_changes_nothing(command, dsn, conn, monkeypatch):
 
     with psycopg.connect(dsn) as slow:
         Outbox(dsn).publish(slow, "Step", 1, aggregate_type="A", aggregate_id="1")
-        monkeypatch.setattr("partbox.rebase.time.sleep", interrupt)
+        monkeypatch.setattr("partbox.rebase.time", SimpleNamespace(sleep=interrupt, monotonic=time.monotonic))
         ran, pid = command("--yes"), slow.info.backend_pid
     assert (ran.code, ran.out) == (130, "")
     waits, ended = ran.err.splitlines()

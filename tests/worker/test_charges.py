@@ -93,11 +93,13 @@ def test_who_waits_is_woken_when_another_has_ended():
     holdings, home = Holdings(1), partition()
     home.chains[KEY] = SimpleNamespace(wakes_at=lambda: 0.0)
     first = row(1)
-    assert admitted(holdings.charges, first, row(2), of=home) == [True, False]
-    holdings.take_turns()
+    with holdings.lock:
+        assert admitted(holdings.charges, first, row(2), of=home) == [True, False]
+        holdings.take_turns()
     assert holdings.next_wakeup() is None
     first.charged = False
-    holdings.take_turns()
+    with holdings.lock:
+        holdings.take_turns()
     assert holdings.next_wakeup() == 0.0
     assert holdings.look.is_set()
 
