@@ -15,7 +15,7 @@ from partbox.doctor.doctor import Report, examine, report
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.doctor.page import page
-from partbox.errors import PartboxError
+from partbox.errors import PartboxError, SchemaError
 from partbox.rules.duration import seconds, written
 from partbox.rules.printing import printable_line
 from partbox.settings import load
@@ -72,7 +72,7 @@ def _length(text: str) -> float:
 
 def _failed(error: PartboxError | psycopg.Error) -> Finding:
     """What a command would have ended with, as a finding."""
-    cause = SCHEMA if isinstance(error, PartboxError) else DATABASE
+    cause = SCHEMA if isinstance(error, SchemaError) else DATABASE
     return Finding(Severity.PROBLEM, in_one_line(error), cause=cause.name)
 
 

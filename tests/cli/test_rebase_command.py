@@ -86,11 +86,12 @@ def test_it_asks_first_but_not_about_what_it_refuses(command, conn, terminal):
 def test_ctrl_c_while_it_waits_changes_nothing(command, dsn, conn, monkeypatch):
     monkeypatch.setattr(rebase, "LOCK", "20ms")
 
-    def interrupt(found):
+    def interrupt(seconds):
         raise KeyboardInterrupt
 
     with psycopg.connect(dsn) as slow:
         Outbox(dsn).publish(slow, "Step", 1, aggregate_type="A", aggregate_id="1")
+        # In its module alone: other threads sleep too.
         monkeypatch.setattr("partbox.rebase.time", SimpleNamespace(sleep=interrupt, monotonic=time.monotonic))
         ran, pid = command("--yes"), slow.info.backend_pid
     assert (ran.code, ran.out) == (130, "")

@@ -36,7 +36,7 @@ def worker(tmp_path: Path, forks):
     ("dsn", "says"),
     [
         ("", "set PARTBOX_DSN, pass --dsn"),
-        ("nonsense", "write postgresql://user@host/database, or embedded:"),
+        ("nonsense", 'the DSN cannot be read: it has a word without "="'),
         ("postgresql://someone:s3cret@127.0.0.1:1/shop", "check --dsn or PARTBOX_DSN, and that the server runs"),
     ],
     ids=["none", "unreadable", "nobody there"],
