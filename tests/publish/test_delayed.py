@@ -59,9 +59,7 @@ def clerk(dsn: str) -> Iterator[Clerk]:
 
 
 @pytest.mark.parametrize("size", [5, 20], ids=["inserted", "copied"])
-@pytest.mark.parametrize(
-    "soon", [BY_A_TICK / 2, pytest.param(PROMPT, marks=pytest.mark.soak)], ids=["by itself", "now"]
-)
+@pytest.mark.parametrize("soon", [BY_A_TICK / 2, pytest.param(PROMPT, marks=pytest.mark.soak)], ids=["soon", "at once"])
 def test_delayed_events_come_not_before_their_time_and_soon_after_it(dsn: str, size: int, soon: timedelta) -> None:
     """By itself: not at the next tick, when what is due is looked for anyway."""
     tick = BY_A_TICK.total_seconds()
