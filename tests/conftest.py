@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return  # it is just one of the others that is asked for
     config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
     items[:] = filter(wanted, items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What was logged travels between test processes as UTF-8, which the errors of hostile tests may not be."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")
