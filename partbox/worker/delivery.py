@@ -266,7 +266,7 @@ class Delivery:
         `ready`, unless a `verdict` says more: that it has run out of time.
         """
         partition, event = lane.partition, lane.current
-        if event is None or event is lane.settled:  # it has ended, and its lane has not gone on yet
+        if event is None or lane.has_settled(event):  # it has ended, and its lane has not gone on yet
             return
         if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself
             hold_rest(lane)

@@ -34,6 +34,8 @@ class Lane:
     # Set when the lane begins to run:
     life: int  # the partition's life that `done` belongs to
     started: float  # monotonic seconds; of the current event, while one runs
+    # Set when a `current` event is settled, which stays current until the next begins. Not before, most never need it:
+    settled: DeliveredEvent | None
 
     def __init__(self, partition: "Partition", key: Key) -> None:
         self.partition = partition
@@ -44,7 +46,10 @@ class Lane:
         self.running = False
         self.current: DeliveredEvent | None = None
         self.unstuck: DeliveredEvent | None = None  # parked while its handler went on running
-        self.settled: DeliveredEvent | None = None  # `current`, once it is: it stays current until the next begins
+
+    def has_settled(self, event: DeliveredEvent) -> bool:
+        """Whether its current event, which this is, is settled already. Lock held."""
+        return getattr(self, "settled", None) is event
 
 
 class LetterLane(Lane):

@@ -78,7 +78,7 @@ class Watch:
         error = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
         verdict = endpoint.judge(event, error, counts=False)  # the circuit ends with the process
         with self._holdings.lock:
-            if lane.current is not event or lane.settled is event or lane.partition.lost:
+            if lane.current is not event or lane.has_settled(event) or lane.partition.lost:
                 return
             if verdict is None:
                 self._delivery.note(lane, event, None)
