@@ -2,8 +2,8 @@
 
 A test's time is that of its call and of its own setup; what fixtures of a wider scope make for other tests too, such as
 the server, is not. The limit is for a machine with nothing else to do. Where more wants to run than it has processors,
-everything takes longer and no test is to blame, so the limit grows with the load beyond CROWD for each processor, which
-a run by itself does not reach.
+everything takes longer and no test is to blame, so the limit grows with the load beyond CROWD for each processor: that
+is how many tests a run has at once.
 """
 
 import os
