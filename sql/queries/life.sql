@@ -6,6 +6,7 @@ select found.oid::bigint,
   from (select c.oid::regclass
           from pg_class c
          where c.oid = to_regclass(quote_ident({schema_name}) || '.life')
-               and c.relkind = 'S' and c.relpersistence = 'u'
-               and has_sequence_privilege(c.oid, 'SELECT') and has_sequence_privilege(c.oid, 'UPDATE')) as found
+               and case when c.relkind = 'S' and c.relpersistence = 'u'  -- the order of AND is the planner's
+                        then has_sequence_privilege(c.oid, 'SELECT') and has_sequence_privilege(c.oid, 'UPDATE')
+                        else false end) as found
  cross join (select pg_advisory_xact_lock(hashtext('partbox.life'), hashtext({schema_name})) offset 0) as alone
