@@ -16,7 +16,7 @@ end
 $$;
 create or replace trigger full_disk before {what} for each statement execute function disk_full();
 """
-SAVES = "update on partbox.partition"
+SAVES = "update of saved_at on partbox.partition"
 PARKS = "insert on partbox.parked"
 BEATS = "update on partbox.instance"
 
