@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -24,6 +25,7 @@ class Pipe:
         self.reader, self.writer = os.pipe()
         fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, 4_096)
         self.open = {self.reader, self.writer}
+        self._outlets: list[Outlet] = []
 
     def fill(self) -> None:
         os.set_blocking(self.writer, False)
@@ -41,17 +43,29 @@ class Pipe:
             got += self.read()
         return got
 
+    def outlet(self, note: Callable[[int], bytes]) -> Outlet:
+        self._outlets.append(Outlet(self.writer, note))
+        return self._outlets[-1]
+
     def close(self, *ends: int) -> None:
         for end in ends or tuple(self.open):
             self.open.discard(end)
             os.close(end)
+
+    def end(self) -> None:
+        """Close both ends, the writer last: its number may be another pipe's at once, and is not to be written to."""
+        if self.reader in self.open:
+            self.close(self.reader)
+        for outlet in self._outlets:
+            eventually(lambda of=outlet: of._written == of._taken and not of._lost)
+        self.close()
 
 
 @pytest.fixture
 def pipe():
     made = Pipe()
     yield made
-    made.close()
+    made.end()
 
 
 @pytest.fixture
@@ -76,7 +90,7 @@ def lost(count: int) -> bytes:
 
 
 def test_a_line_is_out_when_it_was_logged(pipe):
-    outlet = Outlet(pipe.writer, lost)
+    outlet = pipe.outlet(lost)
     for number in range(20):
         outlet.write(f"{number}\n".encode())
         assert pipe.read() == f"{number}\n".encode()
@@ -85,7 +99,7 @@ def test_a_line_is_out_when_it_was_logged(pipe):
 def test_nobody_waits_twice_for_a_reader_that_does_not_read_and_what_is_lost_is_counted(pipe, monkeypatch):
     monkeypatch.setattr(room, "PATIENCE", 0.01)
     pipe.fill()
-    outlet = Outlet(pipe.writer, lost)
+    outlet = pipe.outlet(lost)
     for number in range(KEPT + 1_000):
         outlet.write(f"line {number}\n".encode())
     got = pipe.read_until(b"lost 1000\n")
@@ -112,14 +126,14 @@ def test_one_that_waited_in_vain_is_the_only_one(pipe, monkeypatch):
     monkeypatch.setattr(room, "PATIENCE", 0.01)
     monkeypatch.setattr(threading.Condition, "wait_for", counting)
     pipe.fill()
-    outlet = Outlet(pipe.writer, lost)
+    outlet = pipe.outlet(lost)
     for _ in range(10):
         outlet.write(b"x\n")
     assert waits == [0.01]
 
 
 def test_a_line_longer_than_the_pipe_comes_whole(pipe):
-    outlet = Outlet(pipe.writer, lost)
+    outlet = pipe.outlet(lost)
     long = b"x" * 100_000 + b"\n"
     thread = threading.Thread(target=outlet.write, args=(long,))
     thread.start()
@@ -129,7 +143,7 @@ def test_a_line_longer_than_the_pipe_comes_whole(pipe):
 
 def test_without_a_reader_at_all_it_goes_on(pipe):
     pipe.close(pipe.reader)
-    outlet = Outlet(pipe.writer, lost)
+    outlet = pipe.outlet(lost)
     for _ in range(3):
         outlet.write(b"to nobody\n")
     outlet.flush()
@@ -138,7 +152,7 @@ def test_without_a_reader_at_all_it_goes_on(pipe):
 
 def test_a_description_that_somebody_made_non_blocking_loses_nothing(pipe):
     os.set_blocking(pipe.writer, False)
-    outlet = Outlet(pipe.writer, lost)
+    outlet = pipe.outlet(lost)
     long = b"x" * 50_000 + b"\n"
     thread = threading.Thread(target=outlet.write, args=(long,))
     thread.start()
@@ -147,7 +161,7 @@ def test_a_description_that_somebody_made_non_blocking_loses_nothing(pipe):
 
 
 def test_a_forked_process_logs_by_itself(pipe):
-    outlet = Outlet(pipe.writer, lost)
+    outlet = pipe.outlet(lost)
     outlet.write(b"parent\n")
     child = os.fork()
     if child == 0:
