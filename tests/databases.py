@@ -22,7 +22,7 @@ USES = 200
 
 WRITTEN = """
 select c.relname, c.relnamespace = 'pg_catalog'::regnamespace from pg_class c
- where c.relkind = 'r' and c.relnamespace in ('pg_catalog'::regnamespace, 'partbox'::regnamespace)
+ where c.relkind = 'r' and c.relnamespace in ('pg_catalog'::regnamespace, to_regnamespace('partbox'))
    and pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid) + pg_stat_get_tuples_deleted(c.oid) > 0
    and not c.relisshared
 """
@@ -124,8 +124,12 @@ class Shelf:
         """Put the database back as it was, without anybody in it, or drop it."""
         assert self._lent is not None
         self._lent.uses -= 1
-        if not self._lent.uses or not self._put_back(self._lent):
-            self._discard()
+        kept = False
+        try:
+            kept = self._lent.uses > 0 and self._put_back(self._lent)
+        finally:  # also if it cannot be told: the next test gets another one
+            if not kept:
+                self._discard()
 
     def close(self) -> None:
         if self._lent is not None:
