@@ -125,13 +125,13 @@ class House:
 
     # What happens.
 
-    def live(self, *, timeout: float = 30.0) -> None:
-        """Deliver everything with a worker of this process, and judge."""
+    def live(self, *, until: Callable[[], bool] = lambda: True, timeout: float = 30.0) -> None:
+        """Deliver everything with a worker of this process, which works until then, and judge."""
         with self.working() as worker:
             self.round()
             self.enter()
             self.round()
-            eventually(lambda: self.quiet(worker), timeout, HURRY / 4)
+            eventually(lambda: self.quiet(worker) and until(), timeout, HURRY / 4)
             self.round()
             eventually(lambda: self.quiet(worker), timeout)
             self.look()
