@@ -6,13 +6,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+LATE = 0.05
+"""How much longer a long wait may take, as a part of it, for being asked about less often."""
+RARELY = 0.1  # seconds between two questions at most
+
 
 def eventually(check: Callable[[], T], timeout: float = 30, interval: float = 0.01) -> T:
     """The first truthy value of `check()`, asked every `interval` seconds; fails after `timeout` seconds.
 
+    What has taken long is asked less often, up to ten times a second: asking costs the processors that it waits for.
     A check that raises AssertionError is asked again as well, and its last word becomes the failure.
     """
-    end = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         try:
             found: T | None = check()
@@ -21,6 +26,7 @@ def eventually(check: Callable[[], T], timeout: float = 30, interval: float = 0.
             found, reason = None, str(error)
         if found:
             return found
-        if time.monotonic() > end:
+        waited = time.monotonic() - began
+        if waited > timeout:
             raise AssertionError(f"did not happen within {timeout:g} s; {reason}")
-        time.sleep(interval)
+        time.sleep(max(interval, min(waited * LATE, RARELY)) if interval else 0)

@@ -100,7 +100,7 @@ def schemas(dsn: str) -> list[str]:
 @pytest.mark.parametrize(
     ("seconds", "processes", "seed", "published", "kinds"),
     [
-        ("8", "1", "7", 100, 2),
+        ("6", "1", "7", 100, 2),
         *(pytest.param("60", "4", str(seed), 1_000, 12, marks=pytest.mark.soak) for seed in SEEDS),
     ],
 )
@@ -116,7 +116,8 @@ def test_every_promise_is_kept_whatever_the_fault(chaos, seconds, processes, see
 @pytest.mark.timeout(240)
 def test_a_cluster_on_a_users_database_keeps_every_promise(chaos, empty_dsn):
     faults = ",".join(TAME)
-    report = ended(chaos("--dsn", empty_dsn, "--seconds", "10", "--seed", "7", "--faults", faults, "--json"))
+    size = ("--seconds", "4", "--seed", "7", "--processes", "1")
+    report = ended(chaos("--dsn", empty_dsn, *size, "--faults", faults, "--json"))
     assert report["published"] > 100
     assert sum(report["faults"].values()) >= 1
     assert report["skipped"] == {}
@@ -129,8 +130,8 @@ def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, open_folder
         pytest.skip(lacking)
     for left_over in list(open_folder.iterdir()):  # the probe's
         shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
-    run = chaos("--embedded", "--seconds", "12", "--seed", "3", "--nodes", "1", "--faults", "clock", "--keep", "--json")
-    report = ended(run)
+    size = ("--seconds", "4", "--seed", "3", "--nodes", "1", "--processes", "1")
+    report = ended(chaos("--embedded", *size, "--faults", "clock", "--keep", "--json"))
     assert report["repeats"] == {}
     kept = Path(report["kept"])
     calls = [json.loads(line) for path in kept.glob("journal/*") for line in path.read_text().splitlines()]
@@ -141,7 +142,8 @@ def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, open_folder
 
 @pytest.mark.timeout(240)
 def test_ctrl_c_ends_what_was_started_and_still_judges(chaos, empty_dsn):
-    process = chaos("--dsn", empty_dsn, "--seconds", "600", "--nodes", "1", "--faults", "kill-process", "--json")
+    size = ("--seconds", "600", "--nodes", "1", "--processes", "2")
+    process = chaos("--dsn", empty_dsn, *size, "--faults", "kill-process", "--json")
     for line in process.stderr:
         if "kill-process" in line:
             break
