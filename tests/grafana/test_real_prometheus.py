@@ -149,17 +149,22 @@ def are_right(answers):
     assert max(value for series in shown("Paused") for value in series) == 1
 
 
-def all_answered(shop):
-    """Nothing is asked in vain by the dashboards."""
-    missing = [place for place, text in of_boards() if not shop.watcher.since_start(text)]
-    assert missing == []
-    return True
+def all_are_answered(shop):
+    """Wait until nothing that the dashboards ask was asked in vain."""
+    missing = of_boards()
+
+    def all_answered():
+        nonlocal missing
+        missing = [each for each in missing if not shop.watcher.since_start(each.text)]
+        assert [place for place, _ in missing] == []
+        return True
+
+    eventually(all_answered, PATIENCE, 0.5)
 
 
 @needed
 def test_every_expression_has_an_answer_and_failures_are_told(dsn, tmp_path):
     with opened(dsn, tmp_path) as shop:
-        shop.fires(BOTH_TIMES)
         shop.start("a", processes=1)
         with shop.busy(pause=0.5), psycopg.connect(shop.dsn, autocommit=True) as conn:
             eventually(lambda: Owners(conn).even(1), PATIENCE, 0.1)
@@ -170,8 +175,10 @@ def test_every_expression_has_an_answer_and_failures_are_told(dsn, tmp_path):
             shop.start("b", processes=1)
             shop.fires(FAILURES)
             eventually(lambda: Owners(conn).even(2), PATIENCE, 0.1)
-            shop.nodes["b"].end()  # the other plans anew: it was scraped before, and its counts are seen to rise
-            eventually(lambda: all_answered(shop), PATIENCE, 0.5)
+            # The other was scraped before, so its counts are seen to rise: of what it takes over, and of its own plans.
+            shop.nodes["b"].stop()
+            os.kill(*Owners(conn).instances("a").values(), signal.SIGKILL)
+            all_are_answered(shop)
         assert shop.watcher.ailing() == []
 
 
