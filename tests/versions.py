@@ -1,7 +1,7 @@
 """Which tests say something about the server's version, and so run on every PostgreSQL of the machine.
 
-A test that uses no server does not, nor do those of the folders below: what they show is partbox's own, and the SQL
-under it is shown on every version by the other folders. One of theirs that does is marked `every_version(reason)`.
+A test that uses no server does not, nor do those of the folders and files below: what they show is partbox's own, and
+the SQL under it is shown on every version by the others. One of theirs that does is marked `every_version(reason)`.
 """
 
 from pathlib import Path
@@ -21,27 +21,29 @@ ONE = {
     "doctor": "how findings are told; where a check asks the server's own tables it is marked",
     "fuzz": "values that partbox refuses or takes, before they get to the server",
     "grafana": "dashboards and alerts over metrics",
-    "hostile": "handlers, objects and networks; sessions and payloads are marked",
+    "hostile": "handlers, objects, networks and payloads; sessions are marked",
     "mutants": "that faults are noticed",
     "observe": "metrics, logs and traces of what happens anywhere",
+    "publish/test_tasks.py": "functions as handlers: the same statements as for any event",
+    "sinks": "endpoints over HTTP",
     "supervisor": "processes and how they end",
+    "test_dsn_callables.py": "what a callable gives instead of a DSN",
+    "test_forked.py": "how the tests start processes",
+    "test_passwords.py": "what commands, pages and logs show",
     "worker": "what becomes of events that were read; where snapshots, transactions or sessions matter it is marked",
 }
-"""Folders of tests that run on one version, and why that is enough."""
+"""Folders and files of tests that run on one version, and why that is enough."""
 
 
 def every(item: pytest.Item) -> bool:
     """Whether the test is to run on every version."""
-    return uses_server(item) and (folder(item) not in ONE or item.get_closest_marker("every_version") is not None)
+    return uses_server(item) and (not _of_one(item) or item.get_closest_marker("every_version") is not None)
 
 
 def uses_server(item: pytest.Item) -> bool:
     return not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
-def folder(item: pytest.Item) -> str:
-    """The folder of tests/ that it is in."""
-    below = (
-        item.path.relative_to(Path(__file__).parent).parts if item.path.is_relative_to(Path(__file__).parent) else ()
-    )
-    return below[0] if len(below) > 1 else ""
+def _of_one(item: pytest.Item) -> bool:
+    here = Path(__file__).parent
+    return any(item.path == here / name or here / name in item.path.parents for name in ONE)

@@ -12,7 +12,7 @@ from partbox.doctor.doctor import LOOK_AGAIN, examine
 from partbox.doctor.limits import Limits, limits_of
 from partbox.settings import load
 
-pytestmark = [pytest.mark.usefixtures("brisk"), pytest.mark.every_version("asks the server's own tables")]
+pytestmark = pytest.mark.usefixtures("brisk")
 
 OLD = """
 insert into partbox.record (partition, event_id, event_type, created_at)
@@ -51,6 +51,7 @@ def test_a_process_without_a_heartbeat_beside_a_living_one(clinic):
         ("gen_random_uuid()", "gen_random_uuid()", "their assignee is gone, and no node has planned them anew"),
     ],
 )
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_partition_that_nobody_plans(clinic, assignee, owner, said):
     clinic.ghost()
     clinic.conn.execute(
@@ -123,6 +124,7 @@ def test_workers_of_two_versions(clinic):
 
 
 @pytest.mark.parametrize(("ahead", "said"), [(60, "60 s ahead of"), (-60, "60 s behind"), (1, None)])
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_clock_that_differs(clinic, ahead, said):
     report = examine(lambda: clinic.dsn, load(), Limits(), clock=lambda: time.time() + ahead)
     found = [each.summary for each in report.findings if each.cause == "clock-skew"]
@@ -227,6 +229,7 @@ def test_a_backlog_that_grows(clinic):
 # Other people's sessions
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_transaction_that_has_published_and_stays_open(clinic):
     with clinic.session("checkout") as other:
         clinic.plant.outbox.publish(other, "Placed", {"card": "4111-1111"})
@@ -237,6 +240,7 @@ def test_a_transaction_that_has_published_and_stays_open(clinic):
         assert "has written events that nobody can see, or deliver, before it commits" in found["evidence"]
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_long_statement_is_a_warning(clinic):
     with closing(clinic.session("reports")) as other:
         pid = other.info.backend_pid
@@ -249,6 +253,7 @@ def test_a_long_statement_is_a_warning(clinic):
         clinic.follow(found["remedy"][0])
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_transaction_of_another_database_counts_if_it_writes(clinic, dsn):
     with psycopg.connect(make_conninfo(dsn, dbname="postgres"), application_name="elsewhere") as other:
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -259,6 +264,7 @@ def test_a_transaction_of_another_database_counts_if_it_writes(clinic, dsn):
         assert "in database postgres" in found["evidence"][1]
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_forgotten_prepared_transaction(clinic):
     with clinic.session("bank") as other:
         other.autocommit = True
@@ -275,6 +281,7 @@ def test_a_forgotten_prepared_transaction(clinic):
     assert clinic.causes("--transactions-over", "0s") == []
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_replication_slot_that_nobody_uses(clinic):
     clinic.conn.execute("select pg_create_physical_replication_slot('old_standby', true)")
     try:
@@ -287,6 +294,7 @@ def test_a_replication_slot_that_nobody_uses(clinic):
         clinic.conn.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_who_waits_for_a_lock_on_our_tables_and_for_whom(clinic):
     with closing(clinic.session("holder")) as holder, closing(clinic.session("waiter")) as waiter:
         holder.execute("update partbox.partition set saved_at = now() where partition = 7")
@@ -304,6 +312,7 @@ def test_who_waits_for_a_lock_on_our_tables_and_for_whom(clinic):
 
 
 @pytest.mark.parametrize("table", ["partition", "parked", "record", "meta", "subscription"])
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_table_that_somebody_has_locked(clinic, table):
     """Doctor does not wait for it long, and says what it could not see."""
     with clinic.session("migration") as holder:
@@ -318,6 +327,7 @@ def test_a_table_that_somebody_has_locked(clinic, table):
 # The server and the log
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_autovacuum_that_is_off_for_a_hot_table(clinic):
     clinic.conn.execute("alter table partbox.partition set (autovacuum_enabled = off)")
     found = clinic.one("autovacuum")
@@ -326,6 +336,7 @@ def test_autovacuum_that_is_off_for_a_hot_table(clinic):
     assert clinic.causes() == []
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_bloated_table(clinic):
     with closing(clinic.session("report")) as other:
         pid = other.info.backend_pid
@@ -353,6 +364,7 @@ def test_a_role_behind_a_pooler_without_its_settings(clinic, monkeypatch):
         clinic.conn.execute(f'alter role "{name}" in database "{clinic.conn.info.dbname}" reset all'.encode())
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_connections_that_are_nearly_used_up(clinic):
     with ExitStack() as stack:
         most = clinic.number("show max_connections")
@@ -364,6 +376,7 @@ def test_connections_that_are_nearly_used_up(clinic):
     eventually(lambda: clinic.causes() == [])
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_logical_copy(clinic):
     clinic.conn.execute("update partbox.meta set value = null where key = 'marker'")  # as written by somebody else
     assert clinic.one("copied")["severity"] == "problem"
@@ -374,11 +387,13 @@ def test_a_logical_copy_with_the_transaction_id_of_the_original(clinic):
     assert clinic.one("copied")["severity"] == "problem"
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_saved_snapshot_of_another_server(clinic):
     clinic.conn.execute("update partbox.partition set snapshot = '4000000000:4000000000:' where partition = 3")
     assert "copied" in clinic.causes()
 
 
+@pytest.mark.every_version("asks the server's own tables")
 def test_a_sequence_that_was_set_back(clinic):
     for _ in range(5):
         clinic.plant.publish("7")
@@ -405,6 +420,7 @@ def test_a_sequence_that_was_set_back(clinic):
         ("alter table partbox.record alter xid drop default", "record.xid has another default"),
     ],
 )
+@pytest.mark.every_version("asks the server's own tables")
 def test_ids_that_are_drawn_otherwise(clinic, harm, said):
     clinic.conn.execute(harm.encode())
     found = clinic.one("sequence")

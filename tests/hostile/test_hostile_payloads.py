@@ -10,8 +10,6 @@ from waiting import eventually
 from partbox import Event
 from partbox.errors import PublishError
 
-pytestmark = pytest.mark.every_version("what values the server takes")
-
 MOST = 20_000  # of a payload, here
 HEADERS, KEY = 65_536, 255
 

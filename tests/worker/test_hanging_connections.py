@@ -13,8 +13,6 @@ from hanging import Proxy, hanging_proxy
 from partbox import Done, Outbox
 from partbox.supervisor.embedded import EmbeddedWorker
 
-pytestmark = pytest.mark.every_version("sessions that hang")
-
 POLLER, SAVER, EFFECTS, MEMBERSHIP = "partbox poller", "partbox saver", "partbox effects", "partbox supervisor"
 QUICK = {"lease": 2.0, "heartbeat": 0.3, "poll_idle": 0.05}
 
@@ -74,6 +72,7 @@ def test_a_connection_that_hangs_costs_neither_events_nor_the_lease(desk, proxy,
 
 
 @pytest.mark.parametrize("name", [POLLER, SAVER])
+@pytest.mark.every_version("sessions that hang")
 def test_a_backend_that_is_stopped_costs_no_events(own_server, caplog, name):
     desk = Desk(own_server.dsn, **QUICK)
     desk.outbox.register(desk.note, "Counted")

@@ -18,8 +18,6 @@ from waiting import eventually
 
 from partbox.worker.holdings import Holdings
 
-pytestmark = pytest.mark.every_version("statement timeouts and the sizes of values")
-
 KB, MB = 1_000, 1_000_000
 WINDOW = 2**20
 Conn = psycopg.Connection[Any]
@@ -51,6 +49,7 @@ def consume(rig: Rig, steps: int = 150) -> tuple[list[int], int]:
 
 
 @pytest.mark.parametrize("writing", [write_large, write_bytes])
+@pytest.mark.every_version("the sizes of values")
 def test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more(conn: Conn, rig: Rig, writing: Any) -> None:
     writing(conn, 40, 150 * KB)
     got, most = consume(rig)
@@ -59,6 +58,7 @@ def test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more(conn: C
     assert rig.partition().weight.bytes == 0
 
 
+@pytest.mark.every_version("the sizes of values")
 def test_late_records_that_are_large_come_in_pieces_as_there_is_room(dsn: str, conn: Conn, rig: Rig) -> None:
     with psycopg.connect(dsn) as late:
         write_large(late, 40, 150 * KB)
@@ -84,6 +84,7 @@ def test_nothing_of_a_large_late_transaction_is_lost_by_a_restart_in_the_middle(
         assert {*consume(second)[0]} >= {*range(1, 23)} - done
 
 
+@pytest.mark.every_version("the sizes of values")
 def test_an_event_larger_than_the_window_passes_when_nothing_else_is_in_memory(conn: Conn, rig: Rig) -> None:
     write_large(conn, 1, 300 * KB)
     write_large(conn, 1, 5 * MB)
@@ -146,6 +147,7 @@ def test_a_large_record_that_is_deleted_while_it_is_read_is_passed(conn: Conn, r
     assert rig.read_all(3) == [1, 3]
 
 
+@pytest.mark.every_version("the sizes of values")
 def test_large_headers_come_whole(conn: Conn, rig: Rig) -> None:
     conn.execute(
         "insert into partbox.record (partition, event_id, event_type, payload, headers)"
