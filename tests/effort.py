@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries: two in five of them, and all with `--soak` or `--hypothesis-profile=default`.
+"""How many examples Hypothesis tries: one in four of them, and all with `--soak` or `--hypothesis-profile=default`.
 
 However slow the machine is, no example fails for the time that it takes.
 """
@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     full = _in_full(config) or config.getoption("--hypothesis-profile")
     settings.register_profile(
         "full" if full else "quick",
-        max_examples=FULL if full else FULL * 2 // 5,
+        max_examples=FULL if full else FULL // 4,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )

@@ -17,7 +17,7 @@ def delivered_at_least(cluster, count: int) -> Callable[[], bool]:
 
 
 @pytest.mark.every_version("a cluster at work")
-@pytest.mark.parametrize(("count", "rest"), [(2_000, REST), pytest.param(20_000, None, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("count", "rest"), [(800, REST), pytest.param(20_000, None, marks=pytest.mark.soak)])
 def test_a_kill_a_join_and_a_leave_lose_nothing_and_repeat_only_what_was_in_flight(cluster, count, rest):
     """So many events of 500 aggregates, four processes on two nodes."""
     first, leaving = cluster.node("first", processes=2), cluster.node("leaving", processes=2)

@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random, SystemRandom
 
 import pytest
+from effort import examples
 from ownership import Conn, worker
 from psycopg import sql
 
 from partbox.db import blocked, dead
 
-SECONDS = 4.0
+SECONDS = examples(40) / 10
 PARTITIONS = 40
 ROWS = 10
 HERE = ("partbox", "default")

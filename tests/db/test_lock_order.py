@@ -13,6 +13,7 @@ from random import Random, SystemRandom
 from uuid import UUID
 
 import pytest
+from effort import examples
 from ownership import (
     ALL,
     DEFAULT,
@@ -38,7 +39,7 @@ from partbox.db import cursors, instances
 from partbox.db.cursors import Owned, Saving
 from partbox.db.parked import park
 
-SECONDS = 6.0
+SECONDS = examples(60) / 10
 LEAST_CHANGES = 10
 MEMBERS = 4
 

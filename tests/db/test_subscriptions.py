@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from effort import examples
 from ownership import ALL, assign, background, blocked, bury, claim, join, worker
 from subscribing import SCHEMA, consume, gets, is_paused, publish, rows
 
@@ -197,7 +198,10 @@ def test_commands_beside_plans_claims_saves_and_buries_never_deadlock(dsn, conn,
     outbox.subscriptions.create("audit")
     for subscription in ("default", "audit"):
         join(conn, 2, subscription=subscription)
-    end, done = time.monotonic() + 4, dict.fromkeys(("worked", "planned", "buried", "paused", "replayed"), 0)
+    end, done = (
+        time.monotonic() + examples(40) / 10,
+        dict.fromkeys(("worked", "planned", "buried", "paused", "replayed"), 0),
+    )
 
     def every(name, act) -> None:
         with worker(dsn) as own:

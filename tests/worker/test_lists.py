@@ -108,18 +108,33 @@ def test_async_batch_handlers_take_lists_too(desk):
 def test_a_list_counts_as_one_handler(desk):
     """Two slots: a long list of many lanes leaves the other slot to somebody else."""
     inside, go_on = threading.Event(), threading.Event()
+    slots, lists = [threading.Event(), threading.Event()], []
 
     def wait(events):
+        lists.append(len(events))
         inside.set()
         go_on.wait(20)
 
     desk.outbox.on_batch("Counted", max_size=50)(wait)
+
+    @desk.outbox.on("First")
+    def occupy(event):
+        slots[event.payload["number"]].wait(20)
+
     desk.outbox.register(desk.note, "Other")
-    for number in range(20):
-        desk.publish(f"k{number}", number)
-    with desk.outbox.worker(concurrency=2):
+    with desk.outbox.worker(concurrency=2) as worker:
+        for number in range(2):
+            desk.publish(f"first{number}", number, event_type="First")
+        load = worker._worker.poller._load
+        desk.eventually(lambda: load().running == 2)
+        for number in range(20):
+            desk.publish(f"k{number}", number)
+        desk.eventually(lambda: load().lanes == 22)  # all of them wait for one of the slots
+        slots[0].set()
         desk.eventually(inside.is_set)
+        slots[1].set()
         desk.publish("other", 1, event_type="Other")
         desk.eventually(lambda: desk.numbers("other") == [1])
+        assert lists == [20]
         go_on.set()
         desk.eventually(desk.all_done)
