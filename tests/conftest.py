@@ -74,6 +74,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     ]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files without a test for this run are not even read."""
+    return True if config.getoption("--server-only") and versions.none_in(collection_path) else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     soak, server_only = config.getoption("--soak"), config.getoption("--server-only")
@@ -90,9 +95,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What was logged travels between test processes as UTF-8, which the errors of hostile tests may not be."""
+    """What was logged travels between test processes as UTF-8, which the errors of hostile tests may not be; and only
+    where somebody will read it."""
     report = yield
-    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    kept = [] if report.passed else report.sections
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in kept]
     return report
 
 

@@ -16,6 +16,7 @@ ONE = {
     "cli": "what commands print and how they end; what they ask the server is in db/",
     "cluster": "processes that die, freeze and move; their statements are those of db/; a few are marked",
     "dashboard": "pages and HTTP; what they show is read by the queries of db/",
+    "db/test_injection.py": "names and values that would be SQL: how they are quoted",
     "demo": "a programme of the command line",
     "docs": "programs of the documentation: the same calls as elsewhere",
     "doctor": "how findings are told; where a check asks the server's own tables it is marked",
@@ -37,13 +38,18 @@ ONE = {
 
 def every(item: pytest.Item) -> bool:
     """Whether the test is to run on every version."""
-    return uses_server(item) and (not _of_one(item) or item.get_closest_marker("every_version") is not None)
+    return uses_server(item) and (not _of_one(item.path) or item.get_closest_marker("every_version") is not None)
 
 
 def uses_server(item: pytest.Item) -> bool:
     return not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
-def _of_one(item: pytest.Item) -> bool:
+def none_in(path: Path) -> bool:
+    """Whether no test of the file can be for every version."""
+    return path.suffix == ".py" and _of_one(path) and "every_version" not in path.read_text(encoding="utf-8")
+
+
+def _of_one(path: Path) -> bool:
     here = Path(__file__).parent
-    return any(item.path == here / name or here / name in item.path.parents for name in ONE)
+    return any(path == here / name or here / name in path.parents for name in ONE)
