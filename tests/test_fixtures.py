@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +12,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 import versions
+import waiting
 from databases import Shelf
 from pace import LOAD, SHARED, Pace
 from psycopg import sql
@@ -209,6 +211,21 @@ def test_eventually_asks_again_after_an_assertion_failed() -> None:
     seen.clear()
     with pytest.raises(AssertionError, match="seen 1"):
         eventually(lambda: (seen.clear(), three()), timeout=0)
+
+
+def test_eventually_has_patience_with_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = count()
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None))
+    steps: list[int] = []
+
+    def ten() -> bool:
+        steps.append(1)
+        return len(steps) == 10
+
+    assert eventually(ten, timeout=3, moves=lambda: len(steps))
+    steps.clear()
+    with pytest.raises(AssertionError, match="did not happen within 3 s"):
+        eventually(ten, timeout=3, moves=lambda: 7)
 
 
 def test_a_test_that_leaves_a_process_or_a_thread_behind_fails_and_one_that_takes_too_long(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Cluster:
             assert not missing, f"{len(missing)} events are not delivered"
             return True
 
-        eventually(all_handled, timeout, 0.05)
+        eventually(all_handled, timeout, 0.05, moves=lambda: len(self.journal.ended()))
         eventually(self.owners.consumed, timeout, 0.05)
 
     def verdict(self) -> Verdict:

@@ -87,7 +87,7 @@ class Ward:
             assert self.dead().keys() == self.poison
             return True
 
-        eventually(all_done, timeout, 0.1)
+        eventually(all_done, timeout, 0.1, moves=lambda: len(self.cluster.journal.ended()))
 
     def wrong(self) -> dict[str, int]:
         """What the oracle has against the deliveries of what is not poison; order is asked by aggregates only."""
