@@ -105,15 +105,16 @@ def _wrapped(kind: type, value: Any, lock: HeldLock, what: str) -> Any:
 
 
 class _Written:
-    """A field that is written with the lock held only, of an object that the holdings know."""
+    """A field of a partition that the holdings know, which is written with the lock held only."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.what = f"Partition.{name}"
 
     def __set__(self, owner: Any, value: Any) -> None:
-        if (lock := owner.__dict__.get("_lock")) is not None:
-            lock.check(f"{type(owner).__name__}.{self.name}")
-        owner.__dict__[self.name] = value
+        fields = owner.__dict__
+        fields["_lock"].check(self.what)
+        fields[self.name] = value
 
 
 class _Guarded(_Written):
@@ -122,10 +123,10 @@ class _Guarded(_Written):
     def __get__(self, owner: Any, kind: type) -> Any:
         if owner is None:
             return self
-        if (lock := owner.__dict__.get("_lock")) is not None:
-            lock.check(f"{type(owner).__name__}.{self.name}")
+        fields = owner.__dict__
+        fields["_lock"].check(self.what)
         try:
-            return owner.__dict__[self.name]
+            return fields[self.name]
         except KeyError:
             raise AttributeError(self.name) from None
 
@@ -150,20 +151,26 @@ class _LaneField:
 
 
 class _Partitions(GuardedDict):  # type: ignore[misc, valid-type]
-    """The partitions that the holdings know. With this the fields of one are guarded."""
+    """The partitions that the holdings know. With this the fields of one are guarded, not while it is made."""
 
     def __setitem__(self, number: int, partition: Partition) -> None:
         super().__setitem__(number, partition)
         fields = partition.__dict__
         fields["_lock"] = self.lock
+        partition.__class__ = KnownPartition
         fields["remembered"] = _wrapped(ChangedSet, fields["remembered"], self.lock, "Partition.remembered")
 
 
-def _install(patch: pytest.MonkeyPatch) -> None:
+def _fields() -> dict[str, _Written]:
     sample = Partition(Owned(0, 1, "1:1:", 0, 0, 0, None), 0.0, window=1, letters=False)
-    for name in vars(sample).keys() - CONSTANT - OF_THE_POLLER:
-        field = _Written(name) if name in READ_FREELY else _Guarded(name)
-        patch.setattr(Partition, name, field, raising=False)
+    guarded = vars(sample).keys() - CONSTANT - OF_THE_POLLER
+    return {name: _Written(name) if name in READ_FREELY else _Guarded(name) for name in guarded}
+
+
+KnownPartition = type("KnownPartition", (Partition,), _fields())
+
+
+def _install(patch: pytest.MonkeyPatch) -> None:
     for name in ("active", "running", "life", "unstuck", "settled"):
         patch.setattr(Lane, name, _LaneField(name, vars(Lane)[name]))
     queue = _LaneField("queue", Lane.queue, _lane_queue)

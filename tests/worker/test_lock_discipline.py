@@ -8,6 +8,7 @@ from uuid import uuid4
 import lock_check
 import pytest
 from hand_moved import HandMoved
+from lock_check import KnownPartition
 
 from partbox.db import cursors
 from partbox.db.cursors import Owned, Seen
@@ -17,7 +18,6 @@ from partbox.settings import load
 from partbox.worker.brake import Brake
 from partbox.worker.holdings import Holdings
 from partbox.worker.ownership import Ownership
-from partbox.worker.partition import Partition
 
 
 @pytest.fixture
@@ -87,7 +87,9 @@ def test_every_field_of_a_partition_that_is_not_named_is_guarded(rig: HandMoved)
     named = lock_check.READ_FREELY | lock_check.CONSTANT | lock_check.OF_THE_POLLER
     fields = {name for name in vars(rig.partition) if not name.startswith("_")}
     assert named <= fields
-    assert fields - named == {name for name in fields if isinstance(vars(Partition).get(name), lock_check._Guarded)}
+    assert fields - named == {
+        name for name in fields if isinstance(vars(KnownPartition).get(name), lock_check._Guarded)
+    }
 
 
 def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monkeypatch: pytest.MonkeyPatch) -> None:
