@@ -113,10 +113,11 @@ def test_every_promise_is_kept_whatever_the_fault(chaos, seconds, processes, see
     assert set(report["skipped"]) <= {"clock"}  # where libfaketime is not installed
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_a_cluster_on_a_users_database_keeps_every_promise(chaos, empty_dsn):
     faults = ",".join(TAME)
-    size = ("--seconds", "4", "--seed", "7", "--processes", "1")
+    size = ("--seconds", "10", "--seed", "7", "--processes", "2")
     report = ended(chaos("--dsn", empty_dsn, *size, "--faults", faults, "--json"))
     assert report["published"] > 100
     assert sum(report["faults"].values()) >= 1
@@ -124,13 +125,14 @@ def test_a_cluster_on_a_users_database_keeps_every_promise(chaos, empty_dsn):
     assert schemas(empty_dsn) == []
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, open_folder):
     if lacking := clock.lacking(open_folder):
         pytest.skip(lacking)
     for left_over in list(open_folder.iterdir()):  # the probe's
         shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
-    size = ("--seconds", "4", "--seed", "3", "--nodes", "1", "--processes", "1")
+    size = ("--seconds", "12", "--seed", "3", "--nodes", "1", "--processes", "2")
     report = ended(chaos("--embedded", *size, "--faults", "clock", "--keep", "--json"))
     assert report["repeats"] == {}
     kept = Path(report["kept"])

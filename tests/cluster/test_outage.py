@@ -128,7 +128,7 @@ def publish(dsn, count, aggregates):
     ("minutes", "seconds", "events", "aggregates", "max_parked", "max_attempts"),
     [
         (2, 3, 6_000, 3_000, 5, 10),
-        (2, 3, 2_000, 200, 1_000, 3),
+        pytest.param(2, 3, 2_000, 200, 1_000, 3, marks=pytest.mark.soak),
         pytest.param(10, 8, 100_000, 20_000, 50, 10, marks=pytest.mark.soak),
         pytest.param(10, 8, 100_000, 2_000, 1_000, 3, marks=pytest.mark.soak),
     ],

@@ -62,7 +62,7 @@ def test_innocents_beside_poison_are_not_dead_lettered_even_with_two_attempts(wa
     assert node.stop() == 0
 
 
-@pytest.mark.parametrize("event_type", ["Step", "Listed", "Effect"])
+@pytest.mark.parametrize("event_type", ["Step", pytest.param("Listed", marks=pytest.mark.soak), "Effect"])
 @pytest.mark.parametrize(("rounds", "lone"), [(2, 20), pytest.param(10, 100, marks=pytest.mark.soak)])
 def test_a_process_killed_under_a_backlog_of_harmless_events_leaves_no_trace(ward, event_type, rounds, lone):
     """Three times so many rounds of events of aggregates, and so many events without one."""

@@ -16,7 +16,7 @@ def pids(ward):
     return set(ward.cluster.owners.instances("node").values())
 
 
-@pytest.mark.parametrize("event_type", ["Hang", "HangInPool", "AsyncBlock"])
+@pytest.mark.parametrize("event_type", ["Hang", pytest.param("HangInPool", marks=pytest.mark.soak), "AsyncBlock"])
 def test_a_handler_that_cannot_be_cancelled_ends_its_process_and_everything_else_flows(ward, event_type):
     """The lease is so long that what is delivered in time was released, or freed because the death is known."""
     ward.node(processes=2, lease=60, handler_timeout=1, max_attempts=1)

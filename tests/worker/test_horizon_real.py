@@ -129,7 +129,10 @@ def held_open(dsn: str, wanted: bool) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(("cap", "beside_an_open_transaction"), [(1_000, False), (1_000, True), (2, True)])
+@pytest.mark.parametrize(
+    ("cap", "beside_an_open_transaction"),
+    [(1_000, False), (2, True), pytest.param(1_000, True, marks=pytest.mark.soak)],
+)
 def test_nothing_is_lost_doubled_or_reordered(dsn, monkeypatch, cap, beside_an_open_transaction):
     """With a cap of two late records to a page many pages are cut."""
     seed = int(os.environ.get("PARTBOX_TEST_SEED") or randrange(2**32))

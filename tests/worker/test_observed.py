@@ -105,7 +105,9 @@ def transactional(desk):
         desk.note(event)
 
 
-@pytest.mark.parametrize("concurrency", [1, 4], ids=["one runner", "four runners"])
+@pytest.mark.parametrize(
+    "concurrency", [pytest.param(1, marks=pytest.mark.soak), 4], ids=["one runner", "four runners"]
+)
 @pytest.mark.parametrize(
     "register", [sync, asynchronous, blocking_loop, batch, transactional], ids=lambda each: each.__name__
 )
