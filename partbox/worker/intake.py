@@ -171,8 +171,8 @@ class Intake:
             partition.suspects_left = 0
         if had_ahead and not reading.piece:
             self._forget_ahead(partition)
-        if reading.piece and partition.draining:
-            self._holdings.touch(partition)
+        if reading.piece and (partition.draining or (reading.last and partition.progress.finished)):
+            self._holdings.touch(partition)  # only now may a cursor be saved that passes what came with earlier pieces
 
     def _hand_over(self, partition: Partition, rows: list[Row], late: int) -> None:
         epoch, subscription, codecs = partition.epoch, self._subscription, self._codecs

@@ -106,6 +106,17 @@ MUTATIONS = (
         ("tests/worker/test_release.py::test_nothing_is_released_inside_a_cut_page",),
     ),
     Mutation(
+        "end-of-a-cut-page-unsaved",
+        "What was done before the last piece came stays unsaved until something else happens in its partition.",
+        "partbox/worker/intake.py",
+        "partition.draining or (reading.last and partition.progress.finished)",
+        "partition.draining",
+        (
+            "tests/worker/test_open_transactions.py"
+            "::test_a_late_record_that_is_done_before_its_cut_page_is_through_is_saved_when_it_is",
+        ),
+    ),
+    Mutation(
         "parks-ahead-forgotten",
         "What is parked above the saved cursor is read again: without its row it runs twice.",
         "partbox/worker/ownership.py",

@@ -116,11 +116,15 @@ class Rig:
             event = self.events.pop(id)
             with self.holdings.lock:
                 self.partition(event.partition).finish([(event.id, event.event_id.bytes)])
+                self.holdings.touch(self.partition(event.partition))
 
-    def save(self) -> set[int]:
-        """Save every partition; those that are still mine."""
+    def save(self, *, all: bool = True) -> set[int]:
+        """Save every partition, or only those that have something to save; those that are still mine."""
         with self.holdings.lock:
-            batches = [Batch(partition) for partition in self.holdings.partitions.values()]
+            dirty = self.holdings.clean()
+            batches = [Batch(partition) for partition in (self.holdings.partitions.values() if all else dirty)]
+        if not batches:
+            return set()
         mine, _ = cursors.save(self.conn, SCHEMA, DEFAULT, self.me, [batch.saving() for batch in batches])
         with self.holdings.lock:
             for batch in batches:

@@ -164,6 +164,26 @@ def test_what_the_open_transaction_has_published_is_found_when_it_commits(
     assert heir.read_all() == [1, 2, MANY + 3, MANY + 4, MANY + 8]
 
 
+def test_a_late_record_that_is_done_before_its_cut_page_is_through_is_saved_when_it_is(
+    dsn: str, conn: Conn, rig_with: Callable[..., Rig]
+) -> None:
+    """It is the page's end that lets the cursor pass it, and nothing may be read after that for long."""
+    rig = rig_with()
+    with psycopg.connect(dsn) as late:
+        write(late)
+        write(conn, MANY)
+        delivered(rig)
+        late.commit()
+    pages = [rig.read()]
+    while rig.partition().cursor.until is not None or not any(pages):
+        rig.done(*pages[-1])
+        rig.save(all=False)
+        pages.append(rig.read())
+    assert pages[-1] == [], "it came with a piece before the last"
+    rig.save(all=False)
+    assert conn.execute("select id from partbox.record_status where status <> 'done'").fetchall() == []
+
+
 def test_a_subscription_created_beside_it_from_now_on_gets_what_comes(
     dsn: str, conn: Conn, rig_with: Callable[..., Rig]
 ) -> None:
