@@ -43,6 +43,10 @@ ROOM = 8 * 2**30
 """Free bytes of memory from which on it holds the files of a run."""
 
 
+AT_MOST = 900
+"""Seconds for a test of full size, however loaded the machine is, unless it says otherwise."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--server-only",
@@ -89,14 +93,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     named = any("::" in argument for argument in config.args)
     if named and not any(map(wanted, items)):
         return  # it is just one of the others that is asked for
-    config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
-    items[:] = filter(wanted, items)
+    chosen = {item: wanted(item) for item in items}
+    for item in items if soak else ():
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(AT_MOST))
+    config.hook.pytest_deselected(items=[item for item in items if not chosen[item]])
+    items[:] = [item for item in items if chosen[item]]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What was logged travels between test processes as UTF-8, which the errors of hostile tests may not be; and only
-    where somebody will read it."""
+    """Logs travel between test processes as UTF-8, which those of hostile tests may not be, and only of failures."""
     report = yield
     kept = [] if report.passed else report.sections
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in kept]

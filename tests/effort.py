@@ -1,6 +1,6 @@
-"""How many examples Hypothesis tries: one in four of them, and all with `--soak` or `--hypothesis-profile=default`.
+"""One in four of Hypothesis's examples, and of the seconds of what goes on for some time: all with `--soak`.
 
-However slow the machine is, no example fails for the time that it takes.
+All examples also with `--hypothesis-profile=default`. No example fails for the time that it takes.
 """
 
 import pytest
@@ -15,6 +15,14 @@ def examples(full: int) -> int:
     return max(1, full * min(settings.default.max_examples, FULL) // FULL)
 
 
+def seconds(full: float) -> float:
+    """The seconds that this run spends on something that takes so many at full size."""
+    return full * min(settings.default.max_examples, FULL) / FULL
+
+
+SIZES = (examples, seconds)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     full = _in_full(config) or config.getoption("--hypothesis-profile")
     settings.register_profile(
@@ -27,9 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What varies its examples belongs to both runs."""
+    """Tests of both runs: those of Hypothesis, and of modules that ask here for their size."""
     for item in items if _in_full(config) else ():
-        if is_hypothesis_test(getattr(item, "obj", None)) or hasattr(getattr(item, "module", None), "examples"):
+        module = getattr(item, "module", None)
+        asks = any(getattr(module, size.__name__, None) is size for size in SIZES)
+        if asks or is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("soak")
 
 

@@ -4,6 +4,7 @@ A test that uses no server does not, nor do those of the folders and files below
 the SQL under it is shown on every version by the others. One of theirs that does is marked `every_version(reason)`.
 """
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ ONE = {
     "doctor": "how findings are told; where a check asks the server's own tables it is marked",
     "fuzz": "values that partbox refuses or takes, before they get to the server",
     "grafana": "dashboards and alerts over metrics",
-    "hostile": "handlers, objects, networks and payloads; sessions are marked",
+    "hostile": "handlers, objects, networks and slow lines; sessions, and the limits of values, are marked",
     "mutants": "that faults are noticed",
     "observe": "metrics, logs and traces of what happens anywhere",
     "publish/test_tasks.py": "functions as handlers: the same statements as for any event",
@@ -37,7 +38,7 @@ ONE = {
 
 
 def every(item: pytest.Item) -> bool:
-    """Whether the test is to run on every version."""
+    """True if the test is to run on every version."""
     return uses_server(item) and (not _of_one(item.path) or item.get_closest_marker("every_version") is not None)
 
 
@@ -46,10 +47,11 @@ def uses_server(item: pytest.Item) -> bool:
 
 
 def none_in(path: Path) -> bool:
-    """Whether no test of the file can be for every version."""
+    """True if no test of the file can be for every version."""
     return path.suffix == ".py" and _of_one(path) and "every_version" not in path.read_text(encoding="utf-8")
 
 
+@cache
 def _of_one(path: Path) -> bool:
     here = Path(__file__).parent
     return any(path == here / name or here / name in path.parents for name in ONE)
