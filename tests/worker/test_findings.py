@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 from rig import DEFAULT, PARTITION, SCHEMA, Rig, counted_polls, write
+from stopping import stop_at_rest
 from waiting import eventually
 
 from partbox import Outbox
@@ -286,7 +287,7 @@ def test_events_that_reuse_the_ids_of_a_lost_tail_are_delivered(own_server: Any)
     with outbox.worker():
         publish(outbox, own_server.dsn, 20, durable=True)
         eventually(lambda: len(delivered) == 20)
-        os.kill(wal_writer, signal.SIGSTOP)
+        stop_at_rest(wal_writer)
         publish(outbox, own_server.dsn, 300, durable=False)
         eventually(lambda: len(delivered) == 320)
         os.kill(wal_writer, signal.SIGKILL)
@@ -414,7 +415,7 @@ def test_a_page_holds_exactly_what_its_snapshot_sees(dsn: str, conn: Conn, rig: 
     pages = []
     try:
         start = 0
-        for _ in range(300):
+        for _ in range(150):
             asked = [Ask(PARTITION, start, TOP, Page("1:1:", start), None, None)]
             text, _, rows = records.poll(rig.conn, SCHEMA, asked, None, lo=start, hi=TOP)
             pages.append((start, Snapshot.parse(text), {row[1] for row in rows}))

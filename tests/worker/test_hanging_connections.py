@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from desk import Desk
 from hanging import Proxy, hanging_proxy
+from stopping import stop_at_rest
 
 from partbox import Done, Outbox
 from partbox.supervisor.embedded import EmbeddedWorker
@@ -32,7 +33,7 @@ def desk(dsn: str, proxy: Proxy) -> Iterator[Desk]:
     desk.conn.close()
 
 
-def publish(desk: Desk, begin: int, count: int = 100) -> list[int]:
+def publish(desk: Desk, begin: int, count: int = 40) -> list[int]:
     numbers = list(range(begin, begin + count))
     for number in numbers:
         desk.publish(f"k{number % 10}", number)
@@ -80,7 +81,7 @@ def test_a_backend_that_is_stopped_costs_no_events(own_server, caplog, name):
         published = publish(desk, 0)
         desk.eventually(desk.all_done)
         stopped = backend(desk, name)
-        os.kill(stopped, signal.SIGSTOP)
+        stop_at_rest(stopped)
         try:
             published += publish(desk, 100)
             desk.eventually(lambda: len(all_numbers(desk)) == len(published) and desk.all_done())
