@@ -122,16 +122,18 @@ def test_a_database_is_put_back_in_place_to_what_migrations_left(shelf: Shelf) -
     assert shelf.clones == 1
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_where_more_than_rows_has_changed_the_next_test_gets_a_fresh_database(shelf: Shelf, change: str) -> None:
-    used = shelf.lend()
-    with psycopg.connect(used, autocommit=True) as conn:
-        for statement in change.split(";"):
-            conn.execute(sql.SQL(statement).format(sql.Identifier(conn.info.dbname)))
-    shelf.take_back()
-    assert shelf.lend() != used
-    with pytest.raises(psycopg.OperationalError, match="does not exist"):
-        psycopg.connect(used)
+def test_where_more_than_rows_has_changed_the_next_test_gets_a_fresh_database(shelf: Shelf) -> None:
+    lent = shelf.lend()
+    for what, change in CHANGES.items():
+        used = lent
+        with psycopg.connect(used, autocommit=True) as conn:
+            for statement in change.split(";"):
+                conn.execute(sql.SQL(statement).format(sql.Identifier(conn.info.dbname)))
+        shelf.take_back()
+        lent = shelf.lend()
+        assert lent != used, what
+        with pytest.raises(psycopg.OperationalError, match="does not exist"):
+            pytest.fail(f"{what}: {psycopg.connect(used)}")
 
 
 def test_a_test_may_end_every_session_of_the_server(shelf: Shelf) -> None:

@@ -95,10 +95,10 @@ def test_no_error_about_a_dsn_says_its_password(said, dsn):
         assert PASSWORD not in said(command, "--dsn", dsn), command
 
 
-@pytest.fixture(params=["url=", "PGPASSWORD"])
-def node(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> Iterator[tuple[psutil.Process, Path, str]]:
-    """A node that logs everything, its log, and what its page answers at."""
-    arguments, environment = forms(dsn, tmp_path)[request.param]
+@pytest.fixture
+def node(dsn: str, tmp_path: Path) -> Iterator[tuple[psutil.Process, Path, str]]:
+    """A node that has the password from its arguments and from PGPASSWORD and logs everything; its log, its page."""
+    arguments, environment = forms(dsn, tmp_path)["url="]
     (tmp_path / "shop.py").write_text(APPLICATION)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
     command = [str(Path(sys.executable).with_name("partbox")), "worker", "shop:outbox", "--processes", "1"]
@@ -107,7 +107,7 @@ def node(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> Iterator[t
         process = psutil.Popen(
             [*command, "--http", "127.0.0.1:0", "--log-format", "json", *arguments],
             cwd=tmp_path,
-            env=kept | environment | {"PARTBOX_HTTP_TOKEN": "a-token-of-this-test"},
+            env=kept | environment | {"PGPASSWORD": PASSWORD, "PARTBOX_HTTP_TOKEN": "a-token-of-this-test"},
             stdout=file,
             stderr=file,
         )

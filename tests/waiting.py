@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LATE = 0.05
-"""How much longer a long wait may take, as a part of it, for being asked about less often."""
+"""The part by which a long wait may take longer, for being asked about less often."""
 RARELY = 0.1  # seconds between two questions at most
 
 

@@ -53,7 +53,8 @@ class Clock:
             "FAKETIME_DISABLE_SHM": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "FAKETIME_DONT_RESET": "1",
-            # What it would mend else is right already: its waits of threads then end at once, or never.
+            # A remedy for old C libraries that is on by default: with a newer one, threads that wait for a time would
+            # wake at once again and again, or never.
             "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         }
 

@@ -48,7 +48,7 @@ class Lane:
         self.unstuck: DeliveredEvent | None = None  # parked while its handler went on running
 
     def has_settled(self, event: DeliveredEvent) -> bool:
-        """Whether its current event, which this is, is settled already. Lock held."""
+        """True if its current event, which this is, is settled already. Lock held."""
         return getattr(self, "settled", None) is event
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import psutil
 import psycopg
 import pytest
+from forked import forks
 from psycopg.conninfo import make_conninfo
 from test_chaos_command import chaos, ended, open_folder
 from waiting import eventually
@@ -21,7 +22,7 @@ from partbox.chaos.publishers import HUGE, LARGE, LEAP, Large, Leaping, publishe
 from partbox.chaos.schedule import Step, schedule
 from partbox.outbox import Outbox
 
-__all__ = ["chaos", "open_folder"]
+__all__ = ["chaos", "forks", "open_folder"]
 
 NEW = ("conn-hang", "backend-stop", "large-payloads", "id-leap")
 ACCOUNTS = "create table partbox.chaos_account (aggregate text primary key, seq bigint not null default 0)"
@@ -186,7 +187,7 @@ def test_a_short_run_of_these_attacks_alone_keeps_every_promise(chaos):
         "--nodes",
         "1",
         "--processes",
-        "2",
+        "1",
         "--faults",
         ",".join(NEW),
         "--json",

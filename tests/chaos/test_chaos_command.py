@@ -11,11 +11,14 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
+from forked import Command, forks
 from waiting import eventually
 
 from partbox.chaos import clock
 from partbox.chaos.faults import FAULTS
 from partbox.cli import main
+
+__all__ = ["forks"]
 
 COMMAND = [str(Path(sys.executable).with_name("partbox")), "chaos"]
 PATIENCE = 300.0
@@ -32,12 +35,16 @@ def open_folder(folder):
 
 
 @pytest.fixture
-def chaos(open_folder):
-    """Starts a run; afterwards none of its processes may be left, nor a file."""
+def chaos(open_folder, forks):
+    """Starts a run, of the installed command if asked to; afterwards none of its processes may be left, nor a file."""
     started = []
 
-    def start(*arguments: str, **environment: str) -> subprocess.Popen:
+    def start(*arguments: str, installed: bool = False, **environment: str) -> subprocess.Popen | Command:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
+        if not installed:
+            variables = kept | {"TMPDIR": str(open_folder)} | environment
+            started.append(forks.start("partbox", "chaos", *arguments, env=variables))
+            return started[-1]
         started.append(
             subprocess.Popen(
                 [*COMMAND, *arguments],
@@ -72,7 +79,7 @@ def left(folder: Path) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if works_there(process)]
 
 
-def ended(process: subprocess.Popen) -> dict:
+def ended(process: subprocess.Popen | Command) -> dict:
     """The report of a run, which must find nothing."""
     out, said = process.communicate(timeout=PATIENCE)
     report = json.loads(out) if out else {}
@@ -80,10 +87,18 @@ def ended(process: subprocess.Popen) -> dict:
     return report
 
 
-def refused(process: subprocess.Popen, code: int) -> str:
-    out, said = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out) == (code, ""), said
-    return words(said)
+@pytest.fixture
+def refused(capsys):
+    """Runs one that is refused, in this process; what it says."""
+
+    def refused(code: int, *arguments: str) -> str:
+        with pytest.raises(SystemExit) as exit:
+            main(["chaos", *arguments])
+        out, said = capsys.readouterr()
+        assert (exit.value.code, out) == (code, ""), said
+        return words(said)
+
+    return refused
 
 
 def words(said: str) -> str:
@@ -100,14 +115,14 @@ def schemas(dsn: str) -> list[str]:
 @pytest.mark.parametrize(
     ("seconds", "processes", "seed", "published", "kinds"),
     [
-        ("6", "1", "7", 100, 2),
+        ("5", "1", "7", 100, 2),
         *(pytest.param("60", "4", str(seed), 1_000, 12, marks=pytest.mark.soak) for seed in SEEDS),
     ],
 )
 def test_every_promise_is_kept_whatever_the_fault(chaos, seconds, processes, seed, published, kinds):
     """With `kinds` different faults at least."""
     run = ("--seconds", seconds, "--seed", seed, "--nodes", "2", "--processes", processes, "--json")
-    report = ended(chaos("--embedded", *run))
+    report = ended(chaos("--embedded", *run, installed=True))
     assert report["published"] > published
     assert len(report["faults"]) >= kinds
     assert set(report["skipped"]) <= {"clock"}  # where libfaketime is not installed
@@ -125,14 +140,14 @@ def test_a_cluster_on_a_users_database_keeps_every_promise(chaos, empty_dsn):
     assert schemas(empty_dsn) == []
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(240)
-def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, open_folder):
+@pytest.mark.parametrize(("seconds", "processes"), [(4, 1), pytest.param(12, 2, marks=pytest.mark.soak)])
+def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, open_folder, seconds, processes):
     if lacking := clock.lacking(open_folder):
         pytest.skip(lacking)
     for left_over in list(open_folder.iterdir()):  # the probe's
         shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
-    size = ("--seconds", "12", "--seed", "3", "--nodes", "1", "--processes", "2")
+    size = ("--seconds", str(seconds), "--seed", "3", "--nodes", "1", "--processes", str(processes))
     report = ended(chaos("--embedded", *size, "--faults", "clock", "--keep", "--json"))
     assert report["repeats"] == {}
     kept = Path(report["kept"])
@@ -144,7 +159,7 @@ def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, open_folder
 
 @pytest.mark.timeout(240)
 def test_ctrl_c_ends_what_was_started_and_still_judges(chaos, empty_dsn):
-    size = ("--seconds", "600", "--nodes", "1", "--processes", "2")
+    size = ("--seconds", "600", "--nodes", "1", "--processes", "1")
     process = chaos("--dsn", empty_dsn, *size, "--faults", "kill-process", "--json")
     for line in process.stderr:
         if "kill-process" in line:
@@ -179,21 +194,17 @@ def test_what_cannot_be_done_is_left_out_with_the_reason(chaos, empty_dsn):
     ],
     ids=["no database", "two databases", "unknown fault", "bad schema", "no time", "no nodes", "no processes", "seed"],
 )
-def test_wrong_usage_is_refused_with_exit_code_2(capsys, arguments, reason):
-    with pytest.raises(SystemExit) as exit:
-        main(["chaos", *arguments])
-    out, said = capsys.readouterr()
-    assert (exit.value.code, out) == (2, "")
-    assert reason in words(said)
+def test_wrong_usage_is_refused_with_exit_code_2(refused, arguments, reason):
+    assert reason in refused(2, *arguments)
 
 
-def test_a_schema_that_it_did_not_make_is_left_alone(chaos, dsn):
-    said = refused(chaos("--dsn", dsn, "--schema", "partbox"), 1)
+def test_a_schema_that_it_did_not_make_is_left_alone(refused, dsn):
+    said = refused(1, "--dsn", dsn, "--schema", "partbox")
     assert "schema 'partbox' exists already and `partbox chaos` did not make it: name another one by --schema" in said
     assert schemas(dsn) == ["partbox"]
 
 
-def test_a_server_that_is_not_there_is_one_line(chaos):
-    said = refused(chaos("--dsn", "host=127.0.0.1 port=1 dbname=x password=geheim"), 1)
+def test_a_server_that_is_not_there_is_one_line(refused):
+    said = refused(1, "--dsn", "host=127.0.0.1 port=1 dbname=x password=geheim")
     assert said.startswith("partbox: cannot use the database")
     assert "geheim" not in said

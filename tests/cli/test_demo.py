@@ -86,7 +86,7 @@ def ended(process: Command) -> dict:
 
 
 def test_what_is_published_is_delivered_in_order_while_processes_are_killed(demo):
-    process = demo("--processes", "2", "--rate", "300")
+    process = demo("--processes", "2", "--rate", "60")
     read_until(process, "killed process")
     read_until(process, "rebalanced in")
     os.killpg(process.pid, signal.SIGINT)
@@ -99,14 +99,14 @@ def test_what_is_published_is_delivered_in_order_while_processes_are_killed(demo
 
 @pytest.mark.parametrize("word", ["setting up", "starting", "  delivered "])
 def test_one_ctrl_c_ends_everything_in_order(demo, word):
-    process = demo("--processes", "1", "--rate", "300")
+    process = demo("--processes", "1", "--rate", "60")
     read_until(process, word)
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to every process
     assert (ended(process)["published"] > 0) == ("delivered" in word)
 
 
 def test_a_second_ctrl_c_ends_everything_at_once(demo):
-    process = demo("--processes", "1", "--rate", "300")
+    process = demo("--processes", "1", "--rate", "60")
     read_until(process, "  delivered ")
     os.killpg(process.pid, signal.SIGINT)
     os.killpg(process.pid, signal.SIGTERM)
@@ -116,7 +116,7 @@ def test_a_second_ctrl_c_ends_everything_at_once(demo):
 
 
 def test_it_leaves_nothing_in_a_database_of_the_users(demo, empty_dsn):
-    ended(demo("--dsn", empty_dsn, "--seconds", "1", "--processes", "1", "--no-chaos"))
+    ended(demo("--dsn", empty_dsn, "--seconds", "1", "--processes", "1", "--rate", "60", "--no-chaos"))
     with psycopg.connect(empty_dsn) as conn:
         assert conn.execute("select from pg_namespace where nspname = 'partbox_demo'").fetchone() is None
 

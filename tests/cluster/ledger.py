@@ -19,7 +19,7 @@ update ledger set seq = seq + %(burst)s from locked where ledger.aggregate = loc
 returning ledger.aggregate, seq
 """
 
-REST = 0.02
+REST = 0.05
 """Seconds between the transactions of who publishes for as long as a test lasts: a backlog is not the point."""
 
 

@@ -6,8 +6,8 @@ from partbox.rules.hashing import partition_of
 
 
 def test_until_empty_ends_when_everything_is_delivered(cluster):
-    cluster.ledger.publish_now(cluster.ledger.names, burst=4)
-    node = cluster.node("node", "--until-empty", processes=2, fresh=True)
+    cluster.ledger.publish_now(cluster.ledger.names, burst=2)
+    node = cluster.node("node", "--until-empty", processes=2)
     assert node.wait() == 0
     assert cluster.owners.consumed()
     verdict = cluster.verdict()

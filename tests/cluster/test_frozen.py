@@ -45,10 +45,10 @@ def test_after_a_freeze_it_starts_nothing_of_what_it_lost_and_saves_nothing(clus
     cluster.balanced(2)
     ((old, pid),) = cluster.owners.instances("frozen").items()
     # Few: what may have killed a process is charged one by one, and one that stays frozen for long is replaced.
-    with publishing(cluster.ledger, threads=1, count=100, seconds=0.001):
+    with publishing(cluster.ledger, threads=1, count=60, seconds=0.001):
         before, thawed_at = freeze_and_thaw(cluster, pid, node.send_to_all if whole_node else partial(os.kill, pid))
     cluster.balanced(2)
-    with publishing(cluster.ledger, count=100, seconds=0.001):
+    with publishing(cluster.ledger, count=60, seconds=0.001):
         pass
     cluster.delivered()
 

@@ -8,8 +8,8 @@ from waiting import eventually
 
 
 def test_the_processes_of_a_killed_supervisor_release_and_end_by_themselves(cluster):
-    killed = cluster.node("killed", processes=2, lease=3, fresh=True)
-    cluster.balanced(2)
+    killed = cluster.node("killed", processes=1, lease=3, fresh=True)
+    cluster.balanced(1)
     with publishing(cluster.ledger, seconds=0.001):
         eventually(lambda: len(cluster.journal.ended()) > 50, 60, 0.05)
         killed.send(signal.SIGKILL)

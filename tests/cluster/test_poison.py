@@ -14,14 +14,14 @@ def ward(cluster):
     return Ward(cluster)
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(10, marks=pytest.mark.soak)])
-def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward, rounds):
+@pytest.mark.parametrize(("rounds", "processes"), [(1, 2), pytest.param(10, 3, marks=pytest.mark.soak)])
+def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward, rounds, processes):
     """Many events of 50 aggregates, one that kills its process and one that never returns among them."""
     ward.publish(rounds)
     kill = ward.publish_poison("Kill", ward.names[0])
     hang = ward.publish_poison("Hang", ward.names[1])
     ward.publish(rounds)
-    node = ward.node(processes=3, handler_timeout=1)
+    node = ward.node(processes=processes, handler_timeout=1)
     ward.settled()
 
     assert ward.dead() == {
@@ -34,9 +34,9 @@ def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward, rounds
         attempts = [one.attempt for one in ward.deliveries(event)]
         assert attempts == sorted(attempts)
         assert set(attempts) == {1, 2, 3}
-    ward.cluster.balanced(3)
+    ward.cluster.balanced(processes)
     pids = set(ward.cluster.owners.instances("node").values())
-    assert len(pids) == 3
+    assert len(pids) == processes
     assert all(psutil.pid_exists(pid) for pid in pids)
     assert node.stop() == 0
     assert ward.suspects() == 0
@@ -62,18 +62,24 @@ def test_innocents_beside_poison_are_not_dead_lettered_even_with_two_attempts(wa
     assert node.stop() == 0
 
 
-@pytest.mark.parametrize("event_type", ["Step", pytest.param("Listed", marks=pytest.mark.soak), "Effect"])
-@pytest.mark.parametrize(("rounds", "lone"), [(2, 20), pytest.param(10, 100, marks=pytest.mark.soak)])
-def test_a_process_killed_under_a_backlog_of_harmless_events_leaves_no_trace(ward, event_type, rounds, lone):
-    """Three times so many rounds of events of aggregates, and so many events without one."""
+ALONE = [pytest.param([name], 10, 50, 100, marks=pytest.mark.soak, id=name) for name in ("Step", "Listed", "Effect")]
+
+
+@pytest.mark.parametrize(("event_types", "rounds", "aggregates", "lone"), [(["Step", "Effect"], 1, 30, 10), *ALONE])
+def test_a_process_killed_under_a_backlog_of_harmless_events_leaves_no_trace(
+    ward, event_types, rounds, aggregates, lone
+):
+    """Three times so many rounds of events of these aggregates, and so many events without one, of each type."""
+    ward.names = ward.names[:aggregates]
     ward.conn.execute("create table effect (event uuid primary key)")
     node = ward.node(processes=2)  # three attempts: the first death charges nobody, so three deaths exhaust nobody
     keyless = []
     for _ in range(3):
         ward.cluster.balanced(2)
         reached = len(ward.cluster.journal.ended())
-        ward.publish(rounds, event_type, seconds=0.02)
-        keyless += ward.publish_keyless(lone, event_type, seconds=0.02)
+        for event_type in event_types:
+            ward.publish(rounds, event_type, seconds=0.02)
+            keyless += ward.publish_keyless(lone, event_type, seconds=0.02)
         eventually(lambda before=reached: len(ward.cluster.journal.ended()) > before + lone, 40)
         victim = min(ward.cluster.owners.instances("node").values())
         os.kill(victim, signal.SIGKILL)
@@ -86,5 +92,5 @@ def test_a_process_killed_under_a_backlog_of_harmless_events_leaves_no_trace(war
     ward.cluster.balanced(2)
     assert node.stop() == 0
     assert ward.suspects() == 0
-    if event_type == "Effect":
-        assert ward.conn.execute("select count(*) from effect").fetchone() == (3 * (rounds * 50 + lone),)
+    effects = 3 * (rounds * aggregates + lone) if "Effect" in event_types else 0
+    assert ward.conn.execute("select count(*) from effect").fetchone() == (effects,)

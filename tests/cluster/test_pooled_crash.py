@@ -81,6 +81,11 @@ def events(dsn: str) -> set[UUID]:
         return {id for (id,) in conn.execute("select event_id from partbox.record")}
 
 
+def saved(dsn: str) -> bool:
+    with psycopg.connect(dsn) as conn:
+        return conn.execute("select from partbox.record_status where status <> 'done' limit 1").fetchone() is None
+
+
 def publish(dsn: str, count: int) -> set[UUID]:
     """In a transaction that is not flushed."""
     before = events(dsn)
@@ -125,6 +130,7 @@ def lose_a_tail(dsn: str, gate: Gate, seen: set[UUID]) -> int:
     published = publish(dsn, MANY)
     eventually(lambda: published <= seen)
     gate.close()
+    eventually(lambda: saved(dsn))  # a save on its way would lose its connection with the server, and tell of that
     crash(dsn)
     return len(published - events(dsn))
 

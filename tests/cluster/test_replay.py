@@ -25,8 +25,8 @@ from partbox.rules.hashing import partition_of
 
 AGGREGATES = 100
 ROUNDS = 5
-sizes = pytest.mark.parametrize("each", [20, pytest.param(50, marks=pytest.mark.soak)])
-"""How many events of each aggregate die."""
+sizes = pytest.mark.parametrize("each", [15, pytest.param(50, marks=pytest.mark.soak)])
+"""Events of each aggregate that die: a replay of all has three transactions of 500 records at least."""
 SESSIONS = "select 1 from pg_stat_activity where application_name = 'partbox dead' and datname = current_database()"
 SEEN = 3.0
 """Seconds after which an owner has seen a replay, on a loaded machine: a tick is 0.25 s."""

@@ -125,22 +125,22 @@ def settled(watched: Watched, name: str, expected: float, **labels: str) -> Numb
 def test_counters_add_up_to_what_became_of_the_events(cluster, start):
     node = start("one", processes=2)
     cluster.balanced(2)
-    publish(cluster.dsn, "Good", 500)
+    publish(cluster.dsn, "Good", 200)
     publish(cluster.dsn, "Bad", 6, keys=3)
     publish(cluster.dsn, "Later", 3)
     publish(cluster.dsn, "Hopeless", 2)
     settled(node, "dead_total", 6, handler="bad")
     settled(node, "delivered_total", 3, handler="later")
     settled(node, "dead_total", 2, handler="hopeless")
-    settled(node, "delivered_total", 500, handler="good")
+    settled(node, "delivered_total", 200, handler="good")
     numbers = settled(node, "records", 0, status="pending")
     assert numbers.of("failed_total", handler="bad") == 18
     assert numbers.of("failed_total", handler="hopeless") == 2
     assert numbers.of("failed_total", handler="good") == numbers.of("failed_total", handler="later") == 0
     assert numbers.of("deferred_total", handler="later") == 3
     assert numbers.of("delivered_total", handler="bad") == 0
-    assert numbers.of("records_read_total") >= 511
-    assert numbers.of("lag_seconds_count", handler="good") == 500
+    assert numbers.of("records_read_total") >= 211
+    assert numbers.of("lag_seconds_count", handler="good") == 200
     assert numbers.of("handler_seconds_count", handler="bad") == 18
     assert numbers.of("claimed_partitions_total") >= 256
     assert numbers.of("saves_total") > 0
@@ -150,7 +150,7 @@ def test_counters_add_up_to_what_became_of_the_events(cluster, start):
     assert numbers.of("partitions_assigned_here") == 256
 
 
-def test_every_metric_of_the_table_is_exposed_by_a_node_with_exactly_its_labels(cluster, start):
+def test_every_metric_of_the_table_is_exposed_with_exactly_its_labels_beside_the_page(cluster, start):
     node = start("one")
     publish(cluster.dsn, "Good", 1)
     settled(node, "delivered_total", 1, handler="good")
@@ -166,13 +166,28 @@ def test_every_metric_of_the_table_is_exposed_by_a_node_with_exactly_its_labels(
         return True
 
     eventually(exposed, PATIENCE, 0.05)
+    assert "with the live page" in node.node.log
+    status, text = node.get("/")
+    assert (status, text.lstrip().lower().startswith("<!doctype html>")) == (200, True)
+    assert node.get("/nothing")[0] == 404
+    if not shutil.which("promtool"):
+        pytest.skip("promtool is not installed")
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=node.numbers().text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
 def test_a_killed_process_takes_no_count_with_it_and_all_its_gauges(cluster, start):
     node = start("one", processes=2)
     cluster.balanced(2)
-    publish(cluster.dsn, "Good", 1_000)
-    before = settled(node, "delivered_total", 1_000, handler="good")
+    publish(cluster.dsn, "Good", 300)
+    before = settled(node, "delivered_total", 300, handler="good")
     victim, pid = next(iter(cluster.owners.instances("one").items()))
     assert str(victim) in before.labels("instance_partitions", "instance")
     cluster.kill(pid)
@@ -193,18 +208,18 @@ def test_a_killed_process_takes_no_count_with_it_and_all_its_gauges(cluster, sta
 
     after = eventually(replaced, PATIENCE, 0.05)
     assert after.of("buried_instances_total") >= 1
-    publish(cluster.dsn, "Good", 500)
-    settled(node, "delivered_total", 1_500, handler="good")
+    publish(cluster.dsn, "Good", 150)
+    settled(node, "delivered_total", 450, handler="good")
 
 
 def test_two_nodes_count_what_is_theirs_and_see_the_same_database(cluster, start):
     one, two = start("one"), start("two")
     cluster.balanced(2)
-    publish(cluster.dsn, "Good", 1_000, keys=200)
+    publish(cluster.dsn, "Good", 300, keys=200)
 
     def both() -> tuple[Numbers, Numbers]:
         seen = one.numbers(), two.numbers()
-        assert sum(each.of("delivered_total", handler="good") for each in seen) == 1_000
+        assert sum(each.of("delivered_total", handler="good") for each in seen) == 300
         assert all(each.of("records", status="pending") == 0 for each in seen)
         assert [each.of("partitions_assigned_here") for each in seen] == [128, 128]
         return seen
@@ -218,25 +233,6 @@ def test_two_nodes_count_what_is_theirs_and_see_the_same_database(cluster, start
     numbers = settled(one, "partitions_assigned_here", 256)
     assert numbers.labels("partition_owner", "node") == {"one"}
     assert numbers.of("handover_seconds_count") >= 1
-
-
-@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
-def test_promtool_finds_nothing_to_say(cluster, start):
-    node = start("one")
-    publish(cluster.dsn, "Good", 1)
-    numbers = settled(node, "delivered_total", 1, handler="good")
-    done = subprocess.run(
-        ["promtool", "check", "metrics"], input=numbers.text, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
-
-
-def test_the_page_is_served_beside_them(cluster, start):
-    node = start("one")
-    assert "with the live page" in node.node.log
-    status, text = node.get("/")
-    assert (status, text.lstrip().lower().startswith("<!doctype html>")) == (200, True)
-    assert node.get("/nothing")[0] == 404
 
 
 def test_gauges_tell_what_runs_now(cluster, start):

@@ -23,7 +23,7 @@ def test_a_handler_that_cannot_be_cancelled_ends_its_process_and_everything_else
     ward.cluster.balanced(2)
     before = pids(ward)
     stuck = ward.publish_poison(event_type, ward.names[0])
-    ward.publish(4)
+    ward.publish(2)
     ward.settled(30)
     ward.cluster.balanced(2)
 

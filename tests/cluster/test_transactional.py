@@ -125,7 +125,7 @@ def writing(tally, counts, threads=3, **payload):
 
 @pytest.mark.timeout(480)  # a minute for the full size, where nothing else runs
 @pytest.mark.parametrize(
-    ("kills", "counts", "processes"), [(2, 500, 2), pytest.param(20, 20_000, 3, marks=pytest.mark.soak)]
+    ("kills", "counts", "processes"), [(2, 400, 1), pytest.param(20, 20_000, 3, marks=pytest.mark.soak)]
 )
 def test_kills_leave_the_counters_exact(tally, kills, counts, processes):
     """So many events that count and a fifth of that that do not, on two nodes."""
@@ -145,15 +145,15 @@ def test_kills_leave_the_counters_exact(tally, kills, counts, processes):
         assert node.stop() == 0
 
 
-@pytest.mark.parametrize("counts", [900, pytest.param(6_000, marks=pytest.mark.soak)])
-def test_restarts_count_nothing_twice(tally, counts):
+@pytest.mark.parametrize(("counts", "processes"), [(450, 1), pytest.param(6_000, 2, marks=pytest.mark.soak)])
+def test_restarts_count_nothing_twice(tally, counts, processes):
     """Nodes come and go gracefully while transactions run."""
-    tally.node("zero", processes=2)
-    tally.cluster.balanced(2)
+    tally.node("zero", processes)
+    tally.cluster.balanced(processes)
     with writing(tally, counts):
         for number in range(3):
             eventually(lambda at=counts // 4 * (number + 1): tally.counted() >= at, 120, 0.02)
-            tally.node(f"node-{number}", processes=2)
+            tally.node(f"node-{number}", processes)
             eventually(lambda number=number: tally.cluster.owners.instances(f"node-{number}"), 60, 0.05)
             assert tally.cluster.nodes[-2].stop() == 0
     tally.settled()

@@ -17,12 +17,13 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+SIZE = {"width": 1280, "height": 1100}
 PATIENCE = 30_000  # milliseconds; the machine may be busy
 
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """A browser with an empty profile; skips where there is none."""
+    """A page of a browser with an empty profile; skips where there is none."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.skip("no Chromium on this machine: apt-get install chromium")
@@ -32,34 +33,43 @@ def chromium() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=FLAGS, timeout=60_000)
         try:
-            yield browser
+            # Motion costs a second of CPU a test where nothing but the CPU draws.
+            page = browser.new_page(viewport=SIZE, reduced_motion="reduce")
+            page.set_default_timeout(PATIENCE)
+            yield page
         finally:
             browser.close()
 
 
 class Tab:
-    """A page in a context of its own. `complaints`: what scripts, styles and policies complained about; `strangers`:
-    requests to anybody but the page's own server."""
+    """An address in the page of a browser, until it leaves. `complaints`: what scripts, styles and policies complained
+    about; `strangers`: requests to anybody but the page's own server."""
 
-    def __init__(self, browser: Any, address: str, *, expected: tuple[str, ...] = (), **options: Any) -> None:
+    def __init__(self, page: Any, address: str, *, expected: tuple[str, ...] = ()) -> None:
         self._expected = expected
         self._own = urlsplit(address).netloc
         self.complaints: list[str] = []
         self.strangers: list[str] = []
-        self.dialogs: list[str] = []
-        # Motion costs a second of CPU a test where nothing but the CPU draws.
-        usual: dict[str, Any] = {"viewport": {"width": 1280, "height": 1100}, "reduced_motion": "reduce"}
-        self._context = browser.new_context(**usual | options)
-        self.page = self._context.new_page()
-        self.page.set_default_timeout(PATIENCE)
-        self.page.on("console", self._heard)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", self._asked)
-        self.page.on("dialog", self._opened)
-        self.page.goto(address)
+        self.page = page
+        self._heard = {
+            "console": self._said,
+            "pageerror": self._failed,
+            "request": self._asked,
+            "dialog": self._opened,
+        }
+        for event, hears in self._heard.items():
+            page.on(event, hears)
+        page.goto(address)
 
-    def close(self) -> None:
-        self._context.close()
+    def leave(self) -> None:
+        """The page is as a new one afterwards: what a tab keeps, it keeps by address, whose port is the server's."""
+        for event, hears in self._heard.items():
+            self.page.remove_listener(event, hears)
+        self.page.unroute_all()
+        self.page.evaluate("sessionStorage.clear()")
+        self.page.goto("about:blank")
+        self.page.set_viewport_size(SIZE)
+        self.page.emulate_media(color_scheme="light")
 
     def waits_for(self, selector: str, text: str | None = None) -> Any:
         """The element, once it is there (and says `text`)."""
@@ -81,7 +91,10 @@ class Tab:
         """The owners of all partitions, in order."""
         return "".join(self.page.locator(".cell").all_inner_texts())
 
-    def _heard(self, message: Any) -> None:
+    def _failed(self, error: Any) -> None:
+        self.complaints.append(str(error))
+
+    def _said(self, message: Any) -> None:
         if message.type in ("error", "warning") and not any(word in message.text for word in self._expected):
             self.complaints.append(message.text)
 

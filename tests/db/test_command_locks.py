@@ -1,20 +1,14 @@
 """Commands on parked rows beside saves, all at once, on the same partitions: no deadlock, nothing half done."""
 
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from random import Random, SystemRandom
+from random import Random
 
 import pytest
-from effort import examples
-from ownership import Conn, worker
-from psycopg import sql
+from effort import seconds
+from hammer import Role, hammer
+from ownership import Conn
 
 from partbox.db import blocked, dead
 
-SECONDS = examples(40) / 10
 PARTITIONS = 40
 ROWS = 10
 HERE = ("partbox", "default")
@@ -63,31 +57,12 @@ def skipped(conn: Conn, random: Random) -> object:
     return blocked.skip(conn, *HERE, "Order", key, reason="why not", error_limit=100)
 
 
-ROLES: list[Callable[[Conn, Random], object]] = [saved, saved, replayed, replayed, discarded, retried, skipped, skipped]
+ROLES: list[Role] = [saved, saved, replayed, replayed, discarded, retried, skipped, skipped]
 
 
 @pytest.mark.timeout(60)
 def test_commands_and_saves_at_once_never_deadlock(dsn, conn):
-    seed = SystemRandom().randrange(1 << 32)
     conn.execute(PLANT, {"partitions": PARTITIONS, "rows": ROWS})
-    conn.execute(sql.SQL("alter database {} set deadlock_timeout = '20ms'").format(sql.Identifier(conn.info.dbname)))
-    done: Counter[str] = Counter()
-    failed = threading.Event()
-    end = time.monotonic() + SECONDS
-
-    def act(role: Callable[[Conn, Random], object], random: Random) -> None:
-        try:
-            with worker(dsn) as own:
-                while time.monotonic() < end and not failed.is_set():
-                    done[role.__name__] += bool(role(own, random))
-        except BaseException as error:
-            failed.set()
-            error.add_note(f"seed {seed}")
-            raise
-
-    with ThreadPoolExecutor(len(ROLES)) as pool:
-        for acting in [pool.submit(act, role, Random(seed + number)) for number, role in enumerate(ROLES)]:
-            acting.result()
-    assert min(done[role.__name__] for role in ROLES) >= 10, f"{done}, seed {seed}"
+    hammer(dsn, conn, ROLES, seconds=seconds(4), least=10)
     wrong = "select count(*) from partbox.parked where state = 'dead' and blocks or state = 'ready' and not blocks"
     assert conn.execute(wrong).fetchone() == (0,)

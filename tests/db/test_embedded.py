@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from forked import Command, shared
 from servers import initialise
 from waiting import eventually
 
@@ -25,32 +25,36 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another 
 UNSAFE = {"fsync": "off"}
 
 USER = """
-import sys
+import signal, sys
 from partbox.db.embedded import resolve
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 print(resolve(sys.argv[1]), flush=True)
-sys.stdin.read()
+signal.pause()
 """
 
 
 @contextmanager
-def using(dsn: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that uses the server until its standard input ends."""
-    command = [sys.executable, "-c", USER, dsn]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def using(dsn: str, folder: Path) -> Iterator[Command]:
+    """Another process that uses the server until it is told to end."""
+    program = folder / "user.py"
+    program.write_text(USER)
+    process = shared().start("python", str(program), dsn)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.close()
 
 
-def answer(process: subprocess.Popen[str]) -> str:
+def answer(process: Command) -> str:
     assert process.stdout
     return process.stdout.readline().strip()
 
 
-def finish(process: subprocess.Popen[str]) -> None:
-    process.communicate()
-    assert process.returncode == 0
+def finish(process: Command) -> None:
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 0
 
 
 def value(dsn: str, statement: str) -> Any:
@@ -198,10 +202,18 @@ def test_a_long_path_gets_a_short_socket(start: Callable[..., Server], folder: P
     assert not place.exists()
 
 
-def test_a_path_with_odd_characters_works(start: Callable[..., Server], folder: Path) -> None:
-    for name in ("white space", "it's", "a,b", 'say "so"', "back\\slash"):
-        assert value(start(folder / name).dsn, "select 1") == 1
-    assert value(start(folder / '$HOME, it\'s "so"', anew=True).dsn, "select 1") == 1
+def test_neither_odd_characters_of_its_path_nor_variables_of_postgresql_reach_a_server(
+    start: Callable[..., Server], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, wrong in {"PGDATA": "/nowhere", "PGPORT": "1", "PGHOST": "/nowhere", "PGUSER": "nobody"}.items():
+        monkeypatch.setenv(name, wrong)
+    assert value(start(folder / '$HOME, it\'s "so" a\\b', anew=True).dsn, "show port") == "5432"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["white space", "it's", "a,b", 'say "so"', "back\\slash"])
+def test_a_path_with_an_odd_character_works(start: Callable[..., Server], folder: Path, name: str) -> None:
+    assert value(start(folder / name, anew=True).dsn, "select 1") == 1
 
 
 def test_only_the_servers_user_can_reach_its_socket_and_its_data(start: Callable[..., Server]) -> None:
@@ -213,6 +225,7 @@ def test_only_the_servers_user_can_reach_its_socket_and_its_data(start: Callable
 
 def test_a_short_socket_folder_that_somebody_else_made_is_refused(folder: Path) -> None:
     server = Server(folder / ("long" * 25), options=UNSAFE)
+    initialise(server.data)
     place = Path(psycopg.conninfo.conninfo_to_dict(server.dsn)["host"])
     place.mkdir(mode=0o777)
     try:
@@ -222,17 +235,9 @@ def test_a_short_socket_folder_that_somebody_else_made_is_refused(folder: Path) 
         place.rmdir()
 
 
-def test_environment_variables_of_postgresql_do_not_leak_into_the_server(
-    start: Callable[..., Server], monkeypatch: Any
-) -> None:
-    for name, wrong in {"PGDATA": "/nowhere", "PGPORT": "1", "PGHOST": "/nowhere", "PGUSER": "nobody"}.items():
-        monkeypatch.setenv(name, wrong)
-    assert value(start(anew=True).dsn, "show port") == "5432"
-
-
-def test_the_last_process_stops_the_server_and_no_other_does(folder: Path) -> None:
+def test_the_last_process_stops_the_server_and_no_other_does(folder: Path, tmp_path: Path) -> None:
     server, dsn = Server(folder), f"embedded:{folder}"
-    with using(dsn) as first, using(dsn) as second:
+    with using(dsn, tmp_path) as first, using(dsn, tmp_path) as second:
         assert answer(first) == answer(second) == server.dsn
         finish(first)
         assert server.running
@@ -241,10 +246,10 @@ def test_the_last_process_stops_the_server_and_no_other_does(folder: Path) -> No
     assert not server.running
 
 
-def test_a_killed_process_counts_as_gone(folder: Path) -> None:
+def test_a_killed_process_counts_as_gone(folder: Path, tmp_path: Path) -> None:
     server, dsn = Server(folder), f"embedded:{folder}"
     initialise(folder)
-    with using(dsn) as first, using(dsn) as second:
+    with using(dsn, tmp_path) as first, using(dsn, tmp_path) as second:
         assert answer(first)
         assert answer(second)
         first.kill()
@@ -254,14 +259,14 @@ def test_a_killed_process_counts_as_gone(folder: Path) -> None:
     assert not server.running
 
 
-def test_a_server_left_by_killed_processes_is_used_and_stopped_by_the_next(folder: Path) -> None:
+def test_a_server_left_by_killed_processes_is_used_and_stopped_by_the_next(folder: Path, tmp_path: Path) -> None:
     server, dsn = Server(folder), f"embedded:{folder}"
     initialise(folder)
-    with using(dsn) as first:
+    with using(dsn, tmp_path) as first:
         assert answer(first)
     assert server.running
     pid = postmaster(server)
-    with using(dsn) as second:
+    with using(dsn, tmp_path) as second:
         assert answer(second)
         assert postmaster(server) == pid
         finish(second)
@@ -315,6 +320,7 @@ def test_a_full_disc_is_named_before_anything_is_made(folder: Path, monkeypatch:
 
 
 def test_a_server_that_does_not_start_says_postgresqls_reason_in_one_line(folder: Path) -> None:
+    initialise(folder)
     with pytest.raises(PartboxError, match=r"does not start in .*max_connections") as caught:
         Server(folder, options={"max_connections": "none"}).start()
     assert "\n" not in str(caught.value)
@@ -335,11 +341,19 @@ def test_a_folder_without_the_servers_programs_is_refused(folder: Path, tmp_path
 
 
 @as_root
-def test_no_permission_of_anything_that_exists_changes(start: Callable[..., Server], folder: Path) -> None:
+def test_folders_are_made_open_for_the_servers_user_whatever_roots_umask_and_no_other_permission_changes(
+    start: Callable[..., Server], folder: Path
+) -> None:
     existing = {Path.home(), Path(sys.prefix), Path(__file__), wheel.binaries(), folder.parent}
     existing |= {parent for path in existing for parent in path.parents} | set(Path(sys.prefix).glob("*/*/*/*"))
     before = {path: (path.stat().st_mode, path.stat().st_uid, path.stat().st_gid) for path in existing}
-    start(anew=True).stop()
+    previous = os.umask(0o077)
+    try:
+        server = start(folder / "a" / "b", anew=True)
+    finally:
+        os.umask(previous)
+    assert value(server.dsn, "select 1") == 1
+    server.stop()
     assert {path: (path.stat().st_mode, path.stat().st_uid, path.stat().st_gid) for path in existing} == before
 
 
@@ -360,18 +374,6 @@ def test_the_server_does_not_run_as_root(start: Callable[..., Server]) -> None:
     uids, groups = (next(line for line in status.splitlines() if line.startswith(key)) for key in ("Uid:", "Groups:"))
     assert "0" not in uids.split()[1:]
     assert groups.split()[1:] in ([], [uids.split()[1]]) or "0" not in groups.split()[1:]
-
-
-@as_root
-def test_folders_are_made_open_for_the_servers_user_whatever_roots_umask(
-    start: Callable[..., Server], folder: Path
-) -> None:
-    previous = os.umask(0o077)
-    try:
-        server = start(folder / "a" / "b", anew=True)
-    finally:
-        os.umask(previous)
-    assert value(server.dsn, "select 1") == 1
 
 
 @as_root

@@ -12,17 +12,19 @@ from partbox.db.connect import connect
 
 
 def in_a_child(call: Callable[[], Any]) -> int:
-    """The exit code of a forked process that calls this: 0 if it returns, 1 if it raises."""
+    """The exit code of a forked process that calls this: 0 if it returns, 1 after an error of the database, else 2."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of newer Pythons: this process has threads
         child = os.fork()
     if child == 0:
+        code = 2
         try:
             call()
+            code = 0
         except psycopg.Error:
-            os._exit(1)
+            code = 1
         finally:
-            os._exit(0)
+            os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 

@@ -4,16 +4,12 @@ The order is: instance rows by id, partition rows by (subscription, partition). 
 in it, by an ordered locking CTE; a save, a plan or a heartbeat that does not is caught here within a second or two.
 """
 
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from random import Random, SystemRandom
+from random import Random
 from uuid import UUID
 
 import pytest
-from effort import examples
+from effort import seconds
+from hammer import Role, hammer
 from ownership import (
     ALL,
     DEFAULT,
@@ -32,19 +28,14 @@ from ownership import (
     save,
     worker,
 )
-from psycopg import sql
 from waiting import eventually
 
 from partbox.db import cursors, instances
 from partbox.db.cursors import Owned, Saving
 from partbox.db.parked import park
 
-SECONDS = examples(60) / 10
 LEAST_CHANGES = 10
 MEMBERS = 4
-
-Step = Callable[[Conn, Random], object]
-"""What a role does again and again; truthy if it changed something."""
 
 
 def members(conn: Conn) -> list[instances.Member]:
@@ -141,48 +132,15 @@ def joined(conn: Conn, random: Random) -> object:
     return missing > 0 and join(conn, missing)
 
 
-ROLES: list[Step] = [saved, saved, saved, planned, planned, claimed, claimed, buried, beaten, beaten, joined]
-
-
-def _look_for_deadlocks_early(conn: Conn) -> None:
-    """After 20 ms of waiting instead of a second, on every new connection."""
-    name = sql.Identifier(conn.info.dbname)
-    conn.execute(sql.SQL("alter database {} set deadlock_timeout = '20ms'").format(name))
+ROLES: list[Role] = [saved, saved, saved, planned, planned, claimed, claimed, buried, beaten, beaten, joined]
 
 
 @pytest.mark.timeout(60)
 def test_saves_plans_claims_buries_and_heartbeats_at_once_never_deadlock(dsn, conn):
-    seed = SystemRandom().randrange(1 << 32)
     join(conn, MEMBERS)
-    _look_for_deadlocks_early(conn)
-    _hammer(dsn, seed)
+    hammer(dsn, conn, ROLES, seconds=seconds(6), least=LEAST_CHANGES)
     assert orphans(conn) == 0
     _claimable(conn)
-
-
-def _hammer(dsn: str, seed: int) -> None:
-    """Every role in a thread and a connection of its own, for some seconds and until each has changed enough."""
-    steps: Counter[str] = Counter()
-    failed = threading.Event()
-    end = time.monotonic() + SECONDS
-
-    def enough() -> bool:
-        return all(steps[role.__name__] >= LEAST_CHANGES for role in ROLES)
-
-    def act(role: Step, random: Random) -> None:
-        try:
-            with worker(dsn) as own:
-                while not failed.is_set() and (time.monotonic() < end or not enough()):
-                    steps[role.__name__] += bool(role(own, random))
-        except BaseException as error:
-            failed.set()
-            error.add_note(f"seed {seed}")
-            raise
-
-    with ThreadPoolExecutor(len(ROLES)) as pool:
-        acting = [pool.submit(act, role, Random(seed + number)) for number, role in enumerate(ROLES)]
-    for each in acting:
-        each.result()
 
 
 def _claimable(conn: Conn) -> None:

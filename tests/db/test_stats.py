@@ -53,7 +53,7 @@ def test_subscriptions_come_by_name_each_with_what_lies_above_its_own_cursors(co
     assert overview.newest_id == 11
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 5))])
 def test_wherever_cursors_stand_the_overview_counts_what_the_exact_view_counts(conn, dsn, seed):
     chance = random.Random(seed)
     names = ["default", "a", "b", "c"]
@@ -63,9 +63,9 @@ def test_wherever_cursors_stand_the_overview_counts_what_the_exact_view_counts(c
         for _ in range(12):
             publish(conn, chance.randrange(4), chance.randrange(1, 40))
             publish(slow, chance.randrange(4), chance.randrange(1, 4))
+            newest = stats.overview(conn, "partbox").newest_id
             for partition in range(4):
                 name = chance.choice(names)
-                newest = stats.overview(conn, "partbox").newest_id
                 at = chance.choice([newest, chance.randrange(newest + 1)])
                 consume(conn, name, partition, last_id=at, floor_id=chance.randrange(at + 1) if at else 0)
         slow.commit()
@@ -169,11 +169,11 @@ def test_a_paused_subscription_says_since_when(conn):
     assert cluster.created > cluster.paused_at
 
 
-@pytest.mark.parametrize("moment", ["infinity", "-infinity", "4713-01-01 BC", "294276-01-01", "2500-01-01"])
-def test_no_time_that_a_publisher_gives_breaks_the_overview(conn, moment):
+def test_no_time_that_a_publisher_gives_breaks_the_overview(conn):
     publish(conn, 1)
-    conn.execute("update partbox.record set created_at = %s", [moment])
-    assert 0 <= look(conn).oldest_age < 1e12
+    for moment in ("infinity", "-infinity", "4713-01-01 BC", "294276-01-01", "2500-01-01"):
+        conn.execute("update partbox.record set created_at = %s", [moment])
+        assert 0 <= look(conn).oldest_age < 1e12, moment
 
 
 def test_a_gap_between_two_cursors_that_is_too_deep_makes_only_the_lower_one_an_estimate(conn, monkeypatch):
@@ -182,7 +182,8 @@ def test_a_gap_between_two_cursors_that_is_too_deep_makes_only_the_lower_one_an_
     publish(conn, 7, 20_000)
     publish(conn, 8, 100)
     consume(conn, last_id=19_000)
-    assert (look(conn).pending, look(conn).exact) == (1_100, True)
+    default = look(conn)
+    assert (default.pending, default.exact) == (1_100, True)
     audit = look(conn, "audit")
     assert [each.exact for each in audit.partitions[7:9]] == [False, True]
     assert audit.pending == pytest.approx(20_100, rel=0.05)
@@ -229,7 +230,7 @@ def test_a_deep_log_that_is_consumed_is_not_read(conn, statistics):
     if statistics == "of an empty log":
         conn.execute("vacuum analyze partbox.record")
     for partition in range(8):
-        publish(conn, partition, 5_000)
+        publish(conn, partition, 2_000)
     consume(conn)
     publish(conn, 0, 3)
     if statistics == "fresh":

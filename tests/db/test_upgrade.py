@@ -1,13 +1,12 @@
 """From the first version of the schema to the newest: what it holds stays, and a program of before goes on or stops."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
+from forked import shared
 from planting import Planter
 from psycopg import sql
 from waiting import eventually
@@ -30,7 +29,6 @@ select pg_is_in_recovery(),
        has_sequence_privilege({sequence}, 'SELECT') or has_sequence_privilege({sequence}, 'USAGE')
 """
 """What programs before version 3 ask on each new connection."""
-MIGRATE = "import sys; from partbox.db.migrate import migrate; print(migrate(sys.argv[1]))"
 
 
 @pytest.fixture
@@ -60,8 +58,10 @@ def filled(first: str) -> Iterator[Conn]:
 
 def newest(dsn: str) -> None:
     """Migrate, by the program of today, in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", MIGRATE, dsn], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == str([each.name for each in ALL[1:]])
+    process = shared().start("partbox", "migrate", "--dsn", dsn)
+    out, err = process.communicate()
+    assert (process.returncode, err) == (0, "")
+    assert f"applied {', '.join(each.name for each in ALL[1:])}" in out
 
 
 def contents(conn: Conn) -> dict[str, list[Any]]:

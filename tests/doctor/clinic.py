@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import psycopg
 from doctor_app import ill
 from forked import Command, shared
@@ -15,10 +16,17 @@ from planting import Planter
 from psycopg.conninfo import conninfo_to_dict
 from waiting import eventually
 
+from partbox.doctor.doctor import examine
+from partbox.doctor.limits import TRANSACTION, limits_of
+from partbox.settings import load
 from partbox.supervisor import EmbeddedWorker
 
 FAST = {"lease": "2s", "heartbeat": "300ms", "retry": "fixed:0.1", "drain_timeout": "2s"}
 PATIENCE = 40.0
+OLD = """
+insert into partbox.record (partition, event_id, event_type, created_at)
+select g % 256, gen_random_uuid(), 'Placed', now() - interval '9 days' from generate_series(1, {}) g
+"""
 
 Finding = dict[str, Any]
 
@@ -43,10 +51,12 @@ class Clinic:
         assert err == ""
         return code, json.loads(out)
 
-    def findings(self, *arguments: str) -> list[Finding]:
-        """What it finds but for notes: test servers have `fsync` off."""
-        _, said = self.doctor(*arguments)
-        return [each for each in said["findings"] if each["severity"] != "note"]
+    def findings(self, over: float = TRANSACTION) -> list[Finding]:
+        """Its findings but for notes: test servers have `fsync` off. In Python: a command costs twice as much."""
+        settings = load(dsn=self.dsn)
+        report = examine(lambda: self.dsn, settings, limits_of(settings, over))
+        found = [json.loads(orjson.dumps(each)) for each in report.findings]
+        return [each for each in found if each["severity"] != "note"]
 
     def nothing(self) -> bool:
         """Whether it finds nothing; says what it found."""
@@ -54,12 +64,12 @@ class Clinic:
         assert found == [], str(found)
         return True
 
-    def causes(self, *arguments: str) -> list[str]:
-        return [each["cause"] for each in self.findings(*arguments)]
+    def causes(self, over: float = TRANSACTION) -> list[str]:
+        return [each["cause"] for each in self.findings(over)]
 
-    def one(self, cause: str, *arguments: str) -> Finding:
+    def one(self, cause: str, over: float = TRANSACTION) -> Finding:
         """The finding of this cause, which must be the only one of it."""
-        said = self.findings(*arguments)
+        said = self.findings(over)
         (found,) = [each for each in said if each["cause"] == cause] or [said]
         assert isinstance(found, dict), said
         return found
@@ -128,6 +138,10 @@ class Clinic:
             " values ('default', %s, %s, 4711, %s, %s::interval)",
             [name, name, version, lease],
         )
+
+    def old(self, count: int) -> None:
+        """Publish so many events nine days ago."""
+        self.conn.execute(OLD.format(count).encode())
 
     def owned_by_the_first(self) -> None:
         """Give every partition to the process that joined first."""

@@ -75,7 +75,7 @@ def test_an_idle_transaction_that_holds_xmin(clinic, run):
     with closing(clinic.session("billing")) as other:
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         other.execute("select 's3cret' from partbox.meta")
-        found = clinic.one("idle-transaction", "--transactions-over", "0s")
+        found = clinic.one("idle-transaction", over=0.0)
         assert clinic.causes() == []  # a minute is not over
         pid = other.info.backend_pid
         assert clinic.doctor("--transactions-over", "0s")[0] == 1
@@ -87,7 +87,7 @@ def test_an_idle_transaction_that_holds_xmin(clinic, run):
         assert any("vacuum keeps every dead row" in each for each in effects)
         assert "s3cret" not in run("doctor", "--transactions-over", "0s")[1]
         clinic.follow(remedy(found, "pg_terminate_backend"))
-        eventually(lambda: clinic.causes("--transactions-over", "0s") == [])
+        eventually(lambda: clinic.causes(over=0.0) == [])
 
 
 def test_a_partition_unowned_though_workers_live(clinic, brisk):
@@ -167,7 +167,7 @@ def test_a_healthy_and_busy_cluster_has_none_of_it(clinic):
         healthy()
         leaving.join()
         healthy()
-        eventually(lambda: clinic.number("select count(*) from partbox.record") > 100)
+        eventually(lambda: clinic.number("select count(*) from partbox.record") > 30)
     if clinic.processes:
         assert clinic.findings() == []
 
@@ -180,7 +180,7 @@ def busy(clinic):
     def publish() -> None:
         with psycopg.connect(clinic.dsn, autocommit=True) as conn:
             number = 0
-            while not stop.wait(0.002):
+            while not stop.wait(0.02):
                 number += 1
                 with conn.transaction():
                     clinic.plant.outbox.publish(

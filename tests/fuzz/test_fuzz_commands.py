@@ -26,7 +26,7 @@ from partbox.cli import app, main
 
 REAL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 FOR_EVER = {"demo", "worker", "dashboard", "top", "chaos"}
-"""What would run for minutes, or until it is stopped: called with an option too many, or without a target."""
+"""Commands that run for minutes, or until they are stopped: called with an option too many, or without a target."""
 NOT_TRIED = {"watch"}
 GARBAGE = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 NUMBERS = ["0", "1", "-1", "4711", "9" * 40, "1.5", "nan", "1e999", "٣"]

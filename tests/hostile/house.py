@@ -7,13 +7,14 @@ its aggregate, which may neither pass it nor be lost.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
 import psycopg
+from named import named
 from waiting import eventually
 
 from partbox import Event, Outbox
@@ -103,14 +104,14 @@ class House:
 
     # What is published.
 
-    def round(self) -> None:
-        """A few events of each neighbour, in one transaction."""
-        for _ in range(ROUND):
+    def round(self, events: int = ROUND) -> None:
+        """So many events of each neighbour, each in one transaction with those of the others."""
+        for _ in range(events):
             self.publish([self.ordinary(name) for name in NEIGHBOURS])
 
-    def enter(self) -> None:
+    def enter(self, guests: Sequence[Guest]) -> None:
         """Each guest's event and an ordinary one behind it."""
-        self.publish([event for guest in self.guests for event in (self.hostile(guest), self.ordinary(guest.name))])
+        self.publish([event for guest in guests for event in (self.hostile(guest), self.ordinary(guest.name))])
 
     def ordinary(self, aggregate_id: str) -> Event:
         number = self._published[aggregate_id] = self._published.get(aggregate_id, 0) + 1
@@ -129,9 +130,26 @@ class House:
         """Deliver everything with a worker of this process, which works until then, and judge."""
         with self.working() as worker:
             self.round()
-            self.enter()
+            self.enter(self.guests)
             self.round()
             eventually(lambda: self.quiet(worker) and until(), timeout, HURRY / 4)
+            self.round()
+            eventually(lambda: self.quiet(worker), timeout)
+            self.look()
+        self.judge()
+
+    def live_in_turn(self, together: int = 1, *, timeout: float = 30.0) -> None:
+        """As `live`, but of the guests so many come together, and the next when the events of those are settled."""
+        waiting, self.guests = self.guests, []
+        with self.working() as worker:
+            self.round()
+            for at in range(0, len(waiting), together):
+                coming = waiting[at : at + together]
+                self.guests += coming
+                with named(coming[0].name):
+                    self.enter(coming)
+                    self.round(1)
+                    eventually(lambda: self.quiet(worker), timeout, HURRY / 4)
             self.round()
             eventually(lambda: self.quiet(worker), timeout)
             self.look()
@@ -151,7 +169,8 @@ class House:
         self.conn.execute(HASTEN)
         missing = self.missing()
         assert not missing, f"not delivered: {missing[:10]}"
-        unsettled = [(guest.name, guest.attempts) for guest in self.guests if not self._settled(guest)]
+        status = self._status()
+        unsettled = [(guest.name, guest.attempts) for guest in self.guests if not _settled(guest, status)]
         assert not unsettled, f"not ended: {unsettled}"
         return True
 
@@ -196,16 +215,11 @@ class House:
         row = self.conn.execute("select attempts from partbox.parked where event_type = %s", [name]).fetchone()
         return row[0] if row else None
 
-    def _settled(self, guest: Guest) -> bool:
-        row = self.conn.execute(
-            "select status from partbox.record_status where event_type = %s", [guest.name]
-        ).fetchone()
-        status = row[0] if row else None
-        if guest.ending == OPEN:
-            return bool(guest.attempts)
-        if guest.ending is None:
-            return status in ("dead", "done")
-        return status == ("dead" if guest.ending == DEAD else "done")
+    def _status(self) -> dict[str, str]:
+        """The state of each guest's event as of now."""
+        names = [guest.name for guest in self.guests]
+        asked = "select event_type, status from partbox.record_status where event_type = any(%s)"
+        return dict(self.conn.execute(asked, [names]).fetchall())
 
     def _judge(self, guest: Guest) -> None:
         if guest.ending == DONE:
@@ -231,6 +245,14 @@ class House:
 
     def close(self) -> None:
         self.conn.close()
+
+
+def _settled(guest: Guest, status: Mapping[str, str]) -> bool:
+    if guest.ending == OPEN:
+        return bool(guest.attempts)
+    if guest.ending is None:
+        return status.get(guest.name) in ("dead", "done")
+    return status.get(guest.name) == ("dead" if guest.ending == DEAD else "done")
 
 
 def _noted(guest: Guest, handler: Callable[..., Any], transactional: bool) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 import pytest
 from line import CUT, DELAY, GOOD, HALF, HANG, RST, TRICKLE, Line
+from named import named
 from waiting import eventually
 
 LEASE = 2.0
@@ -32,18 +33,25 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("state", "seconds"), BAD.values(), ids=BAD)
-def test_a_line_that_is_bad_for_a_while_loses_reorders_and_repeats_nothing(far_house, line, state, seconds, waits):
+SHORT = [name for name, (_, seconds) in BAD.items() if seconds <= BRIEF]
+LONG = [name for name in BAD if name not in SHORT]
+
+
+@pytest.mark.parametrize("names", [SHORT, LONG], ids=["for a moment", "beyond its lease"])
+def test_a_line_that_is_bad_for_a_while_loses_reorders_and_repeats_nothing(far_house, line, names, waits):
     with far_house.working() as worker:
         far_house.round()
         eventually(lambda: far_house.quiet(worker))
-        for _ in range(2):
-            line.be(state)
-            far_house.round()
-            waits(seconds)
-            line.be(GOOD)
-            far_house.round()
-        eventually(lambda: far_house.quiet(worker))
+        for name in names:
+            state, seconds = BAD[name]
+            with named(name):
+                for _ in range(2):
+                    line.be(state)
+                    far_house.round()
+                    waits(seconds)
+                    line.be(GOOD)
+                    far_house.round()
+                eventually(lambda: far_house.quiet(worker))
         far_house.look()
     far_house.judge()
 

@@ -1,11 +1,13 @@
 """Objects of an application that answer the simplest questions with an error: nobody else notices, and none ends."""
 
 from contextlib import contextmanager, suppress
+from itertools import product
 
 import psycopg
 import pytest
 from deeds import DEEDS, Text, hostile, made
 from house import DEAD, DONE, LATER, RETRIED
+from named import named
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from waiting import eventually
@@ -52,10 +54,10 @@ RAISED = {
 }
 
 
-@pytest.mark.parametrize(("kind", "arguments", "ending"), RAISED.values(), ids=RAISED)
-def test_an_error_that_cannot_be_looked_at_is_an_error_like_any_other(house, kind, arguments, ending):
-    for name, error in hostile(kind, *arguments):
-        house.invite(name, first_time(throws(error)), RETRIED if blind(name) else ending)
+def test_an_error_that_cannot_be_looked_at_is_an_error_like_any_other(house):
+    for what, (kind, arguments, ending) in RAISED.items():
+        for name, error in hostile(kind, *arguments):
+            house.invite(f"{what}: {name}", first_time(throws(error)), RETRIED if blind(name) else ending)
     house.live()
 
 
@@ -68,11 +70,12 @@ RETURNED = {
 }
 
 
-@pytest.mark.parametrize(("kind", "arguments", "ending"), RETURNED.values(), ids=RETURNED)
-def test_what_a_handler_returns_may_be_anything(house, kind, arguments, ending):
-    for name, outcome in hostile(kind, *arguments):
-        unseen = blind(name, attributes=kind is RetryAfter)
-        house.invite(name, first_time(lambda outcome=outcome: outcome), RETRIED if unseen else ending)
+def test_what_a_handler_returns_may_be_anything(house):
+    for what, (kind, arguments, ending) in RETURNED.items():
+        for name, outcome in hostile(kind, *arguments):
+            unseen = blind(name, attributes=kind is RetryAfter)
+            becomes = RETRIED if unseen else ending
+            house.invite(f"{what}: {name}", first_time(lambda outcome=outcome: outcome), becomes)
     house.live()
 
 
@@ -269,15 +272,17 @@ ENCODED = {
 }
 
 
-@pytest.mark.parametrize(("encode", "refusal"), ENCODED.values(), ids=ENCODED)
-def test_a_codec_that_cannot_encode_refuses_before_anything_is_sent(open_house, encode, refusal):
-    house = open_house(codecs={"odd/one": type("Odd", (), {"encode": lambda self, value: encode()})()})
-    with house.conn.transaction():
-        with pytest.raises(refusal) as raised:
-            house.outbox.publish(house.conn, Event("Odd", 1, aggregate_type="Odd", content_type="odd/one"))
-        assert "S3cret" not in str(raised.value)
-        house.outbox.publish(house.conn, Event("Ordinary", 1, aggregate_type="Guest", aggregate_id="after"))
-    assert house.conn.execute("select count(*) from partbox.record").fetchone() == (1,)
+def test_a_codec_that_cannot_encode_refuses_before_anything_is_sent(open_house):
+    odd = type("Odd", (), {"encode": lambda self, value: ENCODED[value][0]()})()
+    house = open_house(codecs={"odd/one": odd})
+    for number, (name, (_, refusal)) in enumerate(ENCODED.items(), 1):
+        with named(name):
+            with house.conn.transaction():
+                with pytest.raises(refusal) as raised:
+                    house.outbox.publish(house.conn, Event("Odd", name, aggregate_type="Odd", content_type="odd/one"))
+                assert "S3cret" not in str(raised.value)
+                house.outbox.publish(house.conn, Event("Ordinary", 1, aggregate_type="Guest", aggregate_id="after"))
+            assert house.conn.execute("select count(*) from partbox.record").fetchone() == (number,)
 
 
 def test_publish_hooks_may_raise_anything_once_it_is_written(house):
@@ -326,25 +331,29 @@ DSNS = {
 }
 
 
-@pytest.mark.parametrize("bad", DSNS.values(), ids=DSNS)
-def test_a_dsn_callable_may_fail_for_a_moment(open_house, dsn, bad, caplog):
+def test_a_dsn_callable_may_fail_for_a_moment(open_house, dsn, caplog):
     left = []
 
     def source():
         return left.pop()() if left else dsn
 
+    def all_called():
+        return not left
+
     house = open_house(source=source, lease=3, heartbeat=0.3)
     with house.working() as worker:
         house.round()
         eventually(lambda: house.quiet(worker))
-        left += [bad] * 4
-        house.conn.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity"
-            " where datname = current_database() and pid <> pg_backend_pid()"
-        )
-        eventually(lambda: not left)
-        house.round()
-        eventually(lambda: house.quiet(worker))
+        for name, bad in DSNS.items():
+            with named(name):
+                left += [bad] * 3  # one for each of its connections
+                house.conn.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity"
+                    " where datname = current_database() and pid <> pg_backend_pid()"
+                )
+                eventually(all_called)
+                house.round()
+                eventually(lambda: house.quiet(worker))
         house.look()
     house.judge()
     assert "S3cr" not in caplog.text
@@ -374,11 +383,15 @@ def test_names_and_ids_of_odd_text_are_delivered_and_counted(open_house, caplog)
     assert "\u202e" not in caplog.text
 
 
-@pytest.mark.parametrize("text", ["\ud800", "a\0b", Text("x")], ids=["a lone surrogate", "NUL", "no plain text"])
-@pytest.mark.parametrize("field", ["event_type", "aggregate_type", "aggregate_id", "tenant_id", "content_type"])
-def test_a_text_that_is_none_is_refused_or_arrives(house, text, field):
-    fields = {"event_type": "Ordinary", "aggregate_type": "Guest", "payload": 1} | {field: text}
-    with suppress(PublishError, ValueError), house.conn.transaction():
-        house.outbox.publish(house.conn, Event(**fields))
-    assert house.conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+NO_TEXTS = {"a lone surrogate": "\ud800", "NUL": "a\0b", "no plain text": Text("x")}
+FIELDS = ("event_type", "aggregate_type", "aggregate_id", "tenant_id", "content_type")
+
+
+def test_a_text_that_is_none_is_refused_or_arrives(house):
+    for number, (field, name) in enumerate(product(FIELDS, NO_TEXTS)):
+        fields = {"event_type": "Ordinary", "aggregate_type": "Guest", "payload": number} | {field: NO_TEXTS[name]}
+        with named((field, name)):
+            with suppress(PublishError, ValueError), house.conn.transaction():
+                house.outbox.publish(house.conn, Event(**fields))
+            assert house.conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     house.live()

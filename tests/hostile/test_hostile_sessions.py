@@ -89,11 +89,24 @@ def role(dsn, conn):
     conn.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
 
 
-@pytest.mark.parametrize("kind", TOGETHER)
-@pytest.mark.parametrize("whose", ["the database's", "the role's"])
+DATABASES, ROLES = "the database's", "the role's"
+ALSO = pytest.mark.soak  # a session begins with either's settings
+
+
+@pytest.mark.parametrize(
+    ("whose", "kind"),
+    [
+        (DATABASES, "texts"),
+        (ROLES, "transactions"),
+        (DATABASES, "plans"),
+        pytest.param(ROLES, "texts", marks=ALSO),
+        pytest.param(DATABASES, "transactions", marks=ALSO),
+        pytest.param(ROLES, "plans", marks=ALSO),
+    ],
+)
 def test_settings_of_a_database_or_a_role_change_nothing_about_delivery(kind, whose, dsn, conn, role):
     info = psycopg.conninfo.conninfo_to_dict(role)
-    target = ("database", info["dbname"]) if whose == "the database's" else ("role", info["user"])
+    target = ("database", info["dbname"]) if whose == DATABASES else ("role", info["user"])
     for name, value in TOGETHER[kind].items():
         conn.execute(
             sql.SQL("alter {} {} set {} = {}").format(
@@ -106,6 +119,7 @@ def test_settings_of_a_database_or_a_role_change_nothing_about_delivery(kind, wh
     house = House(dsn, source=lambda: role, lease=3, heartbeat=0.3)
     # Those who publish and look are as they like it; what is tested is what works.
     house.conn.execute("set default_transaction_isolation = 'read committed'")
+    house.conn.execute("set idle_session_timeout = 0")
     try:
         house.invite("it", lambda event: 1 / 0 if event.attempt == 1 else None)
         house.live()

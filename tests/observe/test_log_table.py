@@ -3,6 +3,7 @@
 import ast
 import logging
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 KNOWN = {"about", "trace"}
 
 
+@cache
 def calls() -> list[tuple[str, ast.Call]]:
     """Every call in the code, with its file."""
     return [

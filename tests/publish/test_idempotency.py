@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -199,21 +200,19 @@ def test_a_key_is_taken_in_one_order_whatever_the_order_of_the_list(
     assert count(conn) == 3
 
 
-@pytest.mark.parametrize("row_factory", [dict_row, namedtuple_row, scalar_row])
-@pytest.mark.parametrize("cursor_factory", [psycopg.Cursor, psycopg.ClientCursor, psycopg.RawCursor])
 @pytest.mark.parametrize("encoding", ["utf8", "sql_ascii"])
-def test_any_setting_of_the_connection_works(
-    outbox: Outbox, dsn: str, row_factory: Any, cursor_factory: Any, encoding: str
-) -> None:
-    with psycopg.connect(
-        dsn, row_factory=row_factory, cursor_factory=cursor_factory, client_encoding=encoding, prepare_threshold=0
-    ) as app:
-        for _ in range(2):
-            single = outbox.publish(app, keyed("a"))
-            several = outbox.publish_many(app, [keyed("a"), *(keyed(f"b{n}") for n in range(20))])
-        assert single is None
-        assert several == [None] * 21
-        assert count(app) == 21
+def test_any_setting_of_the_connection_works(outbox: Outbox, dsn: str, encoding: str) -> None:
+    rows, cursors = [dict_row, namedtuple_row, scalar_row], [psycopg.Cursor, psycopg.ClientCursor, psycopg.RawCursor]
+    for done, (row_factory, cursor_factory) in enumerate(product(rows, cursors), 1):
+        with psycopg.connect(
+            dsn, row_factory=row_factory, cursor_factory=cursor_factory, client_encoding=encoding, prepare_threshold=0
+        ) as app:
+            for _ in range(2):
+                single = outbox.publish(app, keyed(f"a{done}"))
+                several = outbox.publish_many(app, [keyed(f"a{done}"), *(keyed(f"b{done}-{n}") for n in range(20))])
+            assert single is None, (row_factory, cursor_factory)
+            assert several == [None] * 21, (row_factory, cursor_factory)
+            assert count(app) == 21 * done, (row_factory, cursor_factory)
 
 
 @pytest.mark.parametrize("autocommit", [True, False])

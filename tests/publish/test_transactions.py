@@ -1,5 +1,6 @@
 """An event shares the fate of the caller's transaction, and the connection stays as it was."""
 
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -127,22 +128,31 @@ def test_a_prepared_transaction_carries_the_event(outbox: Outbox, dsn: str, conn
     assert count(conn) == 1
 
 
-@pytest.mark.parametrize("row_factory", [dict_row, namedtuple_row, scalar_row])
-@pytest.mark.parametrize("prepare_threshold", [None, 0, 5])
-@pytest.mark.parametrize("cursor_factory", [psycopg.Cursor, psycopg.ClientCursor, psycopg.RawCursor])
-def test_any_setting_of_the_connection_works_and_stays(
-    outbox: Outbox, dsn: str, row_factory: Any, prepare_threshold: int | None, cursor_factory: Any
-) -> None:
-    settings = {"row_factory": row_factory, "prepare_threshold": prepare_threshold, "cursor_factory": cursor_factory}
-    with psycopg.connect(dsn, autocommit=True, **settings) as app:
-        with app.transaction():
-            for _ in range(7):
-                outbox.publish(app, Event("T", 1, deliver_after=60))
-            outbox.publish_many(app, [Event("T", n, deliver_after=60) for n in range(20)])
-        assert count(app) == 27
-        assert {name: getattr(app, name) for name in settings} == settings
-        assert app.autocommit
-        assert app.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+ROWS = [dict_row, namedtuple_row, scalar_row]
+THRESHOLDS = [None, 0, 5]
+CURSORS = [psycopg.Cursor, psycopg.ClientCursor, psycopg.RawCursor]
+PAIRS = [(ROWS[n], THRESHOLDS[(n + shift) % 3], CURSORS[shift]) for n in range(3) for shift in range(3)]
+
+
+@pytest.mark.parametrize(
+    "combinations",
+    [
+        pytest.param(PAIRS, id="pairs"),
+        pytest.param([*product(ROWS, THRESHOLDS, CURSORS)], id="all", marks=pytest.mark.soak),
+    ],
+)
+def test_any_setting_of_the_connection_works_and_stays(outbox: Outbox, dsn: str, combinations: list[Any]) -> None:
+    for done, values in enumerate(combinations, 1):
+        settings = dict(zip(("row_factory", "prepare_threshold", "cursor_factory"), values, strict=True))
+        with psycopg.connect(dsn, autocommit=True, **settings) as app:
+            with app.transaction():
+                for _ in range(7):
+                    outbox.publish(app, Event("T", 1, deliver_after=60))
+                outbox.publish_many(app, [Event("T", n, deliver_after=60) for n in range(20)])
+            assert count(app) == 27 * done, settings
+            assert {name: getattr(app, name) for name in settings} == settings
+            assert app.autocommit
+            assert app.info.transaction_status == psycopg.pq.TransactionStatus.IDLE, settings
 
 
 @pytest.mark.parametrize("autocommit", [True, False])

@@ -30,5 +30,5 @@ def test_it_masks_what_the_simple_expressions_do(text):
     "part", ["a://b:", "a", "://", "a://b:c@", "password", "password=", "password='", "a:b@c/"], ids=str
 )
 def test_a_long_text_of_any_kind_is_masked_before_anybody_gives_up(part):
-    """Quadratic time would be hours."""
-    assert len(masked(part * 100_000)) > 0
+    """Quadratic time would be many minutes."""
+    assert len(masked(part * 30_000)) > 0

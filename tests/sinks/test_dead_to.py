@@ -1,10 +1,13 @@
 """Dead events that are sent somewhere by `--dead-to`."""
 
 import json
+import os
+import signal
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from forked import shared
 from waiting import eventually
 
 from partbox import Dead, Outbox
@@ -20,10 +23,17 @@ def test_a_url_that_is_no_place_is_refused_in_one_line_without_its_secrets(url):
     assert "secret" not in str(refused.value)
 
 
+SHOP = """
+from partbox import Dead, Outbox
+outbox = Outbox()
+outbox.register(lambda event: Dead("not wanted"), "Placed")
+"""
+
+
 @pytest.fixture
 def deadly(dsn, conn):
     outbox = Outbox(dsn)
-    outbox.register(refuse, "Placed")
+    outbox.register(lambda event: Dead("not wanted"), "Placed")
     with conn.transaction():
         for number in range(3):
             outbox.publish(conn, "Placed", {"number": number, "text": "a\nb"}, aggregate_id="k", tenant_id="t")
@@ -31,13 +41,26 @@ def deadly(dsn, conn):
     return outbox
 
 
-def refuse(event):
-    return Dead("not wanted")
+@pytest.fixture
+def node(deadly, dsn, tmp_path):
+    """Starts a node of one process whose dead events go to a place."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    nodes = []
+
+    def start(place: str, *flags: str):
+        command = ("partbox", "worker", "shop:outbox", "--dsn", dsn, "--processes", "1", "--dead-to", place, *flags)
+        nodes.append(shared().start_into(tmp_path / "log", *command, cwd=tmp_path, env=dict(os.environ)))
+        return nodes[-1]
+
+    yield start
+    for each in nodes:
+        each.send_signal(signal.SIGTERM)
+        assert each.wait() == 0, (tmp_path / "log").read_text()
 
 
-def test_every_dead_event_becomes_a_line_of_a_file(deadly, conn, tmp_path):
+def test_every_dead_event_becomes_a_line_of_a_file(node, conn, tmp_path):
     place = tmp_path / "dead.jsonl"
-    assert deadly.run(processes=1, until_empty=True, dead_to=f"file:{place}") == 0
+    assert node(f"file:{place}", "--until-empty").wait() == 0
     found = {line["record_id"]: line for line in map(json.loads, place.read_text().splitlines())}
     assert [line.get("payload") for _, line in sorted(found.items())] == [
         {"number": 0, "text": "a\nb"},
@@ -52,7 +75,7 @@ def test_every_dead_event_becomes_a_line_of_a_file(deadly, conn, tmp_path):
     assert told == (4,)
 
 
-def test_an_endpoint_that_refuses_is_asked_again(deadly, conn):
+def test_an_endpoint_that_refuses_is_asked_again(node, conn):
     taken, answers = [], [503, 500]
 
     class Endpoint(BaseHTTPRequestHandler):
@@ -71,20 +94,14 @@ def test_an_endpoint_that_refuses_is_asked_again(deadly, conn):
     thread = threading.Thread(target=endpoint.serve_forever)
     thread.start()
     try:
-        url = f"http://127.0.0.1:{endpoint.server_port}/dead"
-        node = deadly.supervisor(processes=1, dead_to=url)
-        node.start()
-        try:
-            eventually(lambda: not answers and len(taken) == 2)
-            eventually(lambda: owed(conn) == 2)
-            with conn.transaction():  # as if the pause were over
-                conn.execute("select from partbox.partition order by partition for no key update")
-                conn.execute("update partbox.parked set due_at = clock_timestamp() where due_at is not null")
-                conn.execute("update partbox.partition set parked_version = parked_version + 1")
-            eventually(lambda: owed(conn) == 0)
-        finally:
-            node.stop()
-            node.join(30)
+        node(f"http://127.0.0.1:{endpoint.server_port}/dead")
+        eventually(lambda: not answers and len(taken) == 2)
+        eventually(lambda: owed(conn) == 2)
+        with conn.transaction():  # as if the pause were over
+            conn.execute("select from partbox.partition order by partition for no key update")
+            conn.execute("update partbox.parked set due_at = clock_timestamp() where due_at is not null")
+            conn.execute("update partbox.partition set parked_version = parked_version + 1")
+        eventually(lambda: owed(conn) == 0)
     finally:
         endpoint.shutdown()
         thread.join()

@@ -23,8 +23,7 @@ def proxy(dsn: str) -> Iterator[Proxy]:
         yield proxy
 
 
-@pytest.mark.parametrize("name", ["partbox poller", "partbox saver"])
-def test_a_node_whose_process_cannot_read_or_save_is_not_ready_until_it_can(dsn, proxy, conn, name):
+def test_a_node_whose_process_cannot_read_or_save_is_not_ready_until_it_can(dsn, proxy, conn):
     outbox = Outbox(proxy.dsn, lease=1.5, heartbeat=0.3)
     outbox.register(lambda event: None, "Counted")
     node = outbox.supervisor(processes=1, concurrency=1)
@@ -35,14 +34,14 @@ def test_a_node_whose_process_cannot_read_or_save_is_not_ready_until_it_can(dsn,
         publish(conn, dsn, 1)
         eventually(lambda: done(conn) and health.ready().status == 200)
         before = conn.execute("select instance_id from partbox.instance").fetchall()
-        proxy.hang(name, later=True)
-        publish(conn, dsn, 50)
-        what = "read" if name == "partbox poller" else "saved"
-        eventually(lambda: f"has not {what} for" in " ".join(health.ready().body["problems"]))
-        assert health.alive().status == 200  # a restart would not help
-        proxy.go_on()
-        eventually(lambda: done(conn) and health.ready().status == 200)
-        assert conn.execute("select instance_id from partbox.instance").fetchall() == before
+        for name, what in (("partbox poller", "read"), ("partbox saver", "saved")):
+            proxy.hang(name, later=True)
+            publish(conn, dsn, 50)
+            eventually(lambda what=what: f"has not {what} for" in " ".join(health.ready().body["problems"]))
+            assert health.alive().status == 200, f"a restart would not help: {name}"
+            proxy.go_on()
+            eventually(lambda: done(conn) and health.ready().status == 200)
+            assert conn.execute("select instance_id from partbox.instance").fetchall() == before, name
     finally:
         node.stop()
         node.join()

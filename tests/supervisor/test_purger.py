@@ -138,7 +138,7 @@ def test_nothing_is_purged_where_nothing_is_enabled(dsn, conn, handled):
     assert left(conn) == 600
 
 
-@pytest.mark.parametrize("total", [900, pytest.param(3_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("total", [450, pytest.param(3_000, marks=pytest.mark.soak)])
 def test_beside_publishers_and_a_worker_only_what_was_handled_goes(dsn, conn, total):
     """Everything expires at once here: what is purged too early is never handled."""
     outbox = Outbox(dsn, retain_done=0, purge_batch=50, **SOON)

@@ -35,45 +35,47 @@ def in_order(through, keys):
     )
 
 
-def registered(desk, kind, call, **options):
+def registered(desk, kind, call, event_type, **options):
     match kind:
         case "sync":
-            desk.outbox.register(call, "Counted", **options)
+            desk.outbox.register(call, event_type, **options)
         case "async":
 
             async def later(event):
                 await asyncio.sleep(0)
                 call(event)
 
-            desk.outbox.register(later, "Counted", **options)
-        case "batch":
-            desk.outbox.on_batch("Counted", max_size=5, **options)(lambda events: [call(event) for event in events][:0])
+            desk.outbox.register(later, event_type, **options)
         case "transactional":
-            desk.outbox.register(lambda event, conn: call(event), "Counted", transactional=True, **options)
+            desk.outbox.register(lambda event, conn: call(event), event_type, transactional=True, **options)
 
 
-@pytest.mark.parametrize("kind", ["sync", "async", "transactional"])
 @pytest.mark.parametrize("max_attempts", [1, 3])
-def test_an_unavailable_downstream_stops_its_own_handler_only_and_costs_no_attempt(desk, caplog, kind, max_attempts):
+def test_an_unavailable_downstream_stops_its_own_handler_only_and_costs_no_attempt(desk, caplog, max_attempts):
+    """Three handlers of different kinds, each with a downstream of its own."""
     caplog.set_level("INFO", "partbox.worker")
-    downstream = Downstream(DownstreamUnavailable("down"))
-    registered(desk, kind, downstream, max_attempts=max_attempts)
+    downstreams = {kind: Downstream(DownstreamUnavailable("down")) for kind in ("sync", "async", "transactional")}
+    for kind, downstream in downstreams.items():
+        registered(desk, kind, downstream, kind, name=kind, max_attempts=max_attempts)
     desk.outbox.register(desk.note, "Other")
-    keys = [f"k{number}" for number in range(30)]
-    for number in range(90):
-        desk.publish(keys[number % 30], number)
-        desk.publish(f"other{number % 7}", number, event_type="Other")
+    with desk.conn.transaction():
+        for number in range(30):
+            for kind in downstreams:
+                desk.publish(f"{kind} {number % 10}", number, event_type=kind)
+            desk.publish(f"other{number % 7}", number, event_type="Other")
     with desk.outbox.worker():
-        desk.eventually(lambda: len(desk.seen) == 90)
+        desk.eventually(lambda: len(desk.seen) == 30)
         desk.eventually(lambda: len(desk.parked()) == 90)
         assert {(state, attempts) for _, state, attempts, _ in desk.parked()} <= {("deferred", 0), ("held", 0)}
-        assert sum(OPEN in record.getMessage() for record in caplog.records) == 1
-        downstream.down = False
+        assert sum(OPEN in record.getMessage() for record in caplog.records) == 3
+        for downstream in downstreams.values():
+            downstream.down = False
         desk.eventually(desk.all_done)
-    assert sorted(number for _, number in downstream.through) == list(range(90))
-    assert in_order(downstream.through, keys)
-    assert {attempt for _, _, attempt in downstream.calls} == {1}
-    assert sum("is closed again" in record.getMessage() for record in caplog.records) == 1
+    for kind, downstream in downstreams.items():
+        assert sorted(number for _, number in downstream.through) == list(range(30)), kind
+        assert in_order(downstream.through, [f"{kind} {number}" for number in range(10)]), kind
+        assert {attempt for _, _, attempt in downstream.calls} == {1}, kind
+    assert sum("is closed again" in record.getMessage() for record in caplog.records) == 3
 
 
 def test_a_list_is_one_failure_and_a_probe_is_one_list(desk, caplog):

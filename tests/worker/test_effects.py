@@ -28,13 +28,13 @@ def write(event, conn):
 
 def test_effects_happen_once_and_in_order(desk):
     desk.outbox.register(write, "Counted", transactional=True)
-    for number in range(300):
-        desk.publish(f"k{number % 7}", number)
+    for key in range(7):
+        desk.publish(f"k{key}", *range(key, 210, 7))
     with desk.outbox.worker():
         desk.eventually(desk.all_done)
-    assert sorted(effects(desk)) == list(range(300))
+    assert sorted(effects(desk)) == list(range(210))
     for key in range(7):
-        assert effects(desk, f"k{key}") == list(range(key, 300, 7))
+        assert effects(desk, f"k{key}") == list(range(key, 210, 7))
 
 
 def test_a_failed_event_leaves_no_effect_and_is_parked_with_the_others_effects(desk):
@@ -126,8 +126,8 @@ def test_an_error_at_the_commit_is_the_error_of_the_event_that_causes_it(desk):
 
 def test_a_lost_connection_repeats_no_effect(desk):
     desk.outbox.register(write, "Counted", transactional=True)
-    for number in range(200):
-        desk.publish(f"k{number % 5}", number)
+    for key in range(5):
+        desk.publish(f"k{key}", *range(key, 200, 5))
     with desk.outbox.worker():
         for _ in range(5):
             desk.conn.execute(

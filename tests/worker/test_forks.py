@@ -32,7 +32,7 @@ NUMBERS = 6
 
 
 def alive(group: int) -> bool:
-    """Whether there is any process of this group."""
+    """True while there is any process of this group."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

@@ -10,6 +10,7 @@ from partbox import Dead, Done, RetryAfter
 from partbox.errors import RegistrationError, UnroutableError
 
 LATER = 3_600  # seconds: never within a test, unless the due time is moved
+RETRYING, HELD = ("retrying", 1, True), ("held", 0, True)
 
 
 class Audit:
@@ -52,23 +53,45 @@ class Broken(Exception):
     pass
 
 
-@pytest.mark.parametrize(("audit", "awaited"), [(Audit, False), (Audit, True), (AsyncAudit, True)])
-def test_before_and_after_surround_every_delivery(desk, audit, awaited):
+def register_both(desk, handle, both=True):
+    """This handler, and the same awaited; with `publish_both` each gets events of its own."""
+
+    async def handle_async(event):
+        return handle(event)
+
+    if both:
+        desk.outbox.register(handle, "Counted", name="plain")
+    desk.outbox.register(handle_async, "Awaited", name="awaited")
+
+
+def publish_both(desk, *numbers):
+    """These to the plain handler, and those that are ten more to the other."""
+    desk.publish("k", *numbers)
+    desk.publish("awaited", *(number + 10 for number in numbers), event_type="Awaited")
+
+
+@pytest.mark.parametrize("audit", [Audit, AsyncAudit])
+def test_before_and_after_surround_every_delivery(desk, audit):
     audit = desk.outbox.intercept(audit())
 
     def note(event):
         audit.keep("handled", event.payload["number"])
         return Done()
 
-    async def note_async(event):
-        return note(event)
-
-    desk.outbox.register(note_async if awaited else note, "Counted")
-    desk.publish("k", 1, 2)
+    register_both(desk, note, both=type(audit) is Audit)
+    desk.publish("awaited", 1, 2, event_type="Awaited")
+    numbers = [(1, 2)]
+    if type(audit) is Audit:  # an async one goes around async handlers only
+        desk.publish("k", 11, 12)
+        numbers.append((11, 12))
     assert desk.outbox.drain()
-    assert audit.told == [
-        step for number in (1, 2) for step in (("before", number), ("handled", number), ("after", number, Done(), None))
-    ]
+    for pair in numbers:
+        assert [said for said in audit.told if said[1] in pair] == [
+            step
+            for number in pair
+            for step in (("before", number), ("handled", number), ("after", number, Done(), None))
+        ]
+    assert len(audit.told) == 6 * len(numbers)
     assert desk.parked() == []
 
 
@@ -115,55 +138,53 @@ def test_after_sees_what_became_of_each_attempt(desk_with):
     ]
 
 
-@pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
-def test_a_failing_before_is_retried_as_the_handlers_error(desk_with, awaited):
+def test_a_failing_before_is_retried_as_the_handlers_error(desk_with):
     desk = desk_with(retry=f"fixed:{LATER}")
 
     class Refuses:
         def before(self, event):
-            if event.payload["number"] == 2 and event.attempt == 1:
+            if event.payload["number"] in (2, 12) and event.attempt == 1:
                 raise Broken("not yet")
 
-    async def note_async(event):
-        desk.note(event)
-
     desk.outbox.intercept(Refuses())
-    desk.outbox.register(note_async if awaited else desk.note, "Counted")
-    desk.publish("k", 1, 2, 3)
+    register_both(desk, desk.note)
+    publish_both(desk, 1, 2, 3)
     with desk.outbox.worker():
-        desk.eventually(lambda: desk.parked() == [(2, "retrying", 1, True), (3, "held", 0, True)])
+        expected = [(2, *RETRYING), (3, *HELD), (12, *RETRYING), (13, *HELD)]
+        desk.eventually(lambda: desk.parked() == expected)
         assert desk.numbers() == [1]
-        (text,) = desk.conn.execute("select last_error from partbox.parked where state = 'retrying'").fetchone()
-        assert text.endswith("Broken: not yet")
+        assert desk.numbers("awaited") == [11]
+        texts = desk.conn.execute("select last_error from partbox.parked where state = 'retrying'").fetchall()
+        assert [text.endswith("Broken: not yet") for (text,) in texts] == [True, True]
         desk.make_due()
         desk.eventually(desk.all_done)
-    assert [(number, attempt) for _, number, attempt in desk.seen] == [(1, 1), (2, 2), (3, 1)]
+    assert [(number, attempt) for key, number, attempt in desk.seen if key == "k"] == [(1, 1), (2, 2), (3, 1)]
+    awaited = [(number, attempt) for key, number, attempt in desk.seen if key == "awaited"]
+    assert awaited == [(11, 1), (12, 2), (13, 1)]
 
 
-@pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
-def test_a_failing_after_is_logged_and_changes_nothing(desk, awaited, caplog):
+def test_a_failing_after_is_logged_and_changes_nothing(desk, caplog):
     class Careless:
         def after(self, event, outcome, error):
             raise Broken("after")
 
-    async def note_async(event):
-        desk.note(event)
-
     desk.outbox.intercept(Careless())
-    desk.outbox.register(note_async if awaited else desk.note, "Counted")
-    desk.publish("k", 1, 2)
+    register_both(desk, desk.note)
+    publish_both(desk, 1, 2)
     assert desk.outbox.drain()
     assert desk.numbers() == [1, 2]
+    assert desk.numbers("awaited") == [11, 12]
     assert desk.parked() == []
     errors = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert [record.name for record in errors] == ["partbox.worker"] * 2
-    assert "Careless" in errors[0].getMessage()
-    assert "'Counted'" in errors[0].getMessage()
-    assert "number" not in errors[0].getMessage()  # payloads never go into logs
+    assert [record.name for record in errors] == ["partbox.worker"] * 4
+    said = [record.getMessage() for record in errors]
+    assert ["Careless" in each for each in said] == [True] * 4
+    assert sorted("'Counted'" in each for each in said) == [False, False, True, True]
+    assert sorted("'Awaited'" in each for each in said) == [False, False, True, True]
+    assert ["number" in each for each in said] == [False] * 4  # payloads never go into logs
 
 
-@pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
-def test_an_error_that_a_context_manager_swallows_leaves_the_event_done(desk, awaited):
+def test_an_error_that_a_context_manager_swallows_leaves_the_event_done(desk):
     @contextmanager
     def forgiving(event):
         try:
@@ -174,14 +195,12 @@ def test_an_error_that_a_context_manager_swallows_leaves_the_event_done(desk, aw
     def fail(event):
         raise Broken("no")
 
-    async def fail_async(event):
-        fail(event)
-
     desk.outbox.intercept(forgiving)
-    desk.outbox.register(fail_async if awaited else fail, "Counted")
-    desk.publish("k", 1, 2)
+    register_both(desk, fail)
+    publish_both(desk, 1, 2)
     assert desk.outbox.drain()
     assert desk.numbers() == [1, 2]
+    assert desk.numbers("awaited") == [11, 12]
     assert desk.parked() == []
 
 
@@ -211,24 +230,25 @@ def test_an_async_context_manager_surrounds_an_async_handler_that_runs_out_of_ti
 # Batches.
 
 
-@pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
-def test_batch_methods_surround_a_list(desk, awaited):
+def test_batch_methods_surround_a_list(desk):
     audit = desk.outbox.intercept(ListAudit())
 
     def answer(events):
-        return [Dead("no") if event.payload["number"] == 2 else None for event in events]
+        return [Dead("no") if event.payload["number"] in (2, 12) else None for event in events]
 
     async def answer_async(events):
         return answer(events)
 
-    desk.outbox.on_batch("Counted", max_size=3)(answer_async if awaited else answer)
-    desk.publish("k", 1, 2, 3)
+    desk.outbox.on_batch("Counted", max_size=3)(answer)
+    desk.outbox.on_batch("Awaited", max_size=3)(answer_async)
+    publish_both(desk, 1, 2, 3)
     with desk.outbox.worker():
-        desk.eventually(lambda: desk.states() == {2: "dead"} and len(audit.told) == 2)
-    assert audit.told == [
-        ("before_batch", 1, 2, 3),
-        ("after_batch", 1, 2, 3, [None, Dead("no"), None], None),
-    ]
+        desk.eventually(lambda: desk.states() == {2: "dead", 12: "dead"} and len(audit.told) == 4)
+    for numbers in ((1, 2, 3), (11, 12, 13)):
+        assert [said for said in audit.told if said[1] == numbers[0]] == [
+            ("before_batch", *numbers),
+            ("after_batch", *numbers, [None, Dead("no"), None], None),
+        ]
 
 
 def test_a_list_falls_back_on_before_and_after_of_each_event(desk):
@@ -262,9 +282,14 @@ def test_a_failing_before_fails_its_list(desk_with):
 
 
 @pytest.mark.parametrize(
-    ("mode", "error", "parked"), [("dead", UnroutableError, [("dead", 0)]), ("ignore", type(None), [])]
+    ("mode", "error", "parked", "audit"),
+    [
+        ("dead", UnroutableError, [("dead", 0)], Audit),
+        ("ignore", type(None), [], AsyncAudit),
+        pytest.param("dead", UnroutableError, [("dead", 0)], AsyncAudit, marks=pytest.mark.soak),
+        pytest.param("ignore", type(None), [], Audit, marks=pytest.mark.soak),
+    ],
 )
-@pytest.mark.parametrize("audit", [Audit, AsyncAudit])
 def test_unroutable_events_are_intercepted_too(desk_with, mode, error, parked, audit):
     desk = desk_with(on_unroutable=mode)
     audit = desk.outbox.intercept(audit())

@@ -35,15 +35,21 @@ def held(rig: Rig) -> int:
 
 
 def consume(rig: Rig, steps: int = 150) -> tuple[list[int], int]:
-    """Read, and finish one event after each time; what came in order, and the most bytes that were held."""
+    """Read, and finish one event after each time, until nothing comes; what came in order, and the most bytes that were
+    held."""
     got: list[int] = []
     most = 0
+    idle = 0
     for _ in range(steps):
-        got += rig.read()
+        new = rig.read()
+        got += new
         most = max(most, held(rig))
+        idle = 0 if new or rig.events else idle + 1
         if rig.events:
             rig.done(min(rig.events))
             rig.save()
+        if idle == 10:
+            break
     assert len(got) == len({*got})
     return got, most
 
@@ -121,6 +127,8 @@ def test_where_bytes_are_used_up_every_partition_gets_its_turn(conn: Conn, dsn: 
                 partitions.append(rig.events[id].partition)
                 rig.done(id)
             rig.save()
+            if len(partitions) >= 64 and not rig.read_all(3):
+                break
         assert len(partitions) == 64
         assert {*partitions[:32]} == {*range(16)}
 
@@ -270,9 +278,9 @@ def test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partiti
     desk.outbox.register(handler, "Large")
     with desk.outbox.worker(concurrency=4):
         holding = "select count(*) from partbox.parked where state in ('held', 'ready')"
-        for number in range(50):
+        for number in range(30):
             write_large(conn, 1, 100 * KB, partition=3 + number, key=f"other {number}")
-        eventually(lambda: len(others) == 50)
+        eventually(lambda: len(others) == 30)
         assert conn.execute(holding).fetchone() != (0,)
         go.set()
         eventually(desk.all_done)

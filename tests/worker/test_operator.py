@@ -1,6 +1,7 @@
 """Replay, discard, retry now and skip, as a running worker takes them."""
 
 import pytest
+from named import named
 
 from partbox import Dead
 from partbox.errors import PartboxError
@@ -64,28 +65,43 @@ def test_skip_lets_the_followers_go_on_and_a_replay_brings_the_head_back(desk, b
     assert desk.seen[-1] == ("k", 2, 1)
 
 
-@pytest.mark.parametrize("way", ["retry", "replay", "discard", "skip"])
-def test_a_dead_event_that_blocks_its_key_goes_on_in_four_ways(desk, way):
-    handler = Ill(desk, die, 2)
+WAYS = {"retry": 0, "replay": 10, "discard": 20, "skip": 30}
+"""The key of each way, and by how much the numbers of its events are more than 1, 2, 3 and 4."""
+
+
+def test_a_dead_event_that_blocks_its_key_goes_on_in_four_ways(desk):
+    handler = Ill(desk, die, *(more + 2 for more in WAYS.values()))
     desk.outbox.register(handler, "Counted", on_dead="block")
-    desk.publish("k", 1, 2, 3, 4)
+    for way, more in WAYS.items():
+        desk.publish(way, *(more + number for number in (1, 2, 3, 4)))
+    states = {
+        more + number: state for more in WAYS.values() for number, state in ((2, "dead"), (3, "held"), (4, "held"))
+    }
     with desk.outbox.worker():
-        desk.eventually(lambda: desk.states() == {2: "dead", 3: "held", 4: "held"})
+        desk.eventually(lambda: desk.states() == states)
         handler.on = False
-        ((dead,), again) = desk.outbox.dead.list(), way in ("retry", "replay")
-        assert dead.blocks
-        act = {
-            "retry": lambda: desk.outbox.blocked.retry_now("Key", "k"),
-            "replay": lambda: desk.outbox.dead.replay(dead.record_id),
-            "discard": lambda: desk.outbox.dead.discard(dead.record_id),
-            "skip": lambda: desk.outbox.blocked.skip("Key", "k"),
-        }[way]
-        # A discard has to wait for the cursor, which passes the dead one soon.
-        desk.eventually(lambda: _done(act))
-        desk.eventually(lambda: desk.states() == ({2: "dead"} if way == "skip" else {}))
-        desk.publish("k", 5)
-        desk.eventually(lambda: desk.numbers()[-1] == 5)
-    assert desk.numbers() == [1, 2, *([2] if again else []), 3, 4, 5]
+        dead = {each.aggregate_id: each for each in desk.outbox.dead.list()}
+        assert {way: each.blocks for way, each in dead.items()} == dict.fromkeys(WAYS, True)
+        acts = {
+            "retry": lambda: desk.outbox.blocked.retry_now("Key", "retry"),
+            "replay": lambda: desk.outbox.dead.replay(dead["replay"].record_id),
+            "discard": lambda: desk.outbox.dead.discard(dead["discard"].record_id),
+            "skip": lambda: desk.outbox.blocked.skip("Key", "skip"),
+        }
+        for way, more in WAYS.items():
+            with named(way):
+                # A discard has to wait for the cursor, which passes the dead one soon.
+                desk.eventually(lambda way=way: _done(acts[way]))
+                for number in (2, 3, 4):
+                    del states[more + number]
+                if way == "skip":
+                    states[more + 2] = "dead"
+                desk.eventually(lambda: desk.states() == states)
+                desk.publish(way, more + 5)
+                desk.eventually(lambda way=way, more=more: desk.numbers(way)[-1] == more + 5)
+    for way, more in WAYS.items():
+        again = [2] if way in ("retry", "replay") else []
+        assert [number - more for number in desk.numbers(way)] == [1, 2, *again, 3, 4, 5], way
 
 
 def _done(act) -> bool:

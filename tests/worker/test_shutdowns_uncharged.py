@@ -33,13 +33,6 @@ class Long:
         }
         register[kind]()
 
-    def ran_through(self, desk: Desk, stops: int) -> None:
-        """Start a worker, wait for the handler and stop it, so often."""
-        for _ in range(stops):
-            before = len(self.attempts)
-            with desk.outbox.worker(concurrency=2):
-                eventually(lambda before=before: len(self.attempts) > before)
-
     def _wait(self, event: Any) -> None:
         self.attempts.append(event.attempt)
         self.gone_on.wait(60)
@@ -59,51 +52,81 @@ class Long:
         self._wait(event)
 
 
+def run_through(desk: Desk, handlers: list[Long], stops: int) -> None:
+    """Start a worker, wait until each handler runs and stop it, so often."""
+    for _ in range(stops):
+        before = [len(handler.attempts) for handler in handlers]
+        with desk.outbox.worker(concurrency=len(handlers) + 1):
+            for handler, calls in zip(handlers, before, strict=True):
+                eventually(lambda handler=handler, calls=calls: len(handler.attempts) > calls)
+
+
 @pytest.fixture
-def long(request, desk_with):
+def let_go():
+    """Lets a handler end with the test."""
     made = []
-
-    def make(kind: str, **settings: Any) -> tuple[Desk, Long]:
-        desk = desk_with(**{"drain_timeout": 0.1, "max_attempts": 2, "retry": "fixed:0.01"} | settings)
-        made.append(Long(desk, kind))
-        return desk, made[-1]
-
-    yield make
+    yield lambda handler: made.append(handler) or handler
     for handler in made:
         handler.gone_on.set()
 
 
+@pytest.fixture
+def long(desk_with, let_go):
+    def make(kind: str, **settings: Any) -> tuple[Desk, Long]:
+        desk = desk_with(**{"drain_timeout": 0.1, "max_attempts": 2, "retry": "fixed:0.01"} | settings)
+        return desk, let_go(Long(desk, kind))
+
+    return make
+
+
 @pytest.mark.parametrize("key", ["k", None])
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_stop_counts_an_attempt_however_often_the_handler_outlives_it(long, kind, key):
-    desk, handler = long(kind)
-    desk.publish(key, 1)
-    handler.ran_through(desk, 3)
-    assert set(handler.attempts) == {1}
-    handler.gone_on.set()
+def test_no_stop_counts_an_attempt_however_often_the_handler_outlives_it(desk_with, let_go, key):
+    """One handler of each kind, all in the same worker."""
+    desk = desk_with(drain_timeout=0.1, max_attempts=2, retry="fixed:0.01")
+    handlers = {kind: let_go(Long(desk, kind, kind)) for kind in KINDS}
+    for number, kind in enumerate(KINDS):
+        desk.publish(key and f"{key} of {kind}", number, event_type=kind)
+    with_one = {kind: {1} for kind in KINDS}
+    run_through(desk, list(handlers.values()), 3)
+    assert {kind: set(handler.attempts) for kind, handler in handlers.items()} == with_one
+    for handler in handlers.values():
+        handler.gone_on.set()
     with desk.outbox.worker():
         desk.eventually(desk.all_done)
-    assert set(handler.attempts) == {1}
+    assert {kind: set(handler.attempts) for kind, handler in handlers.items()} == with_one
 
 
-@pytest.mark.parametrize(
-    ("how", "key"), [("retrying", "k"), ("held", "k"), ("suspect", "k"), ("retrying", None), ("suspect", None)]
-)
-def test_nor_one_of_what_was_parked_before(long, how, key):
-    desk, handler = long("sync", max_attempts=3)
+def test_nor_one_of_what_was_parked_before(desk_with, let_go):
+    desk = desk_with(drain_timeout=0.1, max_attempts=3, retry="fixed:0.01")
     planter = Planter(desk.conn)
-    if how == "suspect":
-        desk.publish(key, 1)
-        desk.conn.execute(SUSPECT)
-    else:
-        due = 0 if how == "retrying" else None
-        planter.park(key, how, blocks=key is not None, attempts=1, due=due, event_type="Counted", payload={"number": 1})
-    handler.ran_through(desk, 3)
-    assert set(handler.attempts) == {1 if how == "suspect" else 2}
+    handlers = {}
+    for how, key in (("retrying", "k"), ("held", "l"), ("retrying", None)):
+        due, event_type = 0 if how == "retrying" else None, f"{how} {key}"
+        handlers[event_type] = let_go(Long(desk, "sync", event_type))
+        planter.park(
+            key, how, blocks=key is not None, attempts=1, due=due, event_type=event_type, payload={"number": 1}
+        )
+    run_through(desk, list(handlers.values()), 3)
+    with_two = {which: {2} for which in handlers}
+    assert {which: set(handler.attempts) for which, handler in handlers.items()} == with_two
+    for handler in handlers.values():
+        handler.gone_on.set()
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert {which: set(handler.attempts) for which, handler in handlers.items()} == with_two
+
+
+@pytest.mark.parametrize("key", ["k", None])
+def test_nor_one_of_what_ran_when_a_process_had_died(long, key):
+    desk, handler = long("sync", max_attempts=3)
+    desk.publish(key, 1)
+    desk.conn.execute(SUSPECT)
+    run_through(desk, [handler], 2)
+    assert set(handler.attempts) == {1}
     handler.gone_on.set()
     with desk.outbox.worker():
         desk.eventually(desk.all_done)
-    assert len(set(handler.attempts)) == 1
+    assert set(handler.attempts) == {1}
 
 
 def test_what_ran_when_a_charged_one_was_stopped_is_charged_again_after_a_death(long):
@@ -111,7 +134,7 @@ def test_what_ran_when_a_charged_one_was_stopped_is_charged_again_after_a_death(
     desk, handler = long("sync", max_attempts=5)
     planter = Planter(desk.conn)
     planter.park("k", "ready", blocks=True, attempts=2, started=True, event_type="Counted", payload={"number": 1})
-    handler.ran_through(desk, 2)
+    run_through(desk, [handler], 2)
     assert handler.attempts == [3, 3]
     assert desk.parked() == [(1, "ready", 2, True)]
 

@@ -6,12 +6,14 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+from named import named
 
 from partbox import Event, partition_of
 
 pytestmark = pytest.mark.every_version("transactions, savepoints, lost connections")
 
 HOUR = 3_600.0
+PARKED_OF = "select from partbox.parked where aggregate_id = %s and state = 'dead'"
 
 
 @pytest.fixture
@@ -57,36 +59,45 @@ def says(*statements):
     return misbehave
 
 
-@pytest.mark.parametrize(
-    ("misbehave", "text"),
-    [
-        (says("rollback"), "left no transaction behind"),
-        (says("rollback", "begin"), "left no transaction behind"),
-        (says("select pg_terminate_backend(pg_backend_pid())"), "left no transaction behind"),
-        (closes, "left no transaction behind"),
-        (leaves_the_context, "left no transaction behind: broken"),
-        (says("set local role pg_monitor"), "permission denied"),
-        (lambda conn: conn.commit(), "Explicit commit() forbidden"),
-        (lambda conn: conn.rollback(), "Explicit rollback() forbidden"),
-    ],
-    ids=["rollback", "rollback and begin", "terminate", "close", "with conn", "set role", "commit()", "rollback()"],
-)
-def test_a_handler_that_ruins_the_transaction_is_charged_and_takes_nobody_with_it(desk, misbehave, text):
+RUINS = {
+    "rollback": (says("rollback"), "left no transaction behind"),
+    "rollback and begin": (says("rollback", "begin"), "left no transaction behind"),
+    "terminate": (says("select pg_terminate_backend(pg_backend_pid())"), "left no transaction behind"),
+    "close": (closes, "left no transaction behind"),
+    "with conn": (leaves_the_context, "left no transaction behind: broken"),
+    "set role": (says("set local role pg_monitor"), "permission denied"),
+    "commit()": (lambda conn: conn.commit(), "Explicit commit() forbidden"),
+    "rollback()": (lambda conn: conn.rollback(), "Explicit rollback() forbidden"),
+}
+
+
+@pytest.mark.parametrize("names", [list(RUINS)[:4], list(RUINS)[4:]], ids=["what ends it", "what else"])
+def test_a_handler_that_ruins_the_transaction_is_charged_and_takes_nobody_with_it(desk, names):
+    """They come one after the other to the same worker, each with an aggregate and a neighbour of its own."""
+
     def handle(event, conn):
         write(event, conn)
         if event.payload["number"] == 5:
-            misbehave(conn)
+            RUINS[event.aggregate_id][0](conn)
+
+    def check(name, text):
+        neighbour = f"beside {name}"
+        with desk.conn.transaction():
+            desk.publish(name, *range(10))
+            desk.publish(neighbour, *range(10, 20))
+        desk.eventually(lambda: len(effects(desk, name)) == 9 and len(effects(desk, neighbour)) == 10)
+        desk.eventually(lambda: desk.conn.execute(PARKED_OF, [name]).fetchall())
+        assert effects(desk, name) == [number for number in range(10) if number != 5]
+        assert effects(desk, neighbour) == list(range(10, 20))
+        (error,) = desk.conn.execute("select last_error from partbox.parked where aggregate_id = %s", [name]).fetchone()
+        assert text in error
 
     desk.outbox.register(handle, "Counted", transactional=True)
-    desk.publish("k", *range(10))
-    desk.publish("other", *range(10, 20))
     with desk.outbox.worker():
-        desk.eventually(lambda: desk.parked() == [(5, "dead", 2, False)])
-        desk.eventually(lambda: len(effects(desk, "k")) == 9 and len(effects(desk, "other")) == 10)
-    assert effects(desk, "k") == [number for number in range(10) if number != 5]
-    assert effects(desk, "other") == list(range(10, 20))
-    (error,) = desk.conn.execute("select last_error from partbox.parked").fetchone()
-    assert text in error
+        for number, name in enumerate(names, 1):
+            with named(name):
+                check(name, RUINS[name][1])
+                assert desk.parked() == [(5, "dead", 2, False)] * number
 
 
 def test_a_handler_that_commits_is_charged(desk):

@@ -1,4 +1,4 @@
-"""The page while real nodes work, die and join; test_page_in_chromium.py has it of planted ones, and of threads."""
+"""The page while real nodes work, die and join; the other files have it of planted ones, and of threads."""
 
 import os
 import signal

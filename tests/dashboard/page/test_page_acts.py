@@ -1,0 +1,189 @@
+"""Actions on the page, in a real browser, on a database where records were planted."""
+
+from urllib.parse import parse_qs, urlsplit
+
+from held import Held
+from waiting import eventually
+
+from partbox import Dead, Outbox
+
+
+def test_dead_records_are_replayed_at_once_and_discarded_after_a_question_alone_or_together(live, plant, tab):
+    one, two, *chosen = [plant.park(name) for name in "abcde"]
+    others = dict.fromkeys(chosen, "dead")
+    seen = tab(live.with_token)
+    seen.waits_for(f"#dead tr[data-record='{one}']")
+    seen.button("Replay", f"#dead tr[data-record='{one}']").click()
+    eventually(lambda: plant.states() == {one: "ready", two: "dead"} | others)
+    seen.waits_for("#toast", "replayed 1 record")
+    seen.button("Discard …", f"#dead tr[data-record='{two}']").click()
+    seen.waits_for("#ask h2", f"Discard record {two}?")
+    seen.button("Cancel", "#ask").click()
+    assert plant.states() == {one: "ready", two: "dead"} | others
+    seen.button("Discard …", f"#dead tr[data-record='{two}']").click()
+    seen.button("Discard", "#ask").click()
+    eventually(lambda: plant.states() == {one: "ready"} | others)
+    seen.waits_until_gone(f"#dead tr[data-record='{two}']")
+
+    for record in chosen[:2]:
+        seen.waits_for(f"#dead tr[data-record='{record}'] input").check()
+    seen.button("Replay 2").click()
+    ready = dict.fromkeys([one, *chosen[:2]], "ready")
+    eventually(lambda: plant.states() == ready | {chosen[2]: "dead"})
+    seen.waits_until_gone(f"#dead tr[data-record='{chosen[0]}']")
+    seen.page.get_by_label("Choose all dead records of this page").check()
+    seen.button("Discard 1 …").click()
+    seen.button("Discard", "#ask").click()
+    eventually(lambda: plant.states() == ready)
+    seen.waits_for("#dead", "No record is dead")
+
+
+def test_all_that_match_a_filter_go_after_a_question_with_their_number_and_no_others(live, plant, tab):
+    records = [plant.park(name) for name in "ab"]
+    other = plant.park("c", event_type="Paid")
+    seen = tab(live.with_token)
+    seen.waits_for(f"#dead tr[data-record='{other}']")
+    seen.page.get_by_label("Event type").fill("Placed")
+    seen.page.keyboard.press("Enter")
+    seen.button("Replay all 2 …").click()
+    seen.button("Replay 2", "#ask").click()
+    left = dict.fromkeys(records, "ready") | {other: "dead"}
+    eventually(lambda: plant.states() == left)
+    seen.waits_for("#toast", "replayed 2 records")
+    for name in "de":
+        plant.park(name)
+    seen.waits_for("[data-key=discard-all]", "Discard all 2 …")
+    # Those that were counted, whatever the fields say by now.
+    seen.page.evaluate("document.querySelector('#filter-event_type').value = ''")
+    seen.button("Discard all 2 …").click()
+    seen.button("Discard 2", "#ask").click()
+    seen.waits_for("#toast", "discarded 2 records")
+    assert plant.states() == left
+
+
+def test_a_filter_that_is_not_answered_yet_has_no_buttons_and_late_answers_are_dropped(live, plant, tab):
+    for name in "ab":
+        plant.park(name)
+    other = plant.park("c", event_type="Paid")
+    seen = tab(live.with_token)
+    held = Held(seen.page, lambda url: "/api/dead" in url and "event_type=" in url)
+    seen.waits_for("[data-key=discard-all]", "Discard all 3 …")
+    for event_type in ("Placed", "Paid"):
+        seen.page.get_by_label("Event type").fill(event_type)
+        seen.page.keyboard.press("Enter")
+        seen.waits_until_gone("#dead-tools button")
+    held.waits_for(2)
+    held.let_go("event_type=Paid")
+    seen.waits_for("[data-key=discard-all]", "Discard all 1 …")
+    held.let_go("event_type=Placed")
+    assert seen.text("#dead-note") == "1 match"
+    assert seen.page.locator("#dead tbody tr").count() == 1
+    assert seen.page.locator(f"#dead tr[data-record='{other}']").count() == 1
+
+
+def test_dead_records_are_turned_over_page_by_page(live, plant, tab):
+    records = [plant.park(str(number)) for number in range(51)]
+    seen = tab(live.with_token)
+    seen.waits_for("#dead-pager", "page 1")
+    seen.button("Newer").click()
+    seen.waits_for(f"#dead tr[data-record='{records[50]}']")
+    assert seen.page.locator("#dead tbody tr").count() == 1
+    seen.button("Older").click()
+    seen.waits_for(f"#dead tr[data-record='{records[0]}']")
+
+
+def test_a_blocked_aggregate_is_retried_and_skipped_with_a_reason(live, plant, tab):
+    head = plant.park("7", "retrying", blocks=True, due=3_600)
+    plant.park("7", "held", blocks=True)
+    seen = tab(live.with_token)
+    row = f"#blocked tr[data-record='{head}']"
+    seen.waits_for(row, "ValueError")
+    assert "in 60 min" in seen.text(row)
+    seen.button("Retry now", row).click()
+    eventually(lambda: plant.row(head)["is_due"])
+    seen.waits_for("#toast", "1 aggregate may go on now")
+    seen.button("Skip …", row).click()
+    seen.page.get_by_label("Reason").fill("nobody is there")
+    seen.button("Skip", "#ask").click()
+    eventually(lambda: plant.row(head)["state"] == "dead")
+    assert "skipped: nobody is there" in plant.row(head)["last_error"]
+
+
+def test_no_more_are_asked_for_than_are_ever_shown(live, plant, tab):
+    plant.park("7", "retrying", blocks=True)
+    found = live.get("/api/blocked").plain | {"more": True}
+    seen = tab(live.with_token)
+    asked = []
+
+    def answer(route):
+        asked.append(int(parse_qs(urlsplit(route.request.url).query)["limit"][0]))
+        route.fulfill(json=found)
+
+    seen.page.route("**/api/blocked?**", answer)
+    for limit in (150, 250, 350, 450, 500):
+        with seen.page.expect_response(lambda response, limit=limit: response.url.endswith(f"&limit={limit}")):
+            seen.button("Show more").click()
+    seen.waits_until_gone("[data-key=more]")
+    assert max(asked) == 500
+    assert seen.text("#blocked-note") == "the 1 longest blocked"
+
+
+def test_nothing_of_one_subscription_is_left_where_another_is_chosen(live, plant, tab):
+    plant.outbox.subscriptions.create("audit")
+    plant.park("7")
+    plant.park("7", "retrying", blocks=True)
+    other = plant.park("8", subscription="audit")
+    seen = tab(live.with_token)
+    seen.waits_for("#blocked tbody tr")
+    seen.waits_for("#dead tbody input").check()
+    seen.waits_for("[data-key=discard-chosen]", "Discard 1 …")
+    held = Held(seen.page, lambda url: "/api/" in url and "subscription=audit" in url)
+    seen.page.get_by_label("Subscription").select_option("audit")
+    held.waits_for(2)
+    assert seen.page.locator("#trouble tbody tr, #trouble .tools button").count() == 0
+    held.let_go("audit")
+    seen.button("Discard …", f"#dead tr[data-record='{other}']").click()
+    seen.button("Discard", "#ask").click()
+    seen.waits_for("#toast", "discarded 1 record")  # whose request passes through `held`
+    assert sorted(plant.states().values()) == ["dead", "retrying"]
+
+
+def test_a_replay_on_the_page_is_delivered(live, dsn, conn, tab):
+    outbox, cured, delivered = Outbox(dsn), [], []
+
+    @outbox.on("Placed")
+    def place(event):
+        if not cured:
+            return Dead("there is no cure")
+        delivered.append(event.event_id)
+        return None
+
+    with conn.transaction():
+        event = outbox.publish(conn, "Placed", {}, aggregate_id="7")
+    with outbox.worker():
+        seen = tab(live.with_token)
+        seen.waits_for("#dead tbody tr", "there is no cure")
+        cured.append(True)
+        seen.button("Replay", "#dead tbody tr").click()
+        eventually(lambda: delivered == [event])
+        seen.waits_for("#dead", "No record is dead")
+        eventually(lambda: conn.execute("select count(*) from partbox.parked").fetchone() == (0,))
+
+
+def test_the_keyboard_alone_replays_a_record(live, plant, tab):
+    record = plant.park("7")
+    seen = tab(live.with_token)
+    seen.waits_for(f"#dead tr[data-record='{record}']")
+    for _ in range(40):
+        seen.page.keyboard.press("Tab")
+        if seen.page.evaluate("document.activeElement.dataset.key") == f"discard-{record}":
+            break
+    seen.page.keyboard.press("Enter")
+    seen.waits_for("#ask h2", "Discard")
+    assert seen.page.evaluate("document.activeElement.textContent") == "Cancel"
+    seen.page.keyboard.press("Escape")
+    seen.waits_until_gone("#ask")
+    assert plant.states() == {record: "dead"}
+    seen.page.locator(f"[data-key='replay-{record}']").focus()
+    seen.page.keyboard.press("Enter")
+    eventually(lambda: plant.states() == {record: "ready"})

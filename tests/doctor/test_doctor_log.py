@@ -1,0 +1,215 @@
+"""The server, the ids and the log, their troubles provoked in a real database: named, and a remedy in SQL ends them."""
+
+from contextlib import ExitStack, closing
+
+import psycopg
+import pytest
+from waiting import eventually
+
+from partbox.doctor.checks import server
+from partbox.doctor.doctor import examine
+from partbox.doctor.limits import Limits, limits_of
+from partbox.settings import load
+
+pytestmark = pytest.mark.usefixtures("brisk")
+
+
+@pytest.mark.every_version("asks the server's own tables")
+def test_autovacuum_that_is_off_for_a_hot_table(clinic):
+    clinic.conn.execute("alter table partbox.partition set (autovacuum_enabled = off)")
+    found = clinic.one("autovacuum")
+    assert found["summary"] == "autovacuum is off for partition"
+    clinic.follow(found["remedy"][0])
+    assert clinic.causes() == []
+
+
+@pytest.mark.parametrize("part", [16, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.every_version("asks the server's own tables")
+def test_a_bloated_table(clinic, monkeypatch, part):
+    monkeypatch.setattr(server, "ROW_BYTES", server.ROW_BYTES // part)
+    monkeypatch.setattr(server, "SMALL", server.SMALL // part)
+    assert clinic.causes() == []
+    with closing(clinic.session("report")) as other:
+        pid = other.info.backend_pid
+        other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        other.execute("select 1 from partbox.meta")
+        for _ in range(160 // part):
+            clinic.conn.execute("update partbox.partition set saved_at = clock_timestamp()")
+    eventually(lambda: clinic.number(f"select count(*) from pg_stat_activity where pid = {pid}") == 0)
+    found = clinic.one("bloat")
+    assert found["summary"].startswith("table partition is bloated: ")
+    clinic.follow(found["remedy"][1])
+    assert clinic.causes() == []
+
+
+def test_a_role_behind_a_pooler_without_its_settings(clinic, monkeypatch):
+    monkeypatch.setenv("PARTBOX_POOLER", "1")
+    found = clinic.one("pooled-role")
+    assert "statement_timeout = 0" in found["evidence"]
+    name = clinic.conn.info.user
+    try:
+        for remedy in found["remedy"]:
+            clinic.follow(remedy)
+        assert clinic.causes() == []
+    finally:
+        clinic.conn.execute(f'alter role "{name}" in database "{clinic.conn.info.dbname}" reset all'.encode())
+
+
+@pytest.mark.parametrize("used_up", [0.2, pytest.param(0.9, marks=pytest.mark.soak)])
+@pytest.mark.every_version("asks the server's own tables")
+def test_connections_that_are_nearly_used_up(clinic, monkeypatch, used_up):
+    monkeypatch.setattr(server, "SLOTS_USED", used_up)
+    with ExitStack() as stack:
+        most = clinic.number("show max_connections")
+        used = clinic.number("select sum(numbackends) from pg_stat_database")
+        for _ in range(int(most * used_up) - used):
+            stack.enter_context(clinic.session("hoarder"))
+        found = clinic.one("connections")
+    assert f"of {most - 3} connections are in use" in found["summary"]
+    eventually(lambda: clinic.causes() == [])
+
+
+@pytest.mark.every_version("asks the server's own tables")
+def test_a_logical_copy(clinic):
+    clinic.conn.execute("update partbox.meta set value = null where key = 'marker'")  # as written by somebody else
+    assert clinic.one("copied")["severity"] == "problem"
+
+
+def test_a_logical_copy_with_the_transaction_id_of_the_original(clinic):
+    clinic.conn.execute("update partbox.meta set value = '16384 16385' where key = 'marker_oids'")
+    assert clinic.one("copied")["severity"] == "problem"
+
+
+@pytest.mark.every_version("asks the server's own tables")
+def test_a_saved_snapshot_of_another_server(clinic):
+    clinic.conn.execute("update partbox.partition set snapshot = '4000000000:4000000000:' where partition = 3")
+    assert "copied" in clinic.causes()
+
+
+@pytest.mark.every_version("asks the server's own tables")
+def test_a_sequence_that_was_set_back(clinic):
+    for _ in range(5):
+        clinic.plant.publish("7")
+    clinic.plant.consume()
+    assert clinic.causes() == []
+    clinic.conn.execute("select setval('partbox.record_id_seq', 2)")
+    found = clinic.one("cursor-ahead")
+    assert found["summary"] == "its cursors are at id 5, the sequence is at 2"
+    clinic.follow(found["remedy"][0])
+    assert clinic.causes() == []
+    clinic.plant.publish("7")
+    assert clinic.number("select max(id) from partbox.record") == 6
+
+
+NO_DEFAULT = ("alter table partbox.record alter id drop default", "record.id has another default")
+HARMS = [
+    ("alter sequence partbox.record_id_seq increment by -1 maxvalue 9", "goes by -1"),
+    ("alter sequence partbox.record_id_seq cache 32", "cached by 32"),
+    ("alter sequence partbox.record_id_seq cycle", "begin again"),
+    ("alter sequence partbox.record_id_seq owned by partbox.record.id", "is owned by a column of partbox.record"),
+    ("alter table partbox.record alter id set default nextval('partbox.record_id_seq')", "record.id has another"),
+    ("alter table partbox.record alter xid drop default", "record.xid has another default"),
+]
+ALONE = [pytest.param([each], id=each[1], marks=pytest.mark.soak) for each in HARMS]
+
+
+@pytest.mark.parametrize(
+    "harms", [pytest.param(HARMS, id="together"), pytest.param([NO_DEFAULT], id="no default"), *ALONE]
+)
+@pytest.mark.every_version("asks the server's own tables")
+def test_ids_that_are_drawn_otherwise(clinic, harms):
+    for harm, _ in harms:
+        clinic.conn.execute(harm.encode())
+    found = clinic.one("sequence")
+    for (harm, said), evidence in zip(harms, found["evidence"], strict=True):
+        assert said in evidence, harm
+    for remedy in found["remedy"]:
+        clinic.follow(remedy)
+    assert clinic.causes() == []
+
+
+def test_a_last_segment_that_is_nearly_full(clinic):
+    clinic.conn.execute("select setval('partbox.record_id_seq', 9500000)")
+    found = clinic.one("segments")
+    assert found["evidence"] == ["it ends before id 10,000,000; the newest id is 9,500,000"]
+    for remedy in found["remedy"]:
+        clinic.follow(remedy)
+    clinic.conn.execute("set lock_timeout = 0")
+    assert clinic.causes() == []
+    clinic.conn.execute("select setval('partbox.record_id_seq', 10000000)")
+    clinic.plant.publish("7")
+    assert clinic.number("select count(*) from only partbox.record_default") == 0
+
+
+def test_a_default_segment_that_holds_old_records_is_no_trouble_while_the_last_segment_is_young(clinic):
+    clinic.conn.execute("select setval('partbox.record_id_seq', 10000005)")
+    clinic.plant.publish("7")
+    for remedy in clinic.one("segments")["remedy"]:
+        clinic.follow(remedy)
+    clinic.conn.execute("select setval('partbox.record_id_seq', 12500000)")
+    assert "segments" not in clinic.causes()
+    clinic.conn.execute("select setval('partbox.record_id_seq', 21500000)")
+    assert "segments" in clinic.causes()
+
+
+def test_a_second_look_that_cannot_be_had_costs_none_of_the_evidence(clinic):
+    clinic.ghost()
+    clinic.conn.execute("update partbox.partition set owner = null")
+    with psycopg.connect(clinic.dsn) as migrating:
+        looked = examine(
+            lambda: clinic.dsn,
+            load(),
+            Limits(),
+            wait=lambda seconds: migrating.execute("lock table partbox.partition in access exclusive mode"),
+        )
+    causes = {finding.cause for finding in looked.findings}
+    assert {"unowned", "not-seen"} <= causes
+
+
+def test_a_default_segment_that_holds_records(clinic):
+    clinic.conn.execute("select setval('partbox.record_id_seq', 10000005)")
+    clinic.plant.publish("7")
+    found = clinic.one("segments")
+    assert "the default segment holds records" in found["evidence"]
+    for remedy in found["remedy"]:
+        clinic.follow(remedy)
+    clinic.conn.execute("select setval('partbox.record_id_seq', 12000005)")
+    clinic.plant.publish("7")
+    assert clinic.number("select count(*) from only partbox.record_default") == 1
+
+
+def test_a_subscription_that_keeps_the_log_from_being_purged(clinic):
+    clinic.old(300)
+    clinic.run("subscription", "pause", "default")
+    found = clinic.one("purge")
+    assert found["summary"] == "it keeps records from being purged that are up to 9 d old"
+    assert found["evidence"] == ["256 partitions; retention 7 d", "it is paused"]
+
+
+def test_a_floor_that_keeps_the_log_from_being_purged(clinic):
+    clinic.old(300)
+    clinic.plant.consume()
+    clinic.ghost()
+    clinic.conn.execute("update partbox.partition set floor_id = 0, owner = (select instance_id from partbox.instance)")
+    assert "a transaction that was open at its last save may still write" in clinic.one("purge")["evidence"][1]
+
+
+def test_records_that_nobody_has_purged(clinic):
+    clinic.old(300)
+    clinic.plant.consume()
+    found = clinic.one("purge")
+    assert found["summary"] == "records of 9 d ago, which nobody needs, have not been purged"
+    clinic.follow(found["remedy"][0])
+    assert clinic.causes() == []
+
+
+def test_old_records_that_are_parked_are_kept_with_reason(clinic):
+    clinic.plant.park("7", age=9 * 86_400)
+    clinic.conn.execute("update partbox.record set created_at = now() - interval '9 days'")
+    assert clinic.causes() == ["dead"]
+
+
+def test_limits_follow_the_settings():
+    settings = load(flags={}, retain_done="1d", purge_interval="2h", max_parked=50, pooler=True)
+    limits = limits_of(settings, 5.0)
+    assert (limits.overdue, limits.braked, limits.pooler, limits.lock_wait) == (86_400 + 3 * 7_200, 45, True, 5.0)

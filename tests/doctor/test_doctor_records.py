@@ -1,0 +1,102 @@
+"""Records that do not come through, each kind provoked in a real database: named, and a remedy that is SQL ends it."""
+
+import pytest
+from waiting import eventually
+
+from partbox.doctor.doctor import examine
+from partbox.doctor.limits import Limits
+from partbox.settings import load
+
+pytestmark = pytest.mark.usefixtures("brisk")
+
+
+def test_a_dead_record_that_blocks(clinic):
+    clinic.ghost()
+    clinic.conn.execute("update partbox.partition p set owner = instance_id from partbox.instance")
+    head = clinic.plant.park("7", "dead", blocks=True)
+    clinic.plant.park("7", "held", blocks=True)
+    found = clinic.one("blocked-by-dead")
+    assert found["evidence"][0].startswith(f"Order 7: record {head} (Placed) dead, 10 attempts, 1 event behind it")
+    clinic.follow(found["remedy"][0])
+    assert clinic.causes() == []
+
+
+def test_a_key_that_has_only_just_failed_is_not_said_to_be_blocked(clinic):
+    clinic.plant.park("7", "retrying", blocks=True, attempts=2, due=1, age=1)
+    assert "blocked-key" not in clinic.causes()
+    clinic.plant.park("8", "retrying", blocks=True, attempts=2, due=1, age=90)
+    assert clinic.one("blocked-key")["evidence"][0].startswith("Order 8: ")
+    clinic.conn.execute("update partbox.parked set attempts = 3, parked_at = now()")
+    assert len(clinic.one("blocked-key")["evidence"]) == 2
+
+
+def test_dead_records_that_are_no_flood_wait_for_a_decision(clinic):
+    clinic.plant.park("7", error="SmtpError: to ada@example.org", age=600)
+    clinic.plant.park("8", error="SmtpError: to bob@example.org", age=9_000)
+    clinic.plant.park("9", error="no such customer", event_type="-Odd type", age=600)
+    found = clinic.one("dead")
+    assert found["severity"] == "warning"
+    assert found["evidence"] == [
+        "1 of type Placed: SmtpError: to bob@example.org (the newest is record 2, 10 m ago)",
+        "1 of type -Odd type: no such customer (the newest is record 3, 10 m ago)",
+    ]
+    assert clinic.doctor()[0] == 0
+    assert clinic.doctor("--strict")[0] == 1
+    clinic.follow(found["remedy"][2])
+    assert clinic.number("select count(*) from partbox.parked") == 2
+
+
+def test_a_braked_partition(clinic, monkeypatch):
+    monkeypatch.setenv("PARTBOX_MAX_PARKED", "10")
+    for _ in range(8):
+        clinic.plant.park("7", "held", blocks=True, age=1)
+    clinic.plant.park("7", "dead")
+    assert "braked" not in clinic.causes()
+    clinic.plant.park("7", "held", blocks=True, age=1)
+    found = clinic.one("braked")
+    assert found["summary"] == "1 partition braked: nothing new is read there"
+    assert found["evidence"] == ["up to 9 open parked records in one; max_parked = 10"]
+
+
+def test_many_deferred_events(clinic):
+    clinic.work()
+    clinic.owned()
+    for number in range(60):
+        clinic.plant.publish(str(number), event_type="Sent")
+    eventually(lambda: clinic.number("select count(*) from partbox.parked where state = 'deferred'") >= 50)
+    found = clinic.one("deferred")
+    assert " of type Sent, for " in found["evidence"][0]
+    assert "waits for its downstream" in found["evidence"][0]
+
+
+@pytest.mark.parametrize("attempts", [2, pytest.param(3, marks=pytest.mark.soak)])
+def test_a_record_that_kills_its_process(clinic, attempts):
+    """The one node of processes without `--soak`: threads would take the tests with them."""
+    clinic.node(max_attempts=attempts, retry="fixed:0.1")
+    clinic.owned()
+    clinic.plant.publish("7", event_type="Deadly")
+    seen: dict[str, dict] = {}
+
+    def known() -> bool:
+        seen.update({each["cause"]: each for each in clinic.findings()})
+        return "dead" in seen
+
+    eventually(known, 60, 0.2)
+    assert "crashes" in seen
+    assert f"its process died, {attempts} times that it ran" in seen["dead"]["evidence"][0]
+
+
+def test_a_backlog_that_grows(clinic):
+    clinic.ghost()
+    clinic.conn.execute("update partbox.partition p set owner = instance_id, claimed_at = now() from partbox.instance")
+    clinic.old(1_200)
+    clinic.conn.execute("update partbox.record set created_at = now() - interval '2 min'")
+    settings, publish = load(), lambda seconds: clinic.old(300)
+    (found,) = [
+        each
+        for each in examine(lambda: clinic.dsn, settings, Limits(), wait=publish).findings
+        if each.cause == "backlog-grows"
+    ]
+    assert found.evidence[0].startswith("1,500 pending, ")
+    again = examine(lambda: clinic.dsn, settings, Limits(), wait=lambda seconds: None)
+    assert "backlog-grows" not in [each.cause for each in again.findings]

@@ -1,0 +1,115 @@
+"""Workers that are not as they should be, each provoked in a real database: named, and a remedy that is SQL ends it."""
+
+import time
+
+import pytest
+
+from partbox.doctor.doctor import LOOK_AGAIN, examine
+from partbox.doctor.limits import Limits
+from partbox.settings import load
+
+pytestmark = pytest.mark.usefixtures("brisk")
+
+
+def test_a_process_without_a_heartbeat_beside_a_living_one(clinic):
+    clinic.ghost("node-a")
+    clinic.ghost("node-b", lease="1 s")
+    clinic.conn.execute("update partbox.instance set heartbeat_at = now() - interval '2 s' where node = 'node-b'")
+    found = clinic.one("expired-process")
+    assert found["severity"] == "warning"
+    assert found["summary"] == "1 process without a heartbeat for longer than the lease"
+    assert "process 4711 on node-b, heartbeat " in found["evidence"][0]
+    clinic.conn.execute(
+        "update partbox.partition p set owner = instance_id, assignee = instance_id from partbox.instance"
+        " where node = 'node-b';"
+        "update partbox.instance set heartbeat_at = now() - interval '1 min' where node = 'node-b'"
+    )
+    assert clinic.one("expired-process")["severity"] == "problem"  # nobody buries it
+
+
+@pytest.mark.every_version("asks the server's own tables")
+def test_a_partition_that_nobody_plans(clinic):
+    clinic.ghost()
+    clinic.conn.execute(
+        "update partbox.partition p set owner = instance_id, assignee = instance_id from partbox.instance"
+    )
+    anew = "their assignee is gone, and no node has planned them anew"
+    for assignee, owner, said in (
+        ("null", "null", "no node has planned them"),
+        ("gen_random_uuid()", "null", anew),
+        ("gen_random_uuid()", "gen_random_uuid()", anew),
+    ):
+        clinic.conn.execute(
+            f"update partbox.partition set assignee = {assignee}, owner = {owner} where partition = 9".encode()
+        )
+        found = clinic.one("unowned")
+        assert found["evidence"][0] == f"1 partition (9): {said}", (assignee, owner)
+        assert "look at the log of `partbox worker` on node-ghost" in found["remedy"][0]
+
+
+def test_a_handover_between_two_looks_is_not_taken_for_an_unowned_partition(clinic):
+    clinic.ghost()
+    waited = []
+
+    def claim(seconds: float) -> None:
+        waited.append(seconds)
+        clinic.conn.execute(
+            "update partbox.partition p set owner = instance_id, epoch = epoch + 1 from partbox.instance"
+        )
+
+    settings = load()
+    assert examine(lambda: clinic.dsn, settings, Limits(), wait=claim).healthy
+    assert (waited, LOOK_AGAIN) == ([0.0], 3.0)  # without `brisk`: a handover takes less than a second
+    clinic.conn.execute("update partbox.partition set owner = null")
+    assert not examine(lambda: clinic.dsn, settings, Limits(), wait=lambda seconds: None).healthy
+
+
+def test_a_partition_that_moved_twice_between_two_looks_is_not_taken_for_unowned(clinic):
+    clinic.ghost()
+    moved = "update partbox.partition set epoch = epoch + 1"
+    looked = examine(lambda: clinic.dsn, load(), Limits(), wait=lambda seconds: clinic.conn.execute(moved.encode()))
+    assert looked.healthy
+
+
+def test_a_subscription_that_nobody_works_on_can_be_dropped(clinic):
+    clinic.ghost()
+    clinic.conn.execute("update partbox.partition p set owner = instance_id from partbox.instance")
+    clinic.run("subscription", "create", "audit log")
+    clinic.plant.publish("7")
+    clinic.plant.consume()
+    clinic.conn.execute("update partbox.partition set last_id = 0, floor_id = 0, snapshot = '1:1:' where owner is null")
+    found = clinic.one("no-workers")
+    assert found["subscription"] == "audit log"
+    assert "`partbox worker MODULE:OUTBOX --subscription 'audit log'`" in found["remedy"][0]
+    clinic.follow(f"{found['remedy'][1][:-1]} --yes`")
+    assert clinic.findings() == []
+
+
+def test_a_partition_without_progress(clinic):
+    clinic.ghost()
+    clinic.conn.execute(
+        "update partbox.partition p set owner = instance_id, claimed_at = now() - interval '1 h',"
+        " saved_at = now() - interval '10 min' from partbox.instance"
+    )
+    assert clinic.findings() == []
+    clinic.plant.publish("7")
+    assert clinic.findings() == []
+    clinic.conn.execute("update partbox.record set created_at = now() - interval '5 min'")
+    found = clinic.one("stalled")
+    assert "the oldest record published 5 m ago" in found["evidence"][0]
+    assert "owned by process 4711 on node-ghost" in found["evidence"][1]
+
+
+def test_workers_of_two_versions(clinic):
+    clinic.ghost("a", version="0.1.0")
+    clinic.ghost("b", version="0.2.0")
+    clinic.conn.execute("update partbox.partition set owner = (select instance_id from partbox.instance limit 1)")
+    assert clinic.one("mixed-versions")["evidence"] == ["version 0.1.0 on a", "version 0.2.0 on b"]
+
+
+@pytest.mark.every_version("asks the server's own tables")
+def test_a_clock_that_differs(clinic):
+    for ahead, said in ((60, "60 s ahead of"), (-60, "60 s behind"), (1, None)):
+        report = examine(lambda: clinic.dsn, load(), Limits(), clock=lambda ahead=ahead: time.time() + ahead)
+        found = [each.summary for each in report.findings if each.cause == "clock-skew"]
+        assert found == ([f"this host's clock is {said} the database's"] if said else [])
