@@ -19,12 +19,11 @@ def test_ctrl_c_between_two_reads_of_an_answer_ends_the_transaction_without_a_wo
         raise KeyboardInterrupt
         yield
 
-    with (
-        caplog.at_level(logging.DEBUG, "psycopg"),
-        connect(dsn, lease=60) as conn,
-        pytest.raises(KeyboardInterrupt),
-        conn.transaction(),
-    ):
-        conn.execute("select 1")
-        conn.wait(interrupted(conn))
+    def transaction() -> None:
+        with connect(dsn, lease=60) as conn, conn.transaction():
+            conn.execute("select 1")
+            conn.wait(interrupted(conn))
+
+    with caplog.at_level(logging.DEBUG, "psycopg"), pytest.raises(KeyboardInterrupt):
+        transaction()
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []

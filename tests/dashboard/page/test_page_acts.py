@@ -53,7 +53,7 @@ def test_all_that_match_a_filter_go_after_a_question_with_their_number_and_no_ot
     for name in "de":
         plant.park(name)
     seen.waits_for("[data-key=discard-all]", "Discard all 2 …")
-    # Those that were counted, whatever the fields say by now. In one task of the page, which draws itself anew meanwhile.
+    # Those that were counted, whatever the fields say by now. In one task: the page draws itself anew meanwhile.
     seen.page.evaluate(
         "document.querySelector('#filter-event_type').value = '';"
         "document.querySelector('[data-key=discard-all]').click()"
