@@ -18,6 +18,7 @@ from weakref import WeakSet, finalize
 
 from psycopg import Connection, OperationalError
 from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
 
 LOOKS = (0.02, 0.2)  # seconds between two looks at least and at most, a tenth of the shortest deadline between
 
@@ -167,6 +168,12 @@ class Watched(Connection[Any]):
         except OperationalError as error:
             if self.deadline.cut:
                 raise self.deadline.lost() from error
+            raise
+        except KeyboardInterrupt:
+            # psycopg cancels the statement, and reads the answer unless Ctrl-C met its own code between two reads. With
+            # the answer unread nothing more can be sent, not even the rollback.
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.pgconn.finish()
             raise
 
     def close(self) -> None:

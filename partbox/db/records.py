@@ -5,7 +5,6 @@ Pages and bodies leave out the payload of what is large, so that a statement of 
 """
 
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -18,8 +17,6 @@ from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
 
 SNAPSHOT, LIFE = 5, 4  # in the row that is no record, and so has no partition
-
-_payload = itemgetter(7)
 
 
 class Look(NamedTuple):
@@ -115,8 +112,6 @@ def payloads(
 
 def left_out(rows: Sequence[Row]) -> list[Row]:
     """Those of these rows whose payload is not in them, because it is large."""
-    if None not in map(_payload, rows):
-        return []
     return [row for row in rows if row[7] is None and row[8] is None]
 
 

@@ -142,8 +142,10 @@ class Intake:
         *,
         together: bool,
     ) -> None:
-        rows.sort(key=_id)
         ids = list(map(_id, rows))
+        if ids != sorted(ids):  # rarely: late ones come first, and both kinds by id
+            rows.sort(key=_id)
+            ids.sort()
         late = bisect_right(ids, ask.last_id)
         cap = brought.cap
         if (end := brought.ends.get(partition.number)) is not None:  # from there on it was not asked for, as it were
