@@ -107,6 +107,7 @@ def test_the_program_of_the_page_on_publishing_publishes_what_the_page_says(read
     assert printed.count("OrderPlaced order-7 {'total': 42}") == 1
     assert "committed: ['OrderPlaced']" in printed
     assert "welcome ada@example.org, 10% off" in printed
+    assert "text/csv [['total', '42']]" in printed
 
 
 def test_the_program_of_the_page_on_operations_does_what_the_page_says(reader):
@@ -138,3 +139,28 @@ def test_the_tests_of_the_page_on_testing_pass(reader):
     printed = reader("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py")
 
     assert "2 passed" in printed
+
+
+def test_the_program_of_the_page_on_observers_counts_what_happens(reader):
+    (reader.folder / "watch.py").write_text("\n".join(blocks("docs/observers.md")))
+
+    reader("partbox", "init")
+    printed = reader("python", "watch.py")
+
+    assert "('confirm', 1), ('published', 2), ('retrying'" in printed
+
+
+def test_the_page_on_observers_names_every_hook():
+    from partbox.observe import Observer
+
+    page = (ROOT / "docs/observers.md").read_text(encoding="utf-8")
+    hooks = [name for name in vars(Observer) if not name.startswith("_")]
+    assert hooks == [name for name in hooks if f"`{name}(" in page]
+
+
+def test_the_page_on_errors_names_every_error():
+    from partbox import errors
+
+    page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    raised = [name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)]
+    assert raised == [name for name in raised if f"| `{name}" in page]
