@@ -8,6 +8,8 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.rows import tuple_row
 
+from partbox.db.running import Running as Running  # what an instance has is had from here
+from partbox.db.running import noted
 from partbox.db.sql import query
 from partbox.errors import SchemaError
 
@@ -17,7 +19,11 @@ STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead")
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A worker process; ages and lease in seconds, `partitions` how many it owns."""
+    """A worker process; ages and lease in seconds, `partitions` how many it owns.
+
+    `supervisor`: the start of a node that it belongs to, None if it does not say. `running`: its handlers that have run
+    for over ten seconds, the longest first, and how many more there are.
+    """
 
     instance_id: UUID
     node: str
@@ -29,6 +35,9 @@ class Instance:
     heartbeat_age: float
     lease: float
     partitions: int
+    supervisor: UUID | None = None
+    running: tuple[Running, ...] = ()
+    running_more: int = 0
 
     @property
     def expired(self) -> bool:
@@ -45,8 +54,9 @@ class Instance:
 class Partition:
     """A partition; `pending` records it has not consumed (an estimate unless `exact`), the oldest this old (s).
 
-    `claimed_age` and `saved_age`: seconds since it was last claimed and saved, None if never. `suspect`: its last owner
-    died, and what may have killed it is not passed yet. Above `last_id` so many ids in one are records of it: `fill`.
+    `claimed_age`: seconds since it was last claimed, None if never. `saved_age`: since a save has said that something
+    became of its records. `suspect`: its last owner died, and what may have killed it is not passed yet. Above
+    `last_id` so many ids in one are records of it: `fill`.
     """
 
     partition: int
@@ -153,7 +163,7 @@ def overview(
         cursor.execute(query("stats_plan", schema), {"limit": limit})
         rows = cursor.execute(query("stats_overview", schema), values).fetchall()
     at, newest_id, records, *_ = rows[0]
-    clusters = (_cluster(schema, records, *found) for _, _, _, *found in rows if found[0] is not None)
+    clusters = (_cluster(schema, at, records, *found) for _, _, _, *found in rows if found[0] is not None)
     return Overview(schema=schema, at=at.astimezone(UTC), clusters=tuple(clusters), newest_id=newest_id)
 
 
@@ -167,6 +177,7 @@ def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
 
 def _cluster(
     schema: str,
+    at: datetime,
     records: int,
     name: str,
     created: datetime,
@@ -178,7 +189,7 @@ def _cluster(
 ) -> Cluster:
     """`records` is how many the log holds, about."""
     found = tuple(Partition(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
-    members = tuple(Instance(**_past(_uuids(each, "instance_id"))) for each in instances)
+    members = tuple(_instance(each, at) for each in instances)
     left = sum(each.pending for each in found) + sum(parked.values())
     return Cluster(
         schema=schema,
@@ -192,6 +203,12 @@ def _cluster(
         completed=max(0, records - left),
         blocked_keys=blocked_keys,
     )
+
+
+def _instance(row: dict[str, Any], at: datetime) -> Instance:
+    running, more = noted(row["running"], at)
+    known = _past(_uuids(row, "instance_id", "supervisor"))
+    return Instance(**known | {"running": running, "running_more": more})
 
 
 def _missing(schema: str, subscription: str, names: list[str]) -> SchemaError:
