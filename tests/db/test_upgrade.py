@@ -131,8 +131,9 @@ def test_a_program_of_today_refuses_the_first_version_and_names_the_remedy(
     first: str, filled: Conn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    before = contents(filled)
-    with pytest.raises(SchemaError, match="run `partbox migrate`"), Outbox(first).worker():
+    before, outbox = contents(filled), Outbox(first)
+    outbox.register(print, "*")
+    with pytest.raises(SchemaError, match="run `partbox migrate`"), outbox.worker():
         pass
     assert contents(filled) == before
 
