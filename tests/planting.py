@@ -51,6 +51,7 @@ class Planter:
         age: float = 60,
         started: bool = False,
         error: str | None = "ValueError: boom",
+        trace: str | None = None,
         subscription: str = "default",
         consumed: bool = True,
         **event: Any,
@@ -71,6 +72,8 @@ class Planter:
             "event_id": event_id,
         }
         ((record_id,),) = self.conn.execute(PARK, values).fetchall()
+        if trace is not None:  # the first versions of the schema have no such column
+            self.conn.execute("update partbox.parked set traceback = %s where record_id = %s", [trace, record_id])
         return int(record_id)
 
     def row(self, record_id: int, subscription: str = "default") -> dict[str, Any] | None:

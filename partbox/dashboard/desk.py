@@ -49,6 +49,7 @@ class Desk:
             "event_type": found.event_type,
             "tenant_id": found.tenant_id,
             "error": found.error and masked(found.error),
+            "traceback": found.traceback and masked(found.traceback),
         }
         return _dead(found) | {
             **{name: text and visible(text, keep="\n\t") for name, text in whole.items()},

@@ -108,6 +108,7 @@ def test_the_program_of_the_page_on_publishing_publishes_what_the_page_says(read
     assert "committed: ['OrderPlaced']" in printed
     assert "welcome ada@example.org, 10% off" in printed
     assert "text/csv [['total', '42']]" in printed
+    assert "order 7 is billed 42" in printed
 
 
 def test_the_program_of_the_page_on_operations_does_what_the_page_says(reader):
