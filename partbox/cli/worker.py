@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from partbox import settings
+from partbox.cli.flags import typed
 from partbox.cli.options import Dsns, Schema, Subscription, Target
 from partbox.cli.target import load_target
 from partbox.db.glance import Glance
@@ -65,21 +66,24 @@ def worker(
 
     Example: partbox worker shop:outbox --processes 4 --concurrency 8
     """
+    dsns = dsn or []
+    flags = typed() | {
+        "dsn": dsns[0] if len(dsns) == 1 else None,
+        "schema": schema,
+        "processes": processes,
+        "concurrency": concurrency,
+        "http": http,
+        "log_format": log_format,
+    }
     configure(_log_format(log_format))
-    outbox = load_target(target)
-    if log_format is not None:
-        outbox.settings = outbox.settings.replace(log_format=log_format)
+    outbox = load_target(target, flags)
     configure(outbox.settings.log_format)  # its own keyword, perhaps
     code = outbox.run(
-        processes=processes,
-        concurrency=concurrency,
         subscription=subscription,
         until_empty=until_empty,
-        schema=schema,
-        dsns=dsn or (),
-        source=partial(load_target, target),
+        dsns=dsns[1:] and dsns,
+        source=partial(load_target, target, flags),
         dead_to=dead_to,
-        http=http,
         pages=_pages,
     )
     raise typer.Exit(code)

@@ -15,6 +15,7 @@ from partbox.db.subscriptions import Problem, Subscription
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
 from partbox.rules import asked, position
+from partbox.rules.asked import ArgumentError
 from partbox.rules.position import Moment, Point
 from partbox.settings import Settings
 from partbox.subscriptions.quiet import Progress, quiet
@@ -54,7 +55,7 @@ class Subscriptions:
         name, begin, wanted = position.name(name), position.start(start), position.types(types)
         with self._session() as conn:
             if begin.since is not None and subscriptions.reach(conn, self._schema, None, begin.since).ahead:
-                raise PartboxError(f'start {start} lies in the future: give a time that is past, or "now"')
+                raise ArgumentError("start", f'{start} lies in the future: give a time that is past, or "now"')
             if not subscriptions.create(conn, self._schema, name, *begin, wanted):
                 raise PartboxError(
                     f"subscription {name!r} exists already in schema {self._schema!r}: choose another name, or drop it"
@@ -146,7 +147,7 @@ class Subscriptions:
         """Refuse before anything is paused what cannot be done anyway."""
         reach = subscriptions.reach(conn, self._schema, *point)
         if reach.ahead:
-            raise PartboxError(f"from_time {point} lies in the future: give a time that is past")
+            raise ArgumentError("from_time", f"{point} lies in the future: give a time that is past")
         if point.from_id is not None and point.from_id > reach.newest:
             raise PartboxError(f"{point} does not exist yet: the newest is record {reach.newest}")
         if reach.purged is not None:
@@ -161,7 +162,7 @@ def _refuse_purged(point: Point, purged: int) -> NoReturn:
     perhaps = "" if point.from_time is None else ", perhaps of that time or later"
     raise PartboxError(
         f"replay from {point} is not possible: a purge has removed records up to id {purged}{perhaps}; the lowest "
-        f"possible is from_id {purged + 1}"
+        f"possible is record {purged + 1}"
     )
 
 

@@ -10,6 +10,7 @@ from partbox.errors import SchemaError
 from partbox.handlers import Handlers
 from partbox.observe import Observers, Started
 from partbox.observe.telling import tell
+from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import BUNDLE, Dispatcher
@@ -119,9 +120,9 @@ class Worker:
         self._observers.started(self._about)
         self.poller.start()
         handlers, at_once = len(self._about.handlers), self._about.concurrency
-        text = "delivering in subscription %r: %d handlers, %d at once"
+        text, known = "delivering in subscription %r: %s, up to %d at once", counted(handlers, "handler")
         self._tell(
-            "worker_started", text, self._about.subscription, handlers, at_once, handlers=handlers, concurrency=at_once
+            "worker_started", text, self._about.subscription, known, at_once, handlers=handlers, concurrency=at_once
         )
 
     def wake(self) -> None:

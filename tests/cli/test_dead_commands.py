@@ -170,7 +170,7 @@ def test_what_no_cursor_has_passed_is_left_by_a_discard_of_all_and_it_says_so(pa
         (("list", "--aggregate-id", "\udcff"), "lone surrogate"),
         (
             ("count", "--subscription", "audit"),
-            "subscription 'audit' does not exist in schema 'partbox': there are default",
+            "subscription 'audit' does not exist in schema 'partbox': there is 'default'",
         ),
         (("count", "--schema", "nowhere"), "run `partbox init --schema nowhere`"),
         (("replay", "--all", "--yes", "--subscription", "\x1b[31m"), "subscription '\\x1b[31m' does not exist"),
