@@ -57,7 +57,7 @@ class BlockedKeys:
             aggregate_id,
             subscription,
             head.state,
-            "" if head.changed else ", as it would have anyway",
+            "" if head.changed else ", as it would anyway: nothing to do",
             command="blocked retry",
             subscription=subscription,
         )

@@ -17,6 +17,7 @@ from partbox.observe.telling import tell
 from partbox.rules import asked, position
 from partbox.rules.asked import ArgumentError
 from partbox.rules.position import Moment, Point
+from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.subscriptions.quiet import Progress, quiet
 
@@ -60,7 +61,7 @@ class Subscriptions:
                 raise PartboxError(
                     f"subscription {name!r} exists already in schema {self._schema!r}: choose another name, or drop it"
                 )
-        taken = "all types" if wanted is None else wanted
+        taken = "all types" if wanted is None else ", ".join(wanted)
         _tell("create", name, "created subscription %r from %s on, for %s", name, start, taken)
 
     def list(self) -> Found:
@@ -112,8 +113,8 @@ class Subscriptions:
                     _refuse_purged(point, done.purged)
                 if done.problem is not None:
                     _refuse(name, done.problem)
-        text = "replay of subscription %r from %s on: %d partitions were set back"
-        _tell("replay", name, text, name, point, done.rewound)
+        text, of = "replay of subscription %r from %s on: %s set back", counted(done.rewound, "partition")
+        _tell("replay", name, text, name, point, of)
         return done.rewound
 
     def drop(self, name: str, timeout: asked.Length = TIMEOUT, *, progress: Progress | None = None) -> None:

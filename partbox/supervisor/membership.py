@@ -37,7 +37,7 @@ from partbox.observe.telling import tell
 from partbox.rules.assignment import assign, needs_plan
 from partbox.rules.lease import deadline
 from partbox.settings import Settings
-from partbox.supervisor.wording import left, shared
+from partbox.supervisor.wording import of_burial, of_plan
 from partbox.worker.slot import STOPPING, Slot, boottime
 
 log = logging.getLogger("partbox.supervisor")
@@ -242,7 +242,7 @@ class Membership:
         if buried:
             self._observers.buried(len(buried))
         if freed:
-            self._tell("buried", "%s", left(len(buried), freed), instances=len(buried), partitions=freed)
+            self._tell("buried", "%s", of_burial(len(buried), freed), instances=len(buried), partitions=freed)
 
     def _plan(self, conn: Connection[Any]) -> None:
         members = [
@@ -258,7 +258,7 @@ class Membership:
         moved = sum(before != after for before, after in zip(seen, planned, strict=True))
         if instances.plan(conn, self._schema, self.subscription, members, seen, planned):
             self._observers.planned(moved)
-            text = shared(moved, len(members))
+            text = of_plan(moved, len(members))
             self._tell("planned", "%s", text, partitions=moved, instances=len(members))
 
     def _say(self, conn: Connection[Any], *, still: bool) -> None:

@@ -3,7 +3,7 @@
 from partbox.rules.wording import counted
 
 
-def left(buried: int, freed: int) -> str:
+def of_burial(buried: int, freed: int) -> str:
     """What becomes of the partitions that processes without a lease had."""
     what = counted(freed, "partition")
     if not buried:
@@ -11,7 +11,7 @@ def left(buried: int, freed: int) -> str:
     return f"{counted(buried, 'process')} died and left {what}, to be claimed by others"
 
 
-def shared(moved: int, members: int) -> str:
+def of_plan(moved: int, members: int) -> str:
     """What a plan moves, and why."""
     what = counted(moved, "partition")
     if members == 0:

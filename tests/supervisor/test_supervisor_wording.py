@@ -3,7 +3,7 @@
 import pytest
 
 from partbox.rules.wording import counted, ending
-from partbox.supervisor.wording import left, shared
+from partbox.supervisor.wording import of_burial, of_plan
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from partbox.supervisor.wording import left, shared
     ],
 )
 def test_a_plan_says_what_moves_and_why(moved, members, said):
-    assert shared(moved, members) == said
+    assert of_plan(moved, members) == said
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_a_plan_says_what_moves_and_why(moved, members, said):
     ],
 )
 def test_a_burial_says_what_is_left(buried, freed, said):
-    assert left(buried, freed) == said
+    assert of_burial(buried, freed) == said
 
 
 @pytest.mark.parametrize(
