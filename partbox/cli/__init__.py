@@ -39,6 +39,8 @@ from partbox.observe.strays import pass_over
 
 START, RUN, LOOK, MEND, OPERATE, DEVELOP = "Start here", "Run", "Look", "Mend", "Operate", "Develop"
 
+SETTINGS = "Every setting is an option too, such as --lease 10s or --pooler: partbox config lists them."
+
 app = typer.Typer(
     help="The transactional outbox for PostgreSQL.\n\nFirst steps: partbox init, then partbox worker shop:outbox.",
     no_args_is_help=True,
@@ -66,30 +68,32 @@ def before(context: typer.Context, version: Version = False) -> None:
         typer.echo(f"partbox: {text}", err=True)
 
 
-def _add(panel: str, command: Callable[..., None], line: str) -> None:
-    app.command(rich_help_panel=panel, short_help=line)(spelled(command))
+def _add(panel: str, command: Callable[..., None], line: str, *, settings: bool = True) -> None:
+    made = app.command(rich_help_panel=panel, short_help=line, epilog=SETTINGS if settings else None)
+    made(spelled(with_settings(command) if settings else command))
 
 
 def _add_group(panel: str, group: typer.Typer, name: str, line: str) -> None:
     for each in group.registered_commands:
-        each.callback = spelled(with_settings(each.callback)) if each.callback is not None else None
+        assert each.callback is not None
+        each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
     app.add_typer(group, name=name, rich_help_panel=panel, short_help=line)
 
 
-_add(START, demo.demo, "Watch it work: orders are delivered while processes are killed.")
-_add(START, with_settings(init.init), "Make the schema in a database: the first thing to do.")
-_add(RUN, with_settings(worker.worker), "Deliver events to the handlers of MODULE:OUTBOX until stopped.")
-_add(LOOK, with_settings(status.status), "Who works, who holds which partitions, and what is left to do.")
-_add(LOOK, with_settings(top.top), "The same, live on the whole terminal.")
-_add(LOOK, with_settings(dashboard.dashboard), "The same, live in a browser.")
-_add(LOOK, with_settings(config.config), "Every setting: its value, where that comes from, and why.")
-_add(MEND, with_settings(doctor.doctor), "What is wrong, what shows it, and what to do about it.")
-_add(OPERATE, with_settings(migrate.migrate), "Bring the schema to this version, after an upgrade.")
-_add(OPERATE, with_settings(purge.purge), "Delete what has expired; workers do it by themselves.")
-_add(OPERATE, with_settings(rebase.rebase), "Let a schema that came from a dump go on here.")
-_add(DEVELOP, handlers.handlers, "Which handler takes which events; needs no database.")
-_add(DEVELOP, with_settings(metrics.metrics), "The metrics that a worker shows to Prometheus.")
-_add(DEVELOP, chaos.chaos, "Break a cluster on purpose, and judge what it lost.")
+_add(START, demo.demo, "Watch it work: orders are delivered while processes are killed.", settings=False)
+_add(START, init.init, "Make the schema in a database: the first thing to do.")
+_add(RUN, worker.worker, "Deliver events to the handlers of MODULE:OUTBOX until stopped.")
+_add(LOOK, status.status, "Who works, who holds which partitions, and what is left to do.")
+_add(LOOK, top.top, "The same, live on the whole terminal.")
+_add(LOOK, dashboard.dashboard, "The same, live in a browser.")
+_add(LOOK, config.config, "Every setting: its value, where that comes from, and why.")
+_add(MEND, doctor.doctor, "What is wrong, what shows it, and what to do about it.")
+_add(OPERATE, migrate.migrate, "Bring the schema to this version, after an upgrade.")
+_add(OPERATE, purge.purge, "Delete what has expired; workers do it by themselves.")
+_add(OPERATE, rebase.rebase, "Let a schema that came from a dump go on here.")
+_add(DEVELOP, handlers.handlers, "Which handler takes which events; needs no database.", settings=False)
+_add(DEVELOP, metrics.metrics, "The metrics that a worker shows to Prometheus.")
+_add(DEVELOP, chaos.chaos, "Break a cluster on purpose, and judge what it lost.", settings=False)
 _add_group(MEND, dead.app, "dead", "Events that were given up: list, replay or discard them.")
 _add_group(MEND, blocked.app, "blocked", "Aggregates that wait for a failed event: retry or skip it.")
 _add_group(OPERATE, subscription.app, "subscription", "Consumers of the log: create, pause, replay, drop.")

@@ -29,6 +29,15 @@ def test_help_groups_the_commands_by_what_people_do_with_a_line_for_each(partbox
     assert panels == PANELS
 
 
+def test_a_command_that_uses_settings_says_that_each_is_an_option_and_hides_most(partbox):
+    for typed in (["worker"], ["dead", "replay"], ["doctor"]):
+        out = partbox(*typed, "--help").out
+        assert "Every setting is an option too, such as --lease 10s or --pooler: partbox config lists them." in out
+        assert "--dsn" in out
+        assert "--max-parked" not in out
+    assert "Every setting" not in partbox("demo", "--help").out
+
+
 def test_version_names_what_a_report_of_an_error_should(partbox):
     ran = partbox("--version")
     assert (ran.code, ran.err, ran.out.count("\n")) == (0, "", 1)
