@@ -262,7 +262,7 @@ def test_an_embedded_worker_says_once_that_it_is_paused(dsn, conn, commands, cap
     said = [record.message for record in caplog.records if getattr(record, "event", None) in told]
     assert said == [
         "subscription 'default' is paused: nothing is delivered until `partbox subscription resume`",
-        "subscription 'default' goes on",
+        "subscription 'default' is delivered again",
     ]
 
 
