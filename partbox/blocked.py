@@ -51,13 +51,13 @@ class BlockedKeys:
         tell(
             log,
             "command",
-            "retry now of record %d, head of %r / %r in subscription %r, which was %s%s",
+            "record %d, for which %r %r waits in subscription %r, was %s and is to run now%s",
             head.record_id,
             aggregate_type,
             aggregate_id,
             subscription,
             head.state,
-            "" if head.changed else ": nothing to do",
+            "" if head.changed else ", as it would anyway: nothing to do",
             command="blocked retry",
             subscription=subscription,
         )
@@ -91,7 +91,7 @@ class BlockedKeys:
         tell(
             log,
             "command",
-            "skipped record %d, head of %r / %r in subscription %r, which was %s: %r",
+            "skipped record %d, for which %r %r waited in subscription %r, and which was %s: %r",
             head.record_id,
             aggregate_type,
             aggregate_id,

@@ -14,6 +14,7 @@ from partbox.db.session import require, session
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
 from partbox.rules import asked
+from partbox.rules.wording import counted
 from partbox.settings import Settings
 
 log = logging.getLogger("partbox.commands")
@@ -149,8 +150,8 @@ class DeadRecords:
                         progress(done, total)
             finally:
                 note = f"; {MEANWHILE}" if act is dead.replay else ""
-                text = "%s %d of %d dead records of subscription %r%s%s"
-                _tell(f"{what} --all", subscription, text, DONE[what], done, total, subscription, filters, note)
+                text, of = "%s %d of %s of subscription %r%s%s", counted(total, "dead record")
+                _tell(f"{what} --all", subscription, text, DONE[what], done, of, subscription, filters, note)
         return done
 
     @contextmanager

@@ -22,6 +22,7 @@ from partbox.handlers import BATCH, AnyHandler, Handlers, Options
 from partbox.inbox import Inbox
 from partbox.observe import Observer, Observers
 from partbox.observe.shown import Shown
+from partbox.observe.strays import tell_strays
 from partbox.observe.telling import tell
 from partbox.publish import Hooks, Moment, Publisher, Scope
 from partbox.purge import Purged, purge
@@ -87,6 +88,7 @@ class Outbox:
         **keywords: Any,
     ) -> None:
         self.settings = settings.load(dsn=None if callable(dsn) else dsn, **keywords)
+        tell_strays()
         self.codecs = Codecs(codecs)
         self.handlers = Handlers()
         self._dsn = dsn if callable(dsn) else self.settings.dsn
@@ -100,10 +102,28 @@ class Outbox:
         if registry is not None:
             self.observe(self._shown.publications())
 
+    def under(self, flags: Mapping[str, Any]) -> "Outbox":
+        """This outbox, with the options of a command line put before its keywords; None means "not given".
+
+        SettingsError if they do not go together.
+        """
+        self.settings = self.settings.under(flags)
+        self._publisher = replace(
+            self._publisher, schema=self.settings.schema_name, max_payload=self.settings.max_payload
+        )
+        if flags.get("dsn") is not None:
+            self._dsn = self.settings.dsn
+        return self
+
     @property
     def dsn(self) -> str:
         """A DSN that libpq understands, as of now: calls a callable, starts the server of an `embedded:` one."""
         return self._resolve()()
+
+    @property
+    def asks_for_dsn(self) -> bool:
+        """Whether a callable gives the DSN."""
+        return callable(self._dsn)
 
     def publish(
         self, conn: Connection[Any], event: Event | str | Enum, payload: Any = _NOT_GIVEN, **fields: Any
@@ -275,7 +295,6 @@ class Outbox:
         concurrency: int | None = None,
         subscription: str = "default",
         until_empty: bool = False,
-        schema: str | None = None,
         dsns: Sequence[str] = (),
         source: "Callable[[], Outbox] | None" = None,
         dead_to: str | None = None,
@@ -288,9 +307,6 @@ class Outbox:
         `http` (HOST:PORT; None leaves it to the settings): serve metrics and health checks there, and the `pages` that
         are made from settings, DSN, address and the glance of the metrics.
         """
-        if schema is not None:
-            self.settings = self.settings.replace(schema=schema)
-            self._publisher = replace(self._publisher, schema=schema)
         if not self.settings.enabled:
             tell(log, "disabled", "enabled is false: nothing is delivered; publishing works")
             return 0

@@ -20,7 +20,7 @@ from partbox.db.session import session
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
 from partbox.rules import asked
-from partbox.rules.wording import age, in_short
+from partbox.rules.wording import age, counted, in_short
 from partbox.settings import Settings
 
 log = logging.getLogger("partbox.commands")
@@ -60,9 +60,9 @@ def rebase(
         done = _attempts(conn, schema, dead, force, patience, progress)
     if isinstance(done, str):
         raise PartboxError(_refusal(done, schema))
-    text = "schema %r is rebased: %d subscriptions, %d late records parked"
-    late = sum(each.parked for each in done.subscriptions)
-    tell(log, "command", text, schema, len(done.subscriptions), late, command="rebase")
+    text, of = "schema %r is rebased: %s, %s parked", counted(len(done.subscriptions), "subscription")
+    late = counted(sum(each.parked for each in done.subscriptions), "late record")
+    tell(log, "command", text, schema, of, late, command="rebase")
     return done
 
 

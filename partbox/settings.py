@@ -1,11 +1,12 @@
 """Every setting, its default, and where its value comes from.
 
-A value is taken from the first place that gives one: keyword > command line > environment (`PARTBOX_LEASE`) > TOML
+A value is taken from the first place that gives one: command line > keyword > environment (`PARTBOX_LEASE`) > TOML
 file > default. The file is the one named by `PARTBOX_CONFIG`, else `partbox.toml` in the current folder; its table
 `[partbox]` is read, or its top level where it has no such table.
 """
 
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -15,19 +16,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, ByteSize, Field, PrivateAttr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from partbox.cgroup import usable_processors
 from partbox.errors import SettingsError
+from partbox.rules import environment
 from partbox.rules.dsn import shown as dsn_shown
 from partbox.rules.duration import seconds, written
 from partbox.rules.printing import printable_line
 from partbox.rules.retry import Exponential, Jittered, RetryPolicy, policy_of
 from partbox.rules.secrets import MASK, masked
 
-PREFIX = "PARTBOX_"
-CONFIG = "PARTBOX_CONFIG"
-
-# Read by the scripts and the test suite, not settings.
-_NOT_SETTINGS = (CONFIG, "PARTBOX_PYTHON")
-_TEST_PREFIX = "PARTBOX_TEST_"
+CONFIG = environment.CONFIG
 
 
 def _none_of_text(value: object) -> object:
@@ -59,8 +57,16 @@ def _routing(value: object) -> object:
     raise ValueError("use 'dead', 'ignore' or 'retry', or in Python a function from event to outcome")
 
 
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _http_address(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"\S*:\d{1,5}", value):
+        raise ValueError("give HOST:PORT, such as 127.0.0.1:9464, or :9464 for this machine alone, or off")
+    return value
+
+
+def _metric_name(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", value):
+        raise ValueError("use letters of a to z, digits and _, and no digit in front, such as shop_outbox")
+    return value
 
 
 Duration = Annotated[float, BeforeValidator(seconds)]
@@ -86,7 +92,7 @@ class Settings(BaseSettings):
     node: Annotated[str, Field(min_length=1)] = Field(
         default_factory=socket.gethostname, description="the name of this host in `partbox status`"
     )
-    processes: Count = Field(default_factory=_usable_cores, description="worker processes of a node")
+    processes: Count = Field(default_factory=usable_processors, description="worker processes of a node")
     concurrency: Count = Field(default=4, description="handlers in progress in one process")
     poll_busy: Interval = Field(default=0.002, description="time between two looks at the log while events arrive")
     poll_idle: Interval = Field(default=0.040, description="the same when nothing arrives; what it backs off to")
@@ -127,10 +133,10 @@ class Settings(BaseSettings):
     retain_inbox: Duration = Field(default=30 * 86_400.0, description="how long inbox entries are kept")
     purge_interval: Interval = Field(default=3_600.0, description="time between two purges")
     purge_batch: Count = Field(default=500, description="rows one purge transaction deletes")
-    metrics_prefix: str = Field(
-        default="partbox", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="the first part of every metric's name"
+    metrics_prefix: Annotated[str, BeforeValidator(_metric_name)] = Field(
+        default="partbox", description="the first part of every metric's name"
     )
-    http: Annotated[str | None, Field(pattern=r"^\S*:\d{1,5}$"), BeforeValidator(_none_of_text)] = Field(
+    http: Annotated[str | None, BeforeValidator(_http_address), BeforeValidator(_none_of_text)] = Field(
         default=None, description="`host:port` of metrics, health checks and the live page, or `off`"
     )
     http_names: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
@@ -152,6 +158,7 @@ class Settings(BaseSettings):
     pooler: bool = Field(default=False, description="connections pass a transaction pooler: send no session options")
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _overruled: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def settings_customise_sources(
@@ -170,6 +177,11 @@ class Settings(BaseSettings):
         """Where each setting's value came from, by its external name: "default", "keyword", "PARTBOX_LEASE" …"""
         return {name: self._origins.get(name, "default") for name in names()}
 
+    @property
+    def overruled(self) -> Mapping[str, tuple[str, ...]]:
+        """The other places that give a setting, by its external name; the strongest first."""
+        return {name: self._overruled.get(name, ()) for name in names()}
+
     def unroutable_in(self, subscription: str) -> "Routing":
         """`on_unroutable`; where nobody said anything, subscriptions beside `default` ignore what they do not know."""
         unsaid = self.origins["on_unroutable"] == "default"
@@ -181,9 +193,18 @@ class Settings(BaseSettings):
 
     def replace(self, **keywords: Any) -> "Settings":
         """A copy with these settings changed; SettingsError as from `load`."""
+        return self._under(_keywords(keywords))
+
+    def under(self, flags: Mapping[str, Any]) -> "Settings":
+        """A copy in which the options of a command line come first, None meaning "not given"; SettingsError."""
+        return self._under(_flags(flags))
+
+    def _under(self, given: "Mapping[str, _Given]") -> "Settings":
         kept = {name: _Given(getattr(self, names()[name]), origin) for name, origin in self._origins.items()}
-        changed = {name: _Given(value, "keyword") for name, value in keywords.items()}
-        return _settled(kept | changed)
+        made = _settled(kept, given)
+        for name, others in self._overruled.items():
+            made._overruled[name] = made._overruled.get(name, ()) + others
+        return made
 
     def __repr_args__(self) -> Any:
         yield from ((name, self.shown(name)) for name in names())
@@ -197,12 +218,16 @@ class _Given(NamedTuple):
 def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings:
     """The settings as of now; `flags` come from a command line, None there meaning "not given".
 
-    Raises SettingsError, naming setting, value, place and remedy, for the first that is unknown or invalid.
+    Raises SettingsError, naming setting, value, place and remedy, for the first that is unknown or invalid. Variables
+    of the environment that are no settings are passed over; `strays` says which.
     """
-    given = _from_file() | _from_environment()
-    given |= {name: _Given(v, f"--{name.replace('_', '-')}") for name, v in (flags or {}).items() if v is not None}
-    given |= {name: _Given(v, "keyword") for name, v in keywords.items() if name != "dsn" or v is not None}
-    return _settled(given)
+    given = {name: value for name, value in keywords.items() if name != "dsn" or value is not None}
+    return _settled(_from_file(), _from_environment(), _keywords(given), _flags(flags or {}))
+
+
+def strays() -> str | None:
+    """One line about the variables of the environment that look like settings and are none; None without any."""
+    return environment.complaint(environment.sorted_out(os.environ, names()).strays, names())
 
 
 def names() -> dict[str, str]:
@@ -210,16 +235,22 @@ def names() -> dict[str, str]:
     return {field.alias or attribute: attribute for attribute, field in Settings.model_fields.items()}
 
 
+def _keywords(given: Mapping[str, Any]) -> dict[str, _Given]:
+    return {name: _Given(value, "keyword") for name, value in given.items()}
+
+
+def _flags(given: Mapping[str, Any]) -> dict[str, _Given]:
+    return {name: _Given(value, _option(name, value)) for name, value in given.items() if value is not None}
+
+
+def _option(name: str, value: Any) -> str:
+    return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+
+
 def _from_environment() -> dict[str, _Given]:
     # Not through the library's source, which passes over a variable that it does not know.
-    return {
-        variable.removeprefix(PREFIX).lower(): _Given(value, variable)
-        for variable, value in os.environ.items()
-        if variable.startswith(PREFIX)
-        and value
-        and variable not in _NOT_SETTINGS
-        and not variable.startswith(_TEST_PREFIX)
-    }
+    found = environment.sorted_out(os.environ, names()).settings
+    return {name: _Given(value, variable) for name, (value, variable) in found.items()}
 
 
 def _from_file() -> dict[str, _Given]:
@@ -240,15 +271,22 @@ def _from_file() -> dict[str, _Given]:
     return {name: _Given(value, str(path)) for name, value in table.items()}
 
 
-def _settled(given: Mapping[str, _Given]) -> Settings:
-    for name, (_, origin) in given.items():
+def _settled(*places: Mapping[str, _Given]) -> Settings:
+    """The settings that these places give, the strongest last."""
+    given: dict[str, _Given] = {}
+    overruled: dict[str, tuple[str, ...]] = {}
+    for name, each in (item for place in places for item in place.items()):
         if name not in names():
-            raise SettingsError(_unknown(name, origin))
+            raise SettingsError(_unknown(name, each.origin))
+        if name in given and given[name].origin != each.origin:
+            overruled[name] = (given[name].origin, *overruled.get(name, ()))
+        given[name] = each
     try:
         settings = Settings(**{name: value for name, (value, _) in given.items()})
     except ValidationError as error:
         raise SettingsError(_invalid(error, given)) from None
     settings._origins.update({name: origin for name, (_, origin) in given.items()})
+    settings._overruled.update(overruled)
     _check_together(settings)
     return settings
 
@@ -278,8 +316,6 @@ def _remedy(error: Mapping[str, Any]) -> str:
             return f"use more than {context['gt']:g}"
         case "greater_than_equal":
             return f"use {context['ge']} or more"
-        case "string_pattern_mismatch":
-            return f"it must match {context['pattern']}"
         case kind if kind.startswith("bool"):
             return "use true or false"
         case kind if kind.startswith("int"):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from partbox.errors import SettingsError
 from partbox.rules.retry import Exponential, Fixed, Jittered
 from partbox.rules.secrets import masked
-from partbox.settings import Settings, load, names
+from partbox.settings import Settings, load, names, strays
 
 
 @pytest.fixture(autouse=True)
@@ -52,19 +52,35 @@ def test_the_defaults_are_those_of_the_documentation():
     assert set(settings.origins.values()) == {"default"}
 
 
-def test_keyword_beats_flag_beats_environment_beats_file_beats_default(monkeypatch, tmp_path):
+def test_flag_beats_keyword_beats_environment_beats_file_beats_default(monkeypatch, tmp_path):
     given = {}
     places = [
         (lambda: None, 1_000, "default"),
         (lambda: (tmp_path / "partbox.toml").write_text("window = 1\n"), 1, "partbox.toml"),
         (lambda: monkeypatch.setenv("PARTBOX_WINDOW", "2"), 2, "PARTBOX_WINDOW"),
-        (lambda: given.update(flags={"window": 3}), 3, "--window"),
-        (lambda: given.update(window=4), 4, "keyword"),
+        (lambda: given.update(window=3), 3, "keyword"),
+        (lambda: given.update(flags={"window": 4}), 4, "--window"),
     ]
+    before: list[str] = []
     for give, value, origin in places:
         give()
         settings = load(**given)
         assert (settings.window, settings.origins["window"]) == (value, origin)
+        assert [*settings.overruled["window"], "default"] == (before or ["default"])
+        before.insert(0, origin)
+
+
+def test_options_are_laid_over_settings_that_code_has_made(monkeypatch):
+    monkeypatch.setenv("PARTBOX_LEASE", "8s")
+    made = load(lease="9s", schema="orders", window=5)
+    laid = made.under({"lease": "10s", "pooler": False, "dsn": None})
+    assert (laid.lease, laid.schema_name, laid.window, made.lease) == (10, "orders", 5, 9)
+    assert (laid.origins["lease"], laid.overruled["lease"]) == ("--lease", ("keyword", "PARTBOX_LEASE"))
+    origins = [laid.origins[name] for name in ("pooler", "dsn", "schema")]
+    assert origins == ["--no-pooler", "default", "keyword"]
+    assert laid.under({"lease": "11s"}).overruled["lease"] == ("keyword", "PARTBOX_LEASE")
+    with pytest.raises(SettingsError, match=r"must be shorter than a third of lease = 1s \(from --lease\)"):
+        made.under({"lease": "1s"})
 
 
 def test_the_environment_is_read_at_each_call_and_not_before(monkeypatch):
@@ -116,14 +132,22 @@ def test_text_from_the_environment_becomes_what_the_setting_is(monkeypatch):
 def test_an_unknown_setting_is_refused_with_the_one_that_was_meant(monkeypatch):
     assert refusal(leese=3) == "unknown setting 'leese' (from keyword): did you mean 'lease'?"
     assert "`partbox config`" in refusal(flags={"zzz": 1})
+
+
+def test_an_unknown_variable_is_passed_over_and_an_invalid_one_is_not(monkeypatch):
     monkeypatch.setenv("PARTBOX_CONCURENCY", "3")
-    assert refusal() == "unknown setting 'concurency' (from PARTBOX_CONCURENCY): did you mean 'concurrency'?"
+    monkeypatch.setenv("PARTBOX_PORT_8080_TCP_ADDR", "10.0.0.7")
+    assert set(load().origins.values()) == {"default"}
+    assert "PARTBOX_CONCURENCY (did you mean PARTBOX_CONCURRENCY?)" in strays()
+    monkeypatch.setenv("PARTBOX_CONCURRENCY", "many")
+    assert "setting concurrency = many (from PARTBOX_CONCURRENCY) is invalid: use a whole number" in refusal()
 
 
 def test_the_variables_of_scripts_and_tests_are_no_settings(monkeypatch):
     for variable in ("PARTBOX_TEST_DSN", "PARTBOX_PYTHON"):
         monkeypatch.setenv(variable, "anything")
     assert set(load().origins.values()) == {"default"}
+    assert strays() is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +163,8 @@ def test_the_variables_of_scripts_and_tests_are_no_settings(monkeypatch):
         ("window_bytes", "64 parsecs", "64MiB"),
         ("schema", "pg_catalog", "1 to 63 bytes"),
         ("schema", "ä" * 32, "1 to 63 bytes"),
-        ("http", "everywhere", "must match"),
+        ("http", "everywhere", "give HOST:PORT, such as 127.0.0.1:9464"),
+        ("metrics_prefix", "9-lives", "use letters of a to z, digits and _, and no digit in front"),
         ("max_attempts", 0, "1 or more"),
     ],
 )

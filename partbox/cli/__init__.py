@@ -1,8 +1,9 @@
 """The command line. One command a file; errors become one line on the standard error output."""
 
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Annotated, Any, NoReturn
 
 import psycopg
 import typer
@@ -24,11 +25,21 @@ from partbox.cli import (
     status,
     subscription,
     top,
+    usage,
     worker,
 )
 from partbox.cli.arguments import blot, check
+from partbox.cli.flags import with_settings
 from partbox.cli.output import in_one_line, printable
+from partbox.cli.spelling import spelled
+from partbox.cli.usage import UsageError, is_help
+from partbox.cli.version import versions
 from partbox.errors import PartboxError
+from partbox.observe.strays import pass_over
+
+START, RUN, LOOK, MEND, OPERATE, DEVELOP = "Start here", "Run", "Look", "Mend", "Operate", "Develop"
+
+SETTINGS = "Every setting is an option too, such as --lease 10s or --pooler: partbox config lists them."
 
 app = typer.Typer(
     help="The transactional outbox for PostgreSQL.\n\nFirst steps: partbox init, then partbox worker shop:outbox.",
@@ -37,28 +48,81 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init.init, migrate.migrate, worker.worker, status.status, demo.demo, handlers.handlers, config.config):
-    app.command()(command)
-app.command()(purge.purge)
-app.command()(rebase.rebase)
-app.command()(doctor.doctor)
-app.command()(metrics.metrics)
-app.command()(top.top)
-app.command()(dashboard.dashboard)
-app.command()(chaos.chaos)
-app.add_typer(dead.app, name="dead")
-app.add_typer(blocked.app, name="blocked")
-app.add_typer(subscription.app, name="subscription")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(versions())
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions, and end.")
+]
+
+
+@app.callback()
+def before(context: typer.Context, version: Version = False) -> None:
+    """Before any command: a word about variables that are no settings. A worker's goes to its log."""
+    if context.invoked_subcommand != "worker" and (text := pass_over()):
+        typer.echo(f"partbox: {text}", err=True)
+
+
+def _add(panel: str, command: Callable[..., None], line: str, *, settings: bool = True) -> None:
+    made = app.command(rich_help_panel=panel, short_help=line, epilog=SETTINGS if settings else None)
+    made(spelled(with_settings(command) if settings else command))
+
+
+def _add_group(panel: str, group: typer.Typer, name: str, line: str) -> None:
+    for each in group.registered_commands:
+        assert each.callback is not None
+        each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
+    app.add_typer(group, name=name, rich_help_panel=panel, short_help=line)
+
+
+_add(START, demo.demo, "Watch it work: orders are delivered while processes are killed.", settings=False)
+_add(START, init.init, "Make the schema in a database: the first thing to do.")
+_add(RUN, worker.worker, "Deliver events to the handlers of MODULE:OUTBOX until stopped.")
+_add(LOOK, status.status, "Who works, who holds which partitions, and what is left to do.")
+_add(LOOK, top.top, "The same, live on the whole terminal.")
+_add(LOOK, dashboard.dashboard, "The same, live in a browser.")
+_add(LOOK, config.config, "Every setting: its value, where that comes from, and why.")
+_add(MEND, doctor.doctor, "What is wrong, what shows it, and what to do about it.")
+_add(OPERATE, migrate.migrate, "Bring the schema to this version, after an upgrade.")
+_add(OPERATE, purge.purge, "Delete what has expired; workers do it by themselves.")
+_add(OPERATE, rebase.rebase, "Let a schema that came from a dump go on here.")
+_add(DEVELOP, handlers.handlers, "Which handler takes which events; needs no database.", settings=False)
+_add(DEVELOP, metrics.metrics, "The metrics that a worker shows to Prometheus.")
+_add(DEVELOP, chaos.chaos, "Break a cluster on purpose, and judge what it lost.", settings=False)
+_add_group(MEND, dead.app, "dead", "Events that were given up: list, replay or discard them.")
+_add_group(MEND, blocked.app, "blocked", "Aggregates that wait for a failed event: retry or skip it.")
+_add_group(OPERATE, subscription.app, "subscription", "Consumers of the log: create, pause, replay, drop.")
+
+
+@cache
+def command() -> Any:
+    """The whole command line, made once."""
+    return typer.main.get_command(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one command and exits: 0 = done, 1 = it could not be done (one line says why), 2 = wrong usage."""
     if arguments is None:
         blot()
+    typed = sys.argv[1:] if arguments is None else arguments
     try:
-        check(sys.argv[1:] if arguments is None else arguments)
-        app(arguments, prog_name="partbox")
+        check(typed)
+        code = command()(typed, prog_name="partbox", standalone_mode=False)
+    except UsageError as error:
+        said = error.format_message() if is_help(error) else f"partbox: {usage.in_one_line(error, typed, command())}"
+        _end(said, error.exit_code)
+    except typer.Abort:
+        _end("partbox: aborted", 1)
     except (PartboxError, psycopg.Error) as error:
-        typer.echo(f"partbox: {printable(in_one_line(error))}", err=True)
-        sys.exit(1)
-    raise AssertionError("a command always exits")
+        _end(f"partbox: {printable(in_one_line(error))}", 1)
+    sys.exit(code or 0)
+
+
+def _end(text: str, code: int) -> NoReturn:
+    typer.echo(text, err=True)
+    sys.exit(code)

@@ -6,10 +6,10 @@ import typer
 
 from partbox.blocked import BlockedKeys
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.options import Dsn, Json, Schema, Subscription
 from partbox.cli.output import console, in_short, moment, print_json, printable, table
 from partbox.db.blocked import BlockedKey
-from partbox.settings import load
 
 app = typer.Typer(
     help="Blocked aggregates: their events wait, in order, for one that failed, is deferred or is dead.",

@@ -1,28 +1,81 @@
-"""`partbox config`: every setting, its value and where it comes from."""
+"""`partbox config`: every setting, its value, where it comes from, and why."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 import typer
 
+from partbox.cli.flags import load, typed
 from partbox.cli.options import Dsn, Json, Schema
 from partbox.cli.output import console, print_json, table
 from partbox.cli.settings_page import page
-from partbox.settings import load, names
+from partbox.cli.target import load_target
+from partbox.settings import Settings, names
 
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODULE:OUTBOX]", show_default=False, help="With the keywords of this outbox, such as shop:outbox."
+    ),
+]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentation of all settings instead.")]
 
+COLUMNS = ("setting", "value", "from", "meaning")
 
-def config(dsn: Dsn = None, schema: Schema = None, json: Json = False, markdown: Markdown = False) -> None:
-    """Show every setting with its value and where that comes from; passwords are masked.
 
-    Example: PARTBOX_LEASE=10s partbox config
+class Shown(NamedTuple):
+    """A setting as it is shown; `overruled`: other places that give it, the strongest first."""
+
+    value: str
+    origin: str
+    overruled: tuple[str, ...]
+    meaning: str
+
+
+def config(
+    target: Target = None, dsn: Dsn = None, schema: Schema = None, json: Json = False, markdown: Markdown = False
+) -> None:
+    """Show every setting: its meaning, its value, where that comes from and what it overrules; secrets are masked.
+
+    Every setting is an option of all commands that use settings, such as --lease 10s or --pooler; an option comes
+    before a keyword in code, which comes before PARTBOX_LEASE, then the file, then the default.
+
+    Example: PARTBOX_LEASE=10s partbox config shop:outbox
     """
     if markdown:
         typer.echo(page(), nl=False)
         return
-    settings = load(flags={"dsn": dsn, "schema": schema})
-    shown = {name: (settings.shown(name), settings.origins[name]) for name in names()}
+    shown = _shown(target, {"dsn": dsn, "schema": schema})
     if json:
-        print_json({name: {"value": value, "origin": origin} for name, (value, origin) in shown.items()})
+        print_json({name: each._asdict() for name, each in shown.items()})
     else:
-        console().print(table(("setting", "value", "from"), ((name, *rest) for name, rest in shown.items())))
+        rows = ((name, each.value, _why(each), each.meaning.replace("`", "")) for name, each in shown.items())
+        console().print(table(COLUMNS, rows, whole=COLUMNS[:1]))
+
+
+def _shown(target: str | None, flags: dict[str, str | None]) -> dict[str, Shown]:
+    if target is None:
+        return {name: _setting(load(flags=flags), name, "keyword") for name in names()}
+    outbox = load_target(target, typed() | flags)
+    shown = {name: _setting(outbox.settings, name, f"the keyword in {target}") for name in names()}
+    if outbox.asks_for_dsn:
+        shown["dsn"] = shown["dsn"]._replace(value="what a function gives", origin=f"the keyword in {target}")
+    return shown
+
+
+def _setting(found: Settings, name: str, keyword: str) -> Shown:
+    def called(origin: str) -> str:
+        return keyword if origin == "keyword" else origin
+
+    meaning = Settings.model_fields[names()[name]].description or ""
+    return Shown(found.shown(name), called(found.origins[name]), tuple(map(called, found.overruled[name])), meaning)
+
+
+def _why(shown: Shown) -> str:
+    """ "--lease, over the keyword in shop:outbox and PARTBOX_LEASE"."""
+    return f"{shown.origin}, over {_listed(shown.overruled)}" if shown.overruled else shown.origin
+
+
+def _listed(places: Sequence[str]) -> str:
+    *before, last = places
+    return f"{', '.join(before)} and {last}" if before else last

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.options import Dsn, Schema
 from partbox.cli.stopping import until_stopped
 from partbox.db import migrate
@@ -14,7 +15,7 @@ from partbox.db.connect import connect
 from partbox.db.glance import Glance
 from partbox.observe.address import address
 from partbox.observe.server import Asgi, HttpServer, check_installed
-from partbox.settings import Settings, load
+from partbox.settings import Settings
 
 PATIENCE = 10.0  # seconds to find out whether there is something to show
 

@@ -10,12 +10,12 @@ import typer
 
 from partbox.cli.confirm import confirm, progressing
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.options import Dsn, Json, Schema, Subscription
 from partbox.cli.output import console, counted, in_short, moment, print_json, table
 from partbox.db.dead import DeadDetail, DeadRecord
 from partbox.dead import DeadRecords
 from partbox.errors import PartboxError
-from partbox.settings import load
 
 app = typer.Typer(
     help="Dead records: those that no worker tries any more. Look at them, replay them, discard them.",
@@ -233,7 +233,7 @@ def _none(filters: Filters, subscription: str) -> str:
 def _left(number: int) -> str:
     if not number:
         return ""
-    return f"; {number:,} are left, for their partitions' cursors have not passed them yet: try again in a moment"
+    return f"; {counted(number, 'dead record')} left, which no saved cursor has passed yet: try again in a moment"
 
 
 def _row(each: DeadRecord) -> tuple[str, ...]:

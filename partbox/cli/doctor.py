@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.options import Dsn, Json, Schema
 from partbox.cli.output import console, counted, in_one_line, print_json
 from partbox.doctor.checks import DATABASE, SCHEMA
@@ -18,7 +19,6 @@ from partbox.doctor.page import page
 from partbox.errors import PartboxError, SchemaError
 from partbox.rules.duration import seconds, written
 from partbox.rules.printing import printable_line
-from partbox.settings import load
 
 Over = Annotated[
     str, typer.Option(metavar="TIME", help="From when on an open transaction, or a wait for a lock, is long.")

@@ -1,6 +1,7 @@
 """`partbox handlers`: the routing table."""
 
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ import typer
 from partbox.cli.options import Json, Target
 from partbox.cli.output import console, print_json, table
 from partbox.cli.target import load_target
+from partbox.errors import PartboxError
 from partbox.handlers import Row
 
 Only = Annotated[
@@ -22,13 +24,23 @@ def handlers(target: Target, subscription: Only = None, json: Json = False) -> N
 
     Example: partbox handlers shop:outbox
     """
-    rows = load_target(target).handlers.table(subscription)
+    registered = load_target(target).handlers
+    rows = registered.table(subscription)
+    if subscription is not None and not rows:
+        raise PartboxError(_nobody(target, subscription, sorted({row.subscription for row in registered.table()})))
     if json:
         print_json([row._asdict() for row in rows])
     elif rows:
         console().print(table(("subscription", *COLUMNS) if _several(rows) else COLUMNS, _lines(rows)))
     else:
         typer.echo(f'{target} has no handlers here: register some, such as @outbox.on("OrderPlaced")')
+
+
+def _nobody(target: str, subscription: str, others: Sequence[str]) -> str:
+    near = get_close_matches(subscription, others, n=1)
+    has = f"{target} has some for {', '.join(map(repr, others))}" if others else f"{target} has none at all"
+    remedy = f"did you mean {near[0]!r}?" if near else f"register one, @outbox.on(…, subscription={subscription!r})"
+    return f"no handlers in subscription {subscription!r}: {has}: {remedy}"
 
 
 def _several(rows: Sequence[Row]) -> bool:

@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.cli.output import printable
 from partbox.db.grants import Roles
 from partbox.db.migrate import migrate, migrate_inbox
 from partbox.errors import PartboxError
-from partbox.settings import load
 
 WriterOnly = Annotated[
     bool, typer.Option("--writer-only", help="Without a subscription: events are published here, and read by others.")

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
+from partbox.cli.flags import load
 from partbox.cli.options import Json
 from partbox.cli.output import console, print_json, table
 from partbox.observe.metrics import METRICS
 from partbox.observe.metrics_page import page
-from partbox.settings import load
 
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentation of all metrics instead.")]
 

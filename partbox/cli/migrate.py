@@ -6,13 +6,13 @@ import psycopg
 import typer
 
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.init import tell_grants
 from partbox.cli.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.db import migrate as migrations
 from partbox.db.grants import Roles
 from partbox.db.sql import query
 from partbox.errors import SchemaError
-from partbox.settings import load
 
 Sql = Annotated[bool, typer.Option("--sql", help="Print the whole schema as SQL instead; no database is touched.")]
 
@@ -46,7 +46,7 @@ def _require(dsn: str, schema: str) -> None:
     """A mistyped name must not create another outbox."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         if conn.execute(query("migrate_found", schema), {}).fetchone() == (False,):
-            raise SchemaError(f"schema {schema!r} does not exist in this database: run `partbox init` to create it")
+            raise migrations.missing(conn, schema)
         if migrations.is_inbox_only(conn, schema):
             raise SchemaError(
                 f"schema {schema!r} holds nothing but an inbox: `partbox init --inbox-only` brings that up to date, "

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from partbox.db.connect import NoDsn
+from partbox.db.connect import NoDsn, PoolerRefused
 from partbox.errors import PartboxError
 from partbox.rules.printing import printable as printable  # commands have it from here
 from partbox.rules.printing import printable_json
@@ -69,11 +69,12 @@ def in_one_line(error: PartboxError | psycopg.Error) -> str:
             return f"{said}: connect as a role that may do this, or grant it"
         case psycopg.errors.QueryCanceled():
             return f"the database gave up: {said}: try again when it is less busy, or ask for less"
-        case NoDsn():
+        case NoDsn() | PoolerRefused():
             return f"cannot use the database: {said}"
         case psycopg.OperationalError() if (error.sqlstate or "08")[:2] in UNREACHABLE:
             return f"cannot use the database: {said}: check --dsn or PARTBOX_DSN, and that the server runs"
         case psycopg.ProgrammingError() if error.sqlstate is None:
             return f"the DSN cannot be used: {said}: write postgresql://user@host/database, or embedded:"
         case _:
-            return f"the database refused: {said or type(error).__name__} (SQLSTATE {error.sqlstate})"
+            refused = said or type(error).__name__
+            return f"the database refused: {refused} (SQLSTATE {error.sqlstate}): `partbox doctor` looks for the cause"

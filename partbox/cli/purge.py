@@ -12,6 +12,7 @@ from rich.console import Console
 
 from partbox.cli.confirm import INTERRUPTED
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.options import Dsn, Json, Schema
 from partbox.cli.output import in_one_line, print_json, printable
 from partbox.cli.stopping import stoppable
@@ -19,7 +20,7 @@ from partbox.errors import PartboxError
 from partbox.purge import Purged
 from partbox.purge import purge as run
 from partbox.rules.duration import seconds, written
-from partbox.settings import Settings, load
+from partbox.settings import Settings
 from partbox.supervisor.flag import Flag
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would go, and delete nothing.")]

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from partbox.cli.confirm import INTERRUPTED, confirm
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.options import Dsn, Json, Schema
 from partbox.cli.output import console, counted, print_json, printable, table
 from partbox.db.rebase import Moved, Rebased
@@ -17,7 +18,6 @@ from partbox.rebase import Progress, examine
 from partbox.rebase import rebase as run
 from partbox.rules import asked
 from partbox.rules.dsn import parts
-from partbox.settings import load
 
 Force = Annotated[bool, typer.Option("--force", help="Also if the schema is no copy of another cluster's.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -3,7 +3,8 @@
 from pydantic.fields import FieldInfo
 
 from partbox.rules import retry
-from partbox.settings import PREFIX, Settings, names
+from partbox.rules.environment import PREFIX
+from partbox.settings import Settings, names
 
 HEAD = """\
 # Settings
@@ -12,15 +13,17 @@ This page is generated: `partbox config --markdown > docs/settings.md`.
 
 A value is taken from the first place that gives one:
 
-1. a keyword: `Outbox(lease="10s")`
-2. an option of the command line: `--schema orders`
+1. an option of the command line: every setting is one, such as `--lease 10s`, `--pooler` or `--no-pooler`
+2. a keyword: `Outbox(lease="10s")`
 3. the environment: `PARTBOX_LEASE=10s`; an empty variable counts as not set
 4. a TOML file, the one that `PARTBOX_CONFIG` names, else `partbox.toml` in the current folder: its table `[partbox]`,
    or its top level if it has no such table
 5. the default
 
-An unknown name or an invalid value is an error that names the place it came from. `partbox config` shows every value
-with its origin, passwords masked. Durations are seconds, or texts such as `250ms`, `6s`, `5m`, `1h`, `7d`; sizes are
+An invalid value is an error that names the place it came from, and so is an unknown name. Only an unknown variable
+`PARTBOX_…` is ignored, with a warning: Kubernetes adds some to every container beside a service of that name.
+`partbox config` shows every value, where it comes from and why, passwords masked; `partbox config shop:outbox` does so
+for an outbox with its keywords. Durations are seconds, or texts such as `250ms`, `6s`, `5m`, `1h`, `7d`; sizes are
 bytes, or texts such as `64MiB`. `none` and `off` stand for no value.
 
 | setting | environment | default | meaning |
@@ -36,7 +39,10 @@ RETRY = """
 """
 
 # What the machine decides; a page must not name the one it was written on.
-COMPUTED = {"node": "host name", "processes": "usable cores"}
+COMPUTED = {
+    "node": "host name",
+    "processes": "usable cores: by affinity, at most the cgroup's CPU quota",
+}
 
 
 def page() -> str:

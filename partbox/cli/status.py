@@ -16,6 +16,7 @@ from rich.text import Text
 
 from partbox.cli import long_runs
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.options import Dsn, Json, Schema, Subscription
 from partbox.cli.output import age, console, counted, moment, print_json, printable, table
 from partbox.cli.stopping import until_stopped
@@ -26,7 +27,7 @@ from partbox.db.glance import Glance
 from partbox.doctor.words import WORKER, command
 from partbox.rules.nodes import named
 from partbox.rules.printing import printable_json
-from partbox.settings import Settings, load
+from partbox.settings import Settings
 from partbox.stats.rates import Rates
 
 PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements may

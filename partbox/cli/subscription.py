@@ -12,13 +12,13 @@ from rich.console import Console
 
 from partbox.cli.confirm import INTERRUPTED, confirm
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.options import Dsn, Json, Schema
 from partbox.cli.output import console, counted, moment, print_json, printable, table
 from partbox.cli.stopping import interruptible
 from partbox.db.subscriptions import Holder, Subscription
 from partbox.errors import PartboxError
 from partbox.rules import asked, position
-from partbox.settings import load
 from partbox.subscriptions import Subscriptions
 from partbox.subscriptions.quiet import Progress, described
 

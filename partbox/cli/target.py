@@ -3,26 +3,33 @@
 import importlib
 import sys
 import traceback
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
+from typing import Any
 
 from partbox.errors import PartboxError, SettingsError
 from partbox.outbox import Outbox
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 _NOT_THEIRS = ("<frozen", str(Path(importlib.__file__).parent), str(Path(__file__).parent.parent))
 
 
-def load_target(target: str) -> Outbox:
-    """The outbox that `target` names; modules of the current folder count. SettingsError, in one line, otherwise."""
+def load_target(target: str, flags: Mapping[str, Any] = NOTHING) -> Outbox:
+    """The outbox that `target` names, its settings under the `flags` of a command line; SettingsError, in one line.
+
+    Modules of the current folder count.
+    """
     module_name, colon, attribute = target.partition(":")
     if not (module_name and colon and attribute):
         raise SettingsError(f"target {target!r} must be MODULE:OUTBOX, such as shop:outbox for `outbox` in shop.py")
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise SettingsError(f"target {target!r} must name a module, not a file: write {dotted}:{attribute}")
-    return _outbox(_module(module_name), attribute)
+    return _outbox(_module(module_name), attribute).under(flags)
 
 
 def _module(name: str) -> ModuleType:

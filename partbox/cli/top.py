@@ -7,6 +7,7 @@ import psycopg
 from rich.live import Live
 
 from partbox.cli.database import database
+from partbox.cli.flags import load
 from partbox.cli.options import Dsn, Schema, Subscription
 from partbox.cli.output import console
 from partbox.cli.stopping import until_stopped
@@ -15,7 +16,6 @@ from partbox.cli.watching import Every, Sighting, interval, sightings
 from partbox.db import blocked
 from partbox.db.glance import Glance
 from partbox.errors import PartboxError
-from partbox.settings import load
 from partbox.terminal.keys import Keys, keys
 from partbox.terminal.roster import Roster
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from partbox import settings
+from partbox.cli.flags import typed
 from partbox.cli.options import Dsns, Schema, Subscription, Target
 from partbox.cli.target import load_target
 from partbox.db.glance import Glance
@@ -74,25 +75,28 @@ def worker(
 
     Example: partbox worker shop:outbox --processes 4 --concurrency 8
     """
-    given = {"log_format": log_format, "log_level": log_level}
-    flags = {name: value for name, value in given.items() if value is not None}
+    dsns = dsn or []
+    flags = typed() | {
+        "dsn": dsns[0] if len(dsns) == 1 else None,
+        "schema": schema,
+        "processes": processes,
+        "concurrency": concurrency,
+        "http": http,
+        "log_format": log_format,
+        "log_level": log_level,
+    }
     _configure(_surroundings(flags))
-    outbox = load_target(target)
-    outbox.settings = outbox.settings.replace(**flags)
+    outbox = load_target(target, flags)
     _configure(outbox.settings)  # its own keywords, perhaps
     if outbox.settings.enabled:
         where = f" in module {target.partition(':')[0]!r}, which was imported, or in one that it imports"
         outbox.handlers.require(subscription, outbox.settings, where)
     code = outbox.run(
-        processes=processes,
-        concurrency=concurrency,
         subscription=subscription,
         until_empty=until_empty,
-        schema=schema,
-        dsns=dsn or (),
-        source=partial(load_target, target),
+        dsns=dsns[1:] and dsns,
+        source=partial(load_target, target, flags),
         dead_to=dead_to,
-        http=http,
         pages=_pages,
     )
     raise typer.Exit(code)
@@ -109,7 +113,7 @@ def _configure(chosen: settings.Settings) -> None:
     configure(chosen.log_format, level_said(chosen))
 
 
-def _surroundings(flags: Mapping[str, str]) -> settings.Settings:
+def _surroundings(flags: Mapping[str, Any]) -> settings.Settings:
     """The settings before the outbox is there; what is wrong with the surroundings it will say itself."""
     try:
         return settings.load(flags=flags)

@@ -19,6 +19,7 @@ from partbox.rules.printing import printable_line, text_of
 from partbox.rules.secrets import masked
 
 TIMED = 170_000  # the first version with a transaction_timeout, which older ones refuse among the startup options
+REFUSED = "unsupported startup parameter"  # PgBouncer's words
 LONGEST = 500  # characters of what an application's error says
 
 Dsn = str | Callable[[], str]
@@ -26,6 +27,10 @@ Dsn = str | Callable[[], str]
 
 class NoDsn(psycopg.OperationalError):
     """What is to give the DSN has not given one: no connection, as if nobody listened, and tried again like that."""
+
+
+class PoolerRefused(psycopg.OperationalError):
+    """A transaction pooler between refuses session options, and nobody has said that there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,12 @@ def connect(
     """
     conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name))
     factory = Cursor[Any] if lent else Binary
-    conn = Watched.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory)
+    try:
+        conn = Watched.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory)
+    except psycopg.OperationalError as error:
+        if REFUSED in str(error) and not pooler:
+            raise PoolerRefused(_pooler_refused(error)) from None
+        raise
     not_inherited(conn)
     conn.watch(allowed(lease) if limit is None else limit)
     if not pooler and conn.info.server_version >= TIMED:
@@ -147,6 +157,14 @@ def connect(
             conn.close()
             raise
     return conn
+
+
+def _pooler_refused(error: psycopg.OperationalError) -> str:
+    said = str(error).splitlines()[0].rpartition("FATAL:")[2].strip()
+    return (
+        f"a connection pooler, such as PgBouncer, refuses the options of a session ({said}): set PARTBOX_POOLER=1 or "
+        "give --pooler; `partbox doctor` then says what the role must carry instead"
+    )
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:

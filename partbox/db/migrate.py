@@ -11,19 +11,29 @@ inbox, for consumers elsewhere. Both are what the first migration made, with som
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql as compose
+from psycopg.errors import (
+    DuplicateFunction,
+    DuplicateObject,
+    DuplicateTable,
+    InvalidFunctionDefinition,
+    WrongObjectType,
+)
 from psycopg.rows import tuple_row
 
 from partbox.db import grants
 from partbox.db.grants import NOBODY, Roles
 from partbox.db.sql import composed, folder, query
 from partbox.errors import SchemaError
+from partbox.rules.naming import listed
 
 _HEADER = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
 _OLDEST_SERVER = 140000
@@ -65,9 +75,22 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
             _refuse_subscriptions(conn, schema)
         grants.check_exist(conn, roles)
         roles = grants.granted(conn, schema) | roles  # as they are before functions are replaced
-        for step in _steps(schema, since, roles, writer_only=writer_only):
-            conn.execute(step)
+        with _explained(schema):
+            for step in _steps(schema, since, roles, writer_only=writer_only):
+                conn.execute(step)
     return [migration.name for migration in migrations() if migration.version > since.newest]
+
+
+@contextmanager
+def _explained(schema: str) -> Iterator[None]:
+    """What stands in the way of a migration is somebody else's, with a name of ours."""
+    try:
+        yield
+    except (DuplicateTable, DuplicateObject, DuplicateFunction, InvalidFunctionDefinition, WrongObjectType) as error:
+        raise SchemaError(
+            f"schema {schema!r} holds something that partbox did not make ({error.diag.message_primary}): choose "
+            "another name by --schema, or move that elsewhere; nothing was changed"
+        ) from None
 
 
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
@@ -78,7 +101,8 @@ def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
         conn.execute(_fixed("begin", schema))
         since = _version(conn, schema)
         if since is None:
-            conn.execute(composed(migrations()[0].text, schema))
+            with _explained(schema):
+                conn.execute(composed(migrations()[0].text, schema))
             conn.execute(_fixed("inbox_only", schema))
         elif not since.inbox_only:
             return False
@@ -100,7 +124,7 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
     _check_server(conn)
     version, known = _version(conn, schema), _known()
     if version is None:
-        raise SchemaError(f"schema {schema!r} does not exist in this database: run `{command('init', schema)}`")
+        raise missing(conn, schema)
     if version.inbox_only:
         raise SchemaError(
             f"schema {schema!r} holds nothing but an inbox: run `{command('init', schema)}` to make it a whole outbox"
@@ -115,6 +139,15 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
             f"schema {schema!r} is at version {version.newest}, which programs older than {version.breaking} "
             f"cannot work with; this one knows {known.newest}: upgrade partbox"
         )
+
+
+def missing(conn: psycopg.Connection[Any], schema: str) -> SchemaError:
+    """The error of a schema that is not there, with those that perhaps were meant."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        others = [name for (name,) in cursor.execute(query("migrate_schemas", schema), {})]
+    near = get_close_matches(schema, others, n=1)
+    hint = f", which has {near[0]!r} (is that meant?)" if near else f", which has {listed(others)}" if others else ""
+    return SchemaError(f"schema {schema!r} does not exist in this database{hint}: run `{command('init', schema)}`")
 
 
 def is_inbox_only(conn: psycopg.Connection[Any], schema: str) -> bool:

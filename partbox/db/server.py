@@ -139,7 +139,10 @@ class Server:
             _ = self._programs
             server_user.open_folder(self.data)
         except OSError as error:
-            raise SettingsError(f"cannot prepare {self.data}: {error.strerror}: {error.filename}") from None
+            raise SettingsError(
+                f"cannot prepare {self.data}: {error.strerror}: {error.filename}: name a folder that you may make and "
+                "write, such as embedded:./db"
+            ) from None
 
     def _initialise(self) -> None:
         """Make the database under another name first, so that an interrupted start leaves none half made."""

@@ -8,9 +8,10 @@ from psycopg import Connection, OperationalError
 from psycopg.errors import ConnectionTimeout
 
 from partbox.db import migrate
-from partbox.db.connect import connect, is_standby
+from partbox.db.connect import PoolerRefused, connect, is_standby
 from partbox.db.sql import query
 from partbox.errors import SchemaError
+from partbox.rules.naming import no_subscription
 from partbox.settings import Settings
 
 PATIENCE = 30.0  # seconds a statement may take; who reads or changes many rows needs longer than a worker's lease
@@ -31,8 +32,8 @@ def _connected(dsn: str, settings: Settings, name: str) -> Connection[Any]:
     """libpq only says that a session would be read-only, which may have other causes, so a standby is asked for."""
     try:
         return connect(dsn, lease=PATIENCE, pooler=settings.pooler, name=name)
-    except ConnectionTimeout:
-        raise  # not to be waited for twice
+    except (ConnectionTimeout, PoolerRefused):
+        raise  # not to be waited for, or refused, twice
     except OperationalError:
         if is_standby(dsn, lease=PATIENCE, pooler=settings.pooler, name=name):
             text = f"this server is a standby: {name} runs on the primary only (its DSN is needed)"
@@ -44,5 +45,4 @@ def require(conn: Connection[Any], schema: str, subscription: str) -> None:
     """SchemaError, naming those that exist, unless `subscription` does: a mistyped one must not look empty."""
     names = [name for (name,) in conn.execute(query("stats_subscriptions", schema), {})]
     if subscription not in names:
-        there = f"there are {', '.join(names)}" if names else "there is none"
-        raise SchemaError(f"subscription {subscription!r} does not exist in schema {schema!r}: {there}")
+        raise SchemaError(no_subscription(subscription, schema, names))

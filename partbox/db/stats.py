@@ -12,6 +12,7 @@ from partbox.db.running import Running as Running  # what an instance has is had
 from partbox.db.running import noted
 from partbox.db.sql import query
 from partbox.errors import SchemaError
+from partbox.rules.naming import no_subscription
 
 EXACT_UP_TO: Final = 10_000
 STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead")
@@ -140,7 +141,7 @@ class Overview:
         for each in self.clusters:
             if each.subscription == subscription:
                 return each
-        raise _missing(self.schema, subscription, [each.subscription for each in self.clusters])
+        raise SchemaError(no_subscription(subscription, self.schema, [each.subscription for each in self.clusters]))
 
 
 def subscriptions(conn: Connection[Any], schema: str) -> list[str]:
@@ -171,7 +172,7 @@ def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
     """The state of `subscription`, read in one statement; SchemaError if there is no such subscription."""
     found = overview(conn, schema, subscription).clusters
     if not found:
-        raise _missing(schema, subscription, subscriptions(conn, schema))
+        raise SchemaError(no_subscription(subscription, schema, subscriptions(conn, schema)))
     return found[0]
 
 
@@ -209,11 +210,6 @@ def _instance(row: dict[str, Any], at: datetime) -> Instance:
     running, more = noted(row["running"], at)
     known = _past(_uuids(row, "instance_id", "supervisor"))
     return Instance(**known | {"running": running, "running_more": more})
-
-
-def _missing(schema: str, subscription: str, names: list[str]) -> SchemaError:
-    there = f"there are {', '.join(names)}" if names else "there is none"
-    return SchemaError(f"subscription {subscription!r} does not exist in schema {schema!r}: {there}")
 
 
 def _uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:

@@ -218,6 +218,11 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "subscription_gone": LogEvent(ERROR, "the subscription was dropped: stop this worker", ("subscription",)),
     "all_delivered": LogEvent(INFO, "`--until-empty`: everything that is due is delivered"),
     "disabled": LogEvent(WARNING, "`enabled` is false: nothing is delivered by this process; publishing works"),
+    "unknown_variables": LogEvent(
+        WARNING,
+        "variables `PARTBOX_…` of the environment are no settings, and ignored; perhaps one is mistyped. Said once, by "
+        "the supervisor's process",
+    ),
     # Of the log.
     "log_lines_lost": LogEvent(
         WARNING,

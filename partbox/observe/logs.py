@@ -17,6 +17,7 @@ import orjson
 from partbox.observe.outlet import Outlet
 from partbox.rules.printing import printable, printable_json
 from partbox.rules.secrets import masked
+from partbox.rules.wording import counted
 from partbox.settings import Settings
 
 Format = Literal["text", "json"]
@@ -86,10 +87,12 @@ class Unread(logging.Handler):
         return f"{self.format(record)}\n".encode(errors="backslashreplace")
 
     def _lost(self, count: int) -> bytes:
-        text = "%d log lines before this one are lost: nobody read them from the standard error output"
+        text = "%s before this one lost: nobody read the standard error output"
         more = {"event": "partbox.log_lines_lost", "lines": count}
         log = logging.getLogger("partbox.log")
-        return self._line(log.makeRecord(log.name, logging.WARNING, "", 0, text, (count,), None, extra=more))
+        return self._line(
+            log.makeRecord(log.name, logging.WARNING, "", 0, text, (counted(count, "log line"),), None, extra=more)
+        )
 
 
 def configure(format: Format, level: int | None = None) -> None:

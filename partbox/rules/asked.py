@@ -1,4 +1,4 @@
-"""What an operator asks for, as it is meant; each function raises PartboxError with the value and what it must be."""
+"""What an operator asks for, as it is meant; each function raises ArgumentError with the value and what it must be."""
 
 from datetime import timedelta
 from enum import Enum
@@ -16,17 +16,29 @@ Id = int | str | UUID
 Length = timedelta | float | str
 
 
+class ArgumentError(PartboxError):
+    """An argument is not what it must be: `name` is what Python calls it, a command line calls it otherwise."""
+
+    def __init__(self, name: str, said: str) -> None:
+        super().__init__(f"{name} {said}")
+        self.name = name
+        self.said = said
+
+    def __reduce__(self) -> tuple[type["ArgumentError"], tuple[str, str]]:
+        return ArgumentError, (self.name, self.said)
+
+
 def limit(value: int) -> int:
     """How many at most."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-        raise PartboxError(f"limit {value!r} must be a whole number above 0")
+        raise ArgumentError("limit", f"{value!r} must be a whole number above 0")
     return value
 
 
 def after(value: int | None) -> int | None:
     """The record id that a page begins behind; None is the first page."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST):
-        raise PartboxError(f"after {value!r} must be the last record id of the page before")
+        raise ArgumentError("after", f"{value!r} must be the last record id of the page before")
     return value
 
 
@@ -35,7 +47,7 @@ def length(name: str, value: Length) -> float:
     try:
         return seconds(value)
     except ValueError as error:
-        raise PartboxError(f"{name} {value!r} is no length of time: {error}") from None
+        raise ArgumentError(name, f"{value!r} is no length of time: {error}") from None
 
 
 def kind(name: str, value: str | Enum) -> str:
@@ -43,7 +55,7 @@ def kind(name: str, value: str | Enum) -> str:
     try:
         return checks.kind(name, value)
     except PublishError as error:
-        raise PartboxError(str(error)) from None
+        raise ArgumentError(name, str(error).removeprefix(f"{name} ")) from None
 
 
 def text(name: str, value: str) -> str:
@@ -51,7 +63,7 @@ def text(name: str, value: str) -> str:
     try:
         return checks.text(name, value)
     except PublishError as error:
-        raise PartboxError(str(error)) from None
+        raise ArgumentError(name, str(error).removeprefix(f"{name} ")) from None
 
 
 def record_or_event(value: Id) -> int | UUID:

@@ -36,10 +36,12 @@ def name(value: str) -> str:
     """The name of a new subscription."""
     asked.kind("subscription", value)
     if len(value) > LONGEST:
-        raise PartboxError(f"subscription {value[:20]!a}… has {len(value)} characters, above {LONGEST}: shorten it")
+        raise asked.ArgumentError(
+            "subscription", f"{value[:20]!a}… has {len(value)} characters, above {LONGEST}: shorten it"
+        )
     if not value.isprintable() or value != value.strip():
-        raise PartboxError(
-            f"subscription {value!a} begins or ends with a blank, or holds control characters: rename it"
+        raise asked.ArgumentError(
+            "subscription", f"{value!a} begins or ends with a blank, or holds control characters: rename it"
         )
     return value
 
@@ -49,10 +51,12 @@ def types(values: Iterable[str | Enum] | None) -> list[str] | None:
     if values is None:
         return None
     if isinstance(values, str | Enum):
-        raise PartboxError(f"types {values!r} is one type: give a list, [{values!r}]")
+        raise asked.ArgumentError("types", f"{values!r} is one type: give a list, [{values!r}]")
     found = sorted({asked.kind("type", each) for each in values})
     if not found:
-        raise PartboxError("types is empty, so nothing would ever be delivered: name some, or leave it out for all")
+        raise asked.ArgumentError(
+            "types", "is empty, so nothing would ever be delivered: name some, or leave it out for all"
+        )
     return found
 
 
@@ -61,11 +65,11 @@ def moment(what: str, value: Moment) -> datetime:
     try:
         when = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
-        raise PartboxError(f"{what} {value!r} is no time: write it in ISO 8601, such as {EXAMPLE}") from None
+        raise asked.ArgumentError(what, f"{value!r} is no time: write it in ISO 8601, such as {EXAMPLE}") from None
     if not isinstance(when, datetime):
-        raise PartboxError(f"{what} must be a datetime, not {type(when).__name__} {when!r}: convert it")
+        raise asked.ArgumentError(what, f"must be a datetime, not {type(when).__name__} {when!r}: convert it")
     if when.utcoffset() is None:
-        raise PartboxError(f"{what} {value!s} has no time zone: give it one, such as {when.isoformat()}Z for UTC")
+        raise asked.ArgumentError(what, f"{value!s} has no time zone: give it one, such as {when.isoformat()}Z for UTC")
     return when
 
 
@@ -75,8 +79,8 @@ def start(value: Moment) -> Start:
         return Start(value == "beginning", None)
     try:
         return Start(False, moment("start", value))
-    except PartboxError as error:
-        raise PartboxError(f'{error}; or "beginning", or "now"') from None
+    except asked.ArgumentError as error:
+        raise asked.ArgumentError(error.name, f'{error.said}; or "beginning", or "now"') from None
 
 
 def point(from_id: int | None, from_time: Moment | None) -> Point:
@@ -86,7 +90,9 @@ def point(from_id: int | None, from_time: Moment | None) -> Point:
     if from_time is not None:
         return Point(None, moment("from_time", from_time))
     if isinstance(from_id, bool) or not isinstance(from_id, int) or not 1 <= from_id <= asked.LARGEST:
-        raise PartboxError(f"from_id {from_id!r} is no record id: those are whole numbers from 1 to {asked.LARGEST}")
+        raise asked.ArgumentError(
+            "from_id", f"{from_id!r} is no record id: those are whole numbers from 1 to {asked.LARGEST}"
+        )
     return Point(from_id, None)
 
 

@@ -1,5 +1,7 @@
 """Numbers, lengths of time and long texts as people read them."""
 
+from signal import Signals
+
 from partbox.rules.duration import UNITS
 
 
@@ -10,8 +12,18 @@ def in_short(text: str, most: int = 120) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """ "1 record", "1,234 records"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    """ "1 record", "1,234 records", "2 processes"."""
+    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+
+
+def ending(code: int | None) -> str:
+    """How a process ended: "was killed by SIGKILL", "ended with exit code 1"."""
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
 
 
 def age(length: float | None) -> str:

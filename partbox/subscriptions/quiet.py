@@ -19,6 +19,7 @@ from partbox.db.subscriptions import Holder
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
 from partbox.rules.silence import Silence
+from partbox.rules.wording import counted
 
 log = logging.getLogger("partbox.commands")
 
@@ -105,9 +106,9 @@ def _bury(conn: Connection[Any], schema: str, name: str, found: Sequence[Holder]
     if over or any(each.beat is None for each in found):
         buried, freed = instances.bury(conn, schema, over, known_dead=False)
         if freed:
-            text = "subscription %r: %d dead instances left %d partitions, which go to others"
-            gone = len(buried)
-            tell(log, "buried", text, name, gone, freed, subscription=name, instances=gone, partitions=freed)
+            text, gone = "subscription %r: %s of dead processes may be claimed", len(buried)
+            left = counted(freed, "partition")
+            tell(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
 
 
 def _go_on(conn: Connection[Any], schema: str, name: str, again: Again, acting: bool) -> Left:

@@ -15,7 +15,9 @@ from partbox.db.subscriptions import Problem, Subscription
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
 from partbox.rules import asked, position
+from partbox.rules.asked import ArgumentError
 from partbox.rules.position import Moment, Point
+from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.subscriptions.quiet import Progress, quiet
 
@@ -54,12 +56,12 @@ class Subscriptions:
         name, begin, wanted = position.name(name), position.start(start), position.types(types)
         with self._session() as conn:
             if begin.since is not None and subscriptions.reach(conn, self._schema, None, begin.since).ahead:
-                raise PartboxError(f'start {start} lies in the future: give a time that is past, or "now"')
+                raise ArgumentError("start", f'{start} lies in the future: give a time that is past, or "now"')
             if not subscriptions.create(conn, self._schema, name, *begin, wanted):
                 raise PartboxError(
                     f"subscription {name!r} exists already in schema {self._schema!r}: choose another name, or drop it"
                 )
-        taken = "all types" if wanted is None else wanted
+        taken = "all types" if wanted is None else ", ".join(wanted)
         _tell("create", name, "created subscription %r from %s on, for %s", name, start, taken)
 
     def list(self) -> Found:
@@ -111,8 +113,8 @@ class Subscriptions:
                     _refuse_purged(point, done.purged)
                 if done.problem is not None:
                     _refuse(name, done.problem)
-        text = "replay of subscription %r from %s on: %d partitions were set back"
-        _tell("replay", name, text, name, point, done.rewound)
+        text, of = "replay of subscription %r from %s on: %s set back", counted(done.rewound, "partition")
+        _tell("replay", name, text, name, point, of)
         return done.rewound
 
     def drop(self, name: str, timeout: asked.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
@@ -159,7 +161,7 @@ class Subscriptions:
         """Refuse before anything is paused what cannot be done anyway."""
         reach = subscriptions.reach(conn, self._schema, *point)
         if reach.ahead:
-            raise PartboxError(f"from_time {point} lies in the future: give a time that is past")
+            raise ArgumentError("from_time", f"{point} lies in the future: give a time that is past")
         if point.from_id is not None and point.from_id > reach.newest:
             raise PartboxError(f"{point} does not exist yet: the newest is record {reach.newest}")
         if reach.purged is not None:
@@ -174,7 +176,7 @@ def _refuse_purged(point: Point, purged: int) -> NoReturn:
     perhaps = "" if point.from_time is None else ", perhaps of that time or later"
     raise PartboxError(
         f"replay from {point} is not possible: a purge has removed records up to id {purged}{perhaps}; the lowest "
-        f"possible is from_id {purged + 1}"
+        f"possible is record {purged + 1}"
     )
 
 

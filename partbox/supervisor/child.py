@@ -20,6 +20,7 @@ from partbox.observe.logs import configure
 from partbox.observe.meter import Layout, Meter
 from partbox.observe.node import Process
 from partbox.observe.recorder import Recorder
+from partbox.observe.strays import pass_over
 from partbox.observe.telling import tell
 from partbox.rules.lease import Signs
 from partbox.settings import Settings
@@ -188,6 +189,7 @@ def main(job: Job, times: Any, ids: Any, cells: Any, index: int, parent: int) ->
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
     os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forget_signals)
     configure(job.settings.log_format, job.log_level)
+    pass_over()  # the supervisor's process has said it
     code = _work(job, slot, cells, parent)
     if code == OVERDUE:
         logging.shutdown()

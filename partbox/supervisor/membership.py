@@ -38,6 +38,7 @@ from partbox.observe.telling import tell
 from partbox.rules.assignment import assign, needs_plan
 from partbox.rules.lease import deadline
 from partbox.settings import Settings
+from partbox.supervisor.wording import of_burial, of_plan
 from partbox.worker.slot import STOPPING, Slot, boottime
 
 log = logging.getLogger("partbox.supervisor")
@@ -244,8 +245,7 @@ class Membership:
         if buried:
             self._observers.buried(len(buried))
         if freed:
-            text = "%d dead instances left %d partitions, which go to others"
-            self._tell("buried", text, len(buried), freed, instances=len(buried), partitions=freed)
+            self._tell("buried", "%s", of_burial(len(buried), freed), instances=len(buried), partitions=freed)
 
     def _plan(self, conn: Connection[Any]) -> None:
         members = [
@@ -261,8 +261,8 @@ class Membership:
         moved = sum(before != after for before, after in zip(seen, planned, strict=True))
         if instances.plan(conn, self._schema, self.subscription, members, seen, planned):
             self._observers.planned(moved)
-            text = "planned: %d partitions move among %d instances"
-            self._tell("planned", text, moved, len(members), partitions=moved, instances=len(members))
+            text = of_plan(moved, len(members))
+            self._tell("planned", "%s", text, partitions=moved, instances=len(members))
 
     def _say(self, conn: Connection[Any], *, still: bool) -> None:
         """Once, when the subscription is paused, and when it goes on."""
@@ -276,7 +276,7 @@ class Membership:
             text = "subscription %r is paused: nothing is delivered until `partbox subscription resume`"
             self._tell("paused", text, self.subscription)
         elif not still:
-            self._tell("resumed", "subscription %r goes on", self.subscription)
+            self._tell("resumed", "subscription %r is delivered again", self.subscription)
         self._still = paused is not False
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:

@@ -22,6 +22,7 @@ from partbox.observe.node import Vitals
 from partbox.observe.recorder import Recorder
 from partbox.observe.telling import tell
 from partbox.rules.lease import Patience, gives_up, vouches
+from partbox.rules.wording import counted, ending
 from partbox.settings import Settings
 from partbox.supervisor.child import FATAL, Child, Job
 from partbox.supervisor.deaths import CRASHES, Deaths
@@ -176,11 +177,11 @@ class Supervisor:
         node, processes, concurrency = self.settings.node, self._wanted, self._job.concurrency
         self._tell(
             "node_started",
-            "node %s starts in subscription %r: %d processes, %d handlers at once in each",
+            "node %s starts in subscription %r: %s, up to %s at once in each",
             node,
             self.subscription,
-            processes,
-            concurrency,
+            counted(processes, "process"),
+            counted(concurrency, "handler"),
             node=node,
             processes=processes,
             concurrency=concurrency,
@@ -253,7 +254,7 @@ class Supervisor:
         except OSError as error:
             pause = self._deaths.pause()
             self._spawn_at = now + pause
-            text = "cannot start a process, which is tried again in %.1f s; %d run: %s"
+            text = "cannot start a process, which is tried again in %.1f s; meanwhile there are %d: %s"
             self._tell("not_spawned", text, pause, len(self._children), error, seconds=pause)
 
     def _add(self, child: Child) -> None:
@@ -304,8 +305,9 @@ class Supervisor:
                 with self._waiting():
                     self._membership.bury(victims)
             except Error as error:
-                text = "could not bury %d dead processes, their leases will end: %s"
-                self._tell("not_buried", text, len(victims), error, instances=len(victims))
+                text = "could not free what %s left behind, which is free when the lease is over: %s"
+                dead = counted(len(victims), "dead process")
+                self._tell("not_buried", text, dead, error, instances=len(victims))
 
     def _judge(self, child: Child) -> None:
         code, now = child.exit_code, time.monotonic()
@@ -320,14 +322,15 @@ class Supervisor:
                 text = "process %d did not end in time and was killed: what ran may be delivered again"
                 self._tell("killed", text, child.pid, worker_pid=child.pid)
             return
-        text = "process %d ended with %s; its partitions go to others and it is replaced"
-        self._tell("crash", text, child.pid, code, worker_pid=child.pid, exit_code=code)
+        text = "process %d %s; its partitions go to others and it is replaced"
+        self._tell("crash", text, child.pid, ending(code), worker_pid=child.pid, exit_code=code)
         if self.meters is not None:
             self.meters.own.add("process_restarts_total")
         self._spawn_at = now + self._deaths.note(now, now - child.started_at)
         if (deaths := self._deaths.lately(now)) >= CRASHES[0]:
-            text = "%d processes died within %g s: look at the first of their errors"
-            self._tell("crash_loop", text, deaths, CRASHES[1], deaths=deaths, seconds=CRASHES[1])
+            text = "%s died within %g s: look at the first of their errors"
+            died = counted(deaths, "process")
+            self._tell("crash_loop", text, died, CRASHES[1], deaths=deaths, seconds=CRASHES[1])
 
     def _part_with(self, child: Child) -> None:
         """It has ended, or is killed: what it has counted stays."""
@@ -346,7 +349,7 @@ class Supervisor:
         self._purging.stop()
         self._membership.close()
         node = self.settings.node
-        self._tell("node_stopped", "node %s has ended in subscription %r", node, self.subscription, node=node)
+        self._tell("node_stopped", "node %s has stopped in subscription %r", node, self.subscription, node=node)
         reader, writer, self._wake_writer = self._wake_reader, self._wake_writer, -1
         os.close(reader)
         os.close(writer)

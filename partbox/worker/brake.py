@@ -4,6 +4,7 @@ import logging
 
 from partbox.observe.telling import tell
 from partbox.rules.printing import first_few
+from partbox.rules.wording import counted
 from partbox.worker.holdings import Holdings
 
 log = logging.getLogger("partbox.worker")
@@ -30,17 +31,21 @@ class Brake:
         if on:
             self._say_on(sorted(on))
         if off:
-            text = "partitions %s have room for parked records again, and go on"
+            text, what = (
+                "there is room for parked records again: delivery goes on in %s (%s)",
+                counted(len(off), "partition"),
+            )
             numbers = first_few(sorted(off))
-            tell(log, "brake_released", text, numbers, subscription=self._subscription, partitions=len(off))
+            tell(log, "brake_released", text, what, numbers, subscription=self._subscription, partitions=len(off))
         self._on = (self._on | on) - off
 
     def _say_on(self, numbers: list[int]) -> None:
         tell(
             log,
             "brake",
-            "partitions %s have %d open parked records (max_parked): nothing new of them is delivered until some are "
-            "done, see `partbox blocked list`",
+            "nothing new is delivered in %s (%s) until some of its parked records are done: %d are open there "
+            "(max_parked), see `partbox blocked list`",
+            counted(len(numbers), "partition"),
             first_few(numbers),
             self._max_parked,
             subscription=self._subscription,

@@ -14,6 +14,7 @@ from partbox.db.parked import Stored
 from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.rules.printing import first_few
+from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Key
@@ -116,9 +117,10 @@ class Ownership:
             self._observers.lost(partition.number)
         for name, is_draining in (("lost", False), ("lost_draining", True)):
             numbers = [partition.number for partition in lost if partition.draining == is_draining]
-            text = "%d partitions are lost (%s): what was not saved is delivered again by their next owners"
+            text = "lost %s (%s): what was not saved is delivered again by the next owner"
             if numbers:
-                self._tell(name, text, len(numbers), first_few(numbers), partitions=len(numbers))
+                what = counted(len(numbers), "partition")
+                self._tell(name, text, what, first_few(numbers), partitions=len(numbers))
 
     def _held(self) -> list[Partition]:
         """Those that I have now: the saver drops what it has released."""
@@ -142,8 +144,8 @@ class Ownership:
         """The fence has refused a write about them: they are not mine any more."""
         count, numbers = len(partitions), first_few([partition.number for partition in partitions])
         self._observers.refused(count)
-        text = "the fence refused a write about %d partitions (%s), which others own by now: nothing of it was written"
-        self._tell("fence_rejection", text, count, numbers, partitions=count)
+        text = "the fence refused a write about %s (%s), owned by others by now: nothing of it was written"
+        self._tell("fence_rejection", text, counted(count, "partition"), numbers, partitions=count)
         self.lose(partitions)
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
@@ -188,16 +190,17 @@ class Ownership:
         self._adopt(rows)
         self._load(conn, {row.partition: row.parked_version for row in rows})
         if rows:
-            self._tell("claimed", "claimed %d partitions", len(rows), partitions=len(rows))
+            self._tell("claimed", "claimed %s", counted(len(rows), "partition"), partitions=len(rows))
             self._say_takeover([row.partition for row in rows if row.suspect_until])
 
     def _say_takeover(self, numbers: list[int]) -> None:
         text = (
-            "took over %d partitions (%s) of a process that died: what it had not saved is delivered again, and what "
+            "took over %s (%s) of a process that died: what it had not saved is delivered again, and what "
             "may have killed it is charged with an attempt before it runs"
         )
         if numbers:
-            self._tell("takeover", text, len(numbers), first_few(numbers), partitions=len(numbers))
+            what = counted(len(numbers), "partition")
+            self._tell("takeover", text, what, first_few(numbers), partitions=len(numbers))
 
     def _reset(self, rows: list[Owned]) -> None:
         now = time.monotonic()

@@ -35,6 +35,7 @@ from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.outcomes import Done
 from partbox.rules.parking import Verdict
+from partbox.rules.wording import counted
 from partbox.worker.batch import Batch, committed, sent, tell_saved
 from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import Dispatcher
@@ -442,8 +443,9 @@ class _Transaction:
         if not isinstance(error, Error):
             raise error
         owner = self._owner
-        text, events = "a transaction of %d events failed, they run again: %s", len(self._runs)
-        tell(log, "transaction_failed", text, events, error, subscription=owner._subscription, events=events)
+        text, events = "a transaction of %s failed, which runs again: %s", len(self._runs)
+        of = counted(events, "event")
+        tell(log, "transaction_failed", text, of, error, subscription=owner._subscription, events=events)
         if isinstance(error, HungError):
             tell_lost(error, owner._subscription, "transactions")
         with self._holdings.lock:

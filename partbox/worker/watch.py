@@ -64,7 +64,9 @@ class Watch:
             self._overdue(lane, event, endpoint, timeout, ran)
         elif self._slow.get(lane) is not event and ran > (SLOW if timeout is None else _long(timeout)):
             self._slow[lane] = event
-            text = "the handler of %s runs for %.0f s: its aggregate waits, and so would a rebalance or a stop"
+            text = (
+                "the handler of %s has been running for %.0f s: its aggregate waits, and so would a rebalance or a stop"
+            )
             tell(
                 log, "slow_handler", text, event, ran, about=event, handler=endpoint.handler.name, seconds=round(ran, 1)
             )

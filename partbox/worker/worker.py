@@ -122,15 +122,9 @@ class Worker:
         self._observers.started(self._about)
         self.poller.start()
         handlers, at_once = len(self._about.handlers), self._about.concurrency
-        text = "delivering in subscription %r: %s, %d at once"
+        text, known = "delivering in subscription %r: %s, up to %d at once", counted(handlers, "handler")
         self._tell(
-            "worker_started",
-            text,
-            self._about.subscription,
-            counted(handlers, "handler"),
-            at_once,
-            handlers=handlers,
-            concurrency=at_once,
+            "worker_started", text, self._about.subscription, known, at_once, handlers=handlers, concurrency=at_once
         )
 
     def wake(self) -> None:

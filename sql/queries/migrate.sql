@@ -7,3 +7,12 @@ select to_regclass(quote_ident({schema_name}) || '.meta') is not null
 select (select value::int from {schema}.meta where key = 'schema_version'),
        (select value::int from {schema}.meta where key = 'breaking_version'),
        exists (select from {schema}.meta where key = 'inbox_only')
+
+-- name: migrate_schemas
+-- the schemas of this database that hold an outbox, or nothing but an inbox
+select n.nspname::text
+from pg_catalog.pg_namespace n
+where exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'meta' and c.relkind = 'r')
+  and exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'inbox' and c.relkind = 'r')
+order by n.nspname
+limit 100

@@ -68,7 +68,7 @@ def test_skip_says_how_it_is_undone(partbox, plant):
     [
         (("retry", "Order", "b"), "aggregate 'Order' / 'b' is not blocked in subscription 'default': `partbox blocked"),
         (("skip", "Cart", "a"), "aggregate 'Cart' / 'a' is not blocked"),
-        (("skip", "", "a"), "aggregate_type is empty"),
+        (("skip", "", "a"), "AGGREGATE_TYPE is empty: name it"),
         (("skip", "Order", "\udcff"), "lone surrogate"),
         (("skip", "Order", "a", "--reason", "\udcff"), "lone surrogate"),
         (("list", "--limit", "0"), "limit 0 must be a whole number above 0"),

@@ -13,22 +13,73 @@ from partbox.settings import names
 ROOT = Path(__file__).parents[2]
 
 
-def test_config_shows_every_value_with_its_origin(partbox, here, monkeypatch):
-    (here / "partbox.toml").write_text('lease = "9s"\n')
+SHOP = """
+from partbox import Outbox
+
+outbox = Outbox(lease="9s", window=7)
+asked = Outbox(lambda: "host=nowhere")
+"""
+
+
+@pytest.fixture
+def shop(here):
+    """A module of the name `shop`; in another test it is another module."""
+    (here / "shop.py").write_text(SHOP)
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+    sys.modules.pop("shop", None)
+
+
+def shown(out: str) -> dict[str, list[str]]:
+    """The columns of every setting, of a table that is wide enough."""
+    header, *lines = out.splitlines()
+    starts = [header.index(column) for column in ("setting", "value", "from", "meaning")]
+    ends = [*starts[1:], None]
+    cells = [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in lines]
+    return {name: rest for name, *rest in cells if name}
+
+
+def test_config_shows_every_value_its_origin_and_its_meaning(partbox, here, monkeypatch):
+    (here / "partbox.toml").write_text('lease = "9s"\nconcurrency = 2\n')
     monkeypatch.setenv("PARTBOX_CONCURRENCY", "8")
-    lines = {line.split()[0]: line.split()[1:] for line in partbox("config", "--schema", "orders").out.splitlines()}
-    assert lines["lease"] == ["9s", "partbox.toml"]
-    assert lines["concurrency"] == ["8", "PARTBOX_CONCURRENCY"]
-    assert lines["schema"] == ["orders", "--schema"]
-    assert lines["page"] == ["10000", "default"]
-    assert set(lines) == {"setting", *names()}
+    monkeypatch.setenv("COLUMNS", "240")
+    settings = shown(partbox("config", "--schema", "orders", "--pooler").out)
+    assert settings["lease"] == ["9s", "partbox.toml", "how long a silent process keeps its partitions"]
+    assert settings["concurrency"][:2] == ["8", "PARTBOX_CONCURRENCY, over partbox.toml"]
+    assert settings["schema"][:2] == ["orders", "--schema"]
+    assert settings["pooler"][:2] == ["true", "--pooler"]
+    assert settings["page"][:2] == ["10000", "default"]
+    assert list(settings) == [*names()]
+    assert all(meaning for *_, meaning in settings.values())
+
+
+def test_config_of_an_outbox_says_what_beats_its_keywords(partbox, shop, monkeypatch):
+    monkeypatch.setenv("PARTBOX_LEASE", "8s")
+    monkeypatch.setenv("COLUMNS", "240")
+    settings = shown(partbox("config", "shop:outbox", "--lease", "10s").out)
+    assert settings["lease"][:2] == ["10s", "--lease, over the keyword in shop:outbox and PARTBOX_LEASE"]
+    assert settings["window"][:2] == ["7", "the keyword in shop:outbox"]
+    asked = shown(partbox("config", "shop:asked").out)["dsn"]
+    assert asked[:2] == ["what a function gives", "the keyword in shop:asked"]
+    assert shown(partbox("config", "shop:asked", "--dsn", "host=db").out)["dsn"][:2] == ["host=db", "--dsn"]
+
+
+def test_config_is_readable_on_a_hundred_columns(partbox, monkeypatch):
+    monkeypatch.setenv("PARTBOX_LEASE", "8s")
+    lines = partbox("config", "--lease", "9s", "--dsn", "postgresql://shop:s3cret@db.example.org/shop").out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert {line.split()[0] for line in lines if line[:1].strip()} == {"setting", *names()}
+    assert len(lines) < 3 * len(names())
 
 
 def test_config_as_json_masks_the_password(partbox, monkeypatch):
     monkeypatch.setenv("PARTBOX_DSN", "postgresql://shop:s3cret@db/shop")
     shown = partbox("config", "--json")
     assert "s3cret" not in shown.out + shown.err + partbox("config").out
-    assert json.loads(shown.out)["dsn"] == {"value": "postgresql://shop:***@db/shop", "origin": "PARTBOX_DSN"}
+    dsn = json.loads(shown.out)["dsn"]
+    assert dsn.pop("meaning").startswith("the database: ")
+    assert dsn == {"value": "postgresql://shop:***@db/shop", "origin": "PARTBOX_DSN", "overruled": []}
 
 
 def test_a_wrong_setting_is_one_line(partbox, monkeypatch):

@@ -162,7 +162,9 @@ def test_what_no_cursor_has_passed_is_left_by_a_discard_of_all_and_it_says_so(pa
     plant.park("a")
     plant.park("a", consumed=False)
     out = partbox("dead", "discard", "--all", "--yes").out
-    assert out.startswith("discarded 1 dead record; 1 are left, for their partitions' cursors have not passed them yet")
+    assert out.startswith(
+        "discarded 1 dead record; 1 dead record left, which no saved cursor has passed yet: try again"
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,14 +179,14 @@ def test_what_no_cursor_has_passed_is_left_by_a_discard_of_all_and_it_says_so(pa
         (("discard", "--type", "Placed"), "which records?"),
         (("replay", "42", "--all"), "ID '42' is one record: leave out --all"),
         (("discard", "42", "--older-than", "1h"), "ID '42' is one record"),
-        (("list", "--older-than", "soon"), "older_than 'soon' is no length of time: give seconds, or a text such as"),
-        (("count", "--older-than", "-1"), "older_than '-1' is no length of time"),
+        (("list", "--older-than", "soon"), "--older-than 'soon' is no length of time: give seconds, or a text such as"),
+        (("count", "--older-than", "-1"), "--older-than '-1' is no length of time"),
         (("list", "--limit", "0"), "limit 0 must be a whole number above 0"),
-        (("list", "--type", ""), "event_type is empty"),
+        (("list", "--type", ""), "--type is empty: name it"),
         (("list", "--aggregate-id", "\udcff"), "lone surrogate"),
         (
             ("count", "--subscription", "audit"),
-            "subscription 'audit' does not exist in schema 'partbox': there are default",
+            "subscription 'audit' does not exist in schema 'partbox': there is 'default'",
         ),
         (("count", "--schema", "nowhere"), "run `partbox init --schema nowhere`"),
         (("replay", "--all", "--yes", "--subscription", "\x1b[31m"), "subscription '\\x1b[31m' does not exist"),

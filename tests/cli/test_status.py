@@ -126,9 +126,9 @@ def test_owners_are_counted_and_what_the_dead_own_is_unowned(conn):
 
 
 def test_a_subscription_that_does_not_exist_is_refused(conn, partbox, dsn):
-    with pytest.raises(SchemaError, match="'audit' does not exist in schema 'partbox': there are default"):
+    with pytest.raises(SchemaError, match="'audit' does not exist in schema 'partbox': there is 'default'"):
         stats.cluster(conn, "partbox", "audit")
-    assert "there are default" in partbox("status", "--dsn", dsn, "--subscription", "audit").error
+    assert "there is 'default'" in partbox("status", "--dsn", dsn, "--subscription", "audit").error
 
 
 def test_status_prints_processes_partitions_and_what_is_left(conn, partbox, dsn, publish, monkeypatch):

@@ -17,11 +17,14 @@ class Recording(Outbox):
     def run(self, **given):
         source, _ = given.pop("source"), given.pop("pages")
         assert source().__class__.__name__ == "Recording"  # what a worker process will import
+        assert source().settings == self.settings
         print({name: list(value) if name == "dsns" else value for name, value in given.items() if value is not None})
+        given = [name for name, origin in self.settings.origins.items() if origin != "default"]
+        print({name: self.settings.shown(name) for name in given})
         return 3
 
 
-recording = Recording()
+recording = Recording("host=keyword", schema="keyword", concurrency=2, window=7)
 
 
 @outbox.on("OrderPlaced", "Order")
@@ -61,11 +64,11 @@ def test_handlers_shows_who_takes_what(partbox, shop):
     assert lines[0].split("  ")[0] == "subscription"
     assert [line.split() for line in lines[1:]] == [
         ["audit", "*", "any", "shop.audit"],
-        ["shop.py:27"],
+        ["shop.py:30"],
         ["default", "OrderPlaced", "Order", "shop.confirm"],
-        ["shop.py:19"],
+        ["shop.py:22"],
         ["default", "OrderPlaced", "any", "shop.notify", "(async)"],
-        ["shop.py:23"],
+        ["shop.py:26"],
         ["max_attempts", "=", "3"],
     ]
     assert "audit" not in partbox("handlers", "shop:outbox", "--subscription", "default").out
@@ -113,7 +116,7 @@ def test_a_target_that_is_none_is_one_line_with_the_remedy(partbox, shop, target
         ("raise SystemExit('no\\nthanks')", "(broken.py:1): SystemExit: no thanks"),
         (
             "from shop import outbox\n\noutbox.register(print, 'OrderPlaced', 'Order')",
-            "(broken.py:3): 'OrderPlaced' of Order has a handler in subscription 'default', shop.confirm (shop.py:19)",
+            "(broken.py:3): 'OrderPlaced' of Order has a handler in subscription 'default', shop.confirm (shop.py:22)",
         ),
         ("from partbox import Outbox\noutbox = Outbox(leese=3)", "(broken.py:2): unknown setting 'leese'"),
     ],
@@ -128,7 +131,10 @@ def test_a_module_that_does_not_import_names_its_innermost_cause(partbox, shop, 
 def test_worker_hands_its_flags_to_the_outbox_and_ends_with_its_code(partbox, shop):
     plain = partbox("worker", "shop:served")
     assert plain.code == 3
-    assert ast.literal_eval(plain.out) == {"subscription": "default", "until_empty": False, "dsns": []}
+    assert ran(plain.out) == (
+        {"subscription": "default", "until_empty": False, "dsns": []},
+        {"dsn": "host=keyword", "schema": "keyword", "concurrency": "2", "window": "7"},
+    )
     full = partbox(
         "worker",
         "shop:served",
@@ -145,12 +151,30 @@ def test_worker_hands_its_flags_to_the_outbox_and_ends_with_its_code(partbox, sh
         "b",
         "--schema",
         "orders",
+        "--lease",
+        "20s",
+        "--pooler",
     )
-    assert ast.literal_eval(full.out) == {
-        "subscription": "audit",
-        "until_empty": True,
-        "processes": 2,
-        "concurrency": 8,
-        "dsns": ["a", "b"],
-        "schema": "orders",
-    }
+    assert ran(full.out) == (
+        {"subscription": "audit", "until_empty": True, "dsns": ["a", "b"]},
+        {
+            "dsn": "host=keyword",
+            "schema": "orders",
+            "processes": "2",
+            "concurrency": "8",
+            "window": "7",
+            "lease": "20s",
+            "pooler": "true",
+        },
+    )
+
+
+def test_one_dsn_of_the_command_line_is_that_of_the_outbox(partbox, shop):
+    given, settings = ran(partbox("worker", "shop:recording", "--dsn", "host=flag").out)
+    assert (given["dsns"], settings["dsn"]) == ([], "host=flag")
+
+
+def ran(out: str) -> tuple[dict[str, object], dict[str, str]]:
+    """What a recording outbox was asked for, and its settings."""
+    given, settings = map(ast.literal_eval, out.splitlines())
+    return given, settings

@@ -81,7 +81,7 @@ def test_a_process_that_dies_is_replaced(cluster):
 
     after = set(cluster.owners.instances("node").values())
     assert before - after == {victim}
-    assert f"process {victim} ended with -9; its partitions go to others and it is replaced" in node.log
+    assert f"process {victim} was killed by SIGKILL; its partitions go to others and it is replaced" in node.log
     cluster.ledger.publish_now(cluster.ledger.names[:100])
     cluster.delivered()
     assert {delivery.pid for delivery in cluster.journal.deliveries()} == after

@@ -14,6 +14,7 @@ from servers import new_folder
 from waiting import eventually
 
 from partbox import Event, Outbox
+from partbox.cli import main
 from partbox.db import server_user
 
 pytestmark = needed
@@ -102,6 +103,27 @@ async def test_every_way_to_publish_passes_and_so_does_a_worker_in_the_applicati
     worker.on("Placed")(lambda event: seen.append(event.id))
     worker.drain()
     assert len(seen) == len(set(seen)) == published
+
+
+def test_who_has_not_said_that_there_is_one_is_told_how(new_pgbouncer, cast, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pooled_shop.py").write_text("from partbox import Outbox\noutbox = Outbox()\noutbox.on('A')(print)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    through = new_pgbouncer().dsn(cast.worker)
+
+    def ran(*typed: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as exit:
+            main([*typed, "--dsn", through])
+        return exit.value.code, capsys.readouterr().err
+
+    for command in (["status"], ["dead", "list"], ["doctor"], ["worker", "pooled_shop:outbox", "--processes", "1"]):
+        code, said = ran(*command)
+        assert (code, said.count("\n")) == (1, 1)
+        assert said.startswith("partbox: cannot use the database: a connection pooler, such as PgBouncer, refuses")
+        assert "set PARTBOX_POOLER=1 or give --pooler" in said
+    assert ran("status", "--pooler") == (0, "")
+    with pytest.raises(psycopg.OperationalError, match="PARTBOX_POOLER=1"):
+        Outbox(through).drain()
 
 
 def test_a_cluster_behind_it_survives_kills_a_join_and_its_restart(new_pgbouncer, cast, conn, new_cluster, unprepared):

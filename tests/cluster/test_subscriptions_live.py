@@ -136,7 +136,7 @@ def test_a_pause_stops_delivery_and_a_resume_goes_on_without_loss_or_repeat(conn
         eventually(lambda: consumed(conn, "audit"), 60, 0.05)
     verdict = audit.verdict(ledger)
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
-    eventually(lambda: node.log.count("subscription 'audit' goes on") == PAUSES)
+    eventually(lambda: node.log.count("subscription 'audit' is delivered again") == PAUSES)
 
 
 def test_workers_that_start_in_a_paused_subscription_own_nothing_until_it_is_resumed(conn, ledger, commands, consumer):
@@ -262,7 +262,7 @@ def test_an_embedded_worker_says_once_that_it_is_paused(dsn, conn, commands, cap
     said = [record.message for record in caplog.records if getattr(record, "event", None) in told]
     assert said == [
         "subscription 'default' is paused: nothing is delivered until `partbox subscription resume`",
-        "subscription 'default' goes on",
+        "subscription 'default' is delivered again",
     ]
 
 

@@ -33,7 +33,7 @@ def test_a_handler_that_cannot_be_cancelled_ends_its_process_and_everything_else
     assert before - pids(ward) == {pid}
     log = ward.cluster.nodes[0].log
     assert f"on_error: {event_type} TimeoutError 1" in log
-    assert f"process {pid} ended with 4" in log
+    assert f"process {pid} ended with exit code 4" in log
 
 
 def test_an_async_handler_is_cancelled_and_tried_again_and_its_process_stays(ward):

@@ -347,7 +347,7 @@ def test_a_wrong_limit_is_refused(outbox):
 
 
 def test_no_answer_never_means_none(outbox, empty_dsn):
-    with pytest.raises(SchemaError, match=r"'audit' does not exist .*: there are default"):
+    with pytest.raises(SchemaError, match=r"'audit' does not exist .*: there is 'default'"):
         outbox.dead.count(subscription="audit")
     with pytest.raises(SchemaError, match="run `partbox init`"):
         Outbox(empty_dsn).dead.count()

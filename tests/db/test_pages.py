@@ -118,7 +118,7 @@ PAGES = ["records", "partitions", "cluster", "pending", "failed", "parked", "com
 
 def test_a_mistyped_subscription_does_not_look_empty(outbox):
     for name in PAGES:
-        with pytest.raises(SchemaError, match="'audit' does not exist in schema 'partbox': there are default"):
+        with pytest.raises(SchemaError, match="'audit' does not exist in schema 'partbox': there is 'default'"):
             pytest.fail(f"{name}: {getattr(outbox.stats, name)('audit')}")
         with pytest.raises(PartboxError, match="subscription"):
             pytest.fail(f"{name}: {getattr(outbox.stats, name)('a' + chr(0) + 'b')}")

@@ -227,7 +227,7 @@ def purged(conn):
 
 def test_a_replay_of_what_a_purge_has_removed_is_refused_with_the_lowest_id_possible(outbox, conn, purged):
     said = (
-        "replay from record 5 is not possible: a purge has removed records up to id 5; the lowest possible is from_id 6"
+        "replay from record 5 is not possible: a purge has removed records up to id 5; the lowest possible is record 6"
     )
     with pytest.raises(PartboxError, match=said):
         outbox.subscriptions.replay("default", from_id=5)
@@ -240,7 +240,7 @@ def test_a_replay_from_a_time_is_refused_unless_something_older_is_left_above_th
         conn.execute("select created_at from partbox.record where id = %s", [id]).fetchone()[0] for id in (6, 7)
     )
     for early in (six, six - timedelta(days=9)):
-        with pytest.raises(PartboxError, match=r"up to id 5, perhaps of that time or later; the lowest .* from_id 6"):
+        with pytest.raises(PartboxError, match=r"up to id 5, perhaps of that time or later; the lowest .* record 6"):
             outbox.subscriptions.replay("default", from_time=early)
     outbox.subscriptions.replay("default", from_time=six + timedelta(seconds=1))
     outbox.subscriptions.replay("default", from_time=seven)
@@ -282,7 +282,7 @@ def test_no_batch_of_a_purge_runs_beside_a_replay_and_none_takes_what_comes_agai
             assert conn.execute(purge).fetchall() == []
         assert conn.execute(purge).fetchall() == [(5,)]
     assert gets(conn, "audit") == [6, 7, 8, 9]
-    with pytest.raises(PartboxError, match="removed records up to id 5; the lowest possible is from_id 6"):
+    with pytest.raises(PartboxError, match="removed records up to id 5; the lowest possible is record 6"):
         outbox.subscriptions.replay("audit", from_id=5)
 
 

@@ -77,7 +77,7 @@ def test_a_resume_says_whether_it_was_paused(outbox, conn):
 @pytest.mark.parametrize("command", ["pause", "resume", "drop", "replay"])
 def test_a_name_that_does_not_exist_is_refused_with_those_that_do(outbox, command):
     arguments = {"from_id": 1} if command == "replay" else {}
-    with pytest.raises(PartboxError, match="'audit' does not exist in schema 'partbox': there are default"):
+    with pytest.raises(PartboxError, match="'audit' does not exist in schema 'partbox': there is 'default'"):
         getattr(outbox.subscriptions, command)("audit", **arguments)
     with pytest.raises(PartboxError, match="holds a NUL character"):
         getattr(outbox.subscriptions, command)("a\0b", **arguments)

@@ -232,7 +232,7 @@ def test_a_brake_is_said_once_an_episode_and_when_it_is_over(dsn, lines):
         released = lines.one("brake_released")
 
     assert (line.levelname, line.partitions, line.max_parked) == ("WARNING", 1, 5)
-    assert "nothing new of them is delivered until some are done" in line.getMessage()
+    assert "nothing new is delivered in 1 partition (" in line.getMessage()
     assert (released.levelname, released.partitions) == ("INFO", 1)
 
 

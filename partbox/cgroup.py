@@ -1,0 +1,102 @@
+"""How many processors this process may use: its affinity, and the CPU quota that its control groups set.
+
+A container's limit of 1.5 processors is no affinity: all of the machine's are seen, and whoever starts a process for
+each is throttled. The quota is that of the process's own group or of any group above it, whichever is least; version 2
+keeps it in `cpu.max`, version 1 in `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from math import ceil
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+class Group(NamedTuple):
+    """A control group that may limit processors: the mount of its hierarchy, and its folder there."""
+
+    version: int
+    mount: PurePosixPath
+    folder: PurePosixPath
+
+    def above(self) -> Iterator[PurePosixPath]:
+        """Its folder and those above it, up to the mount."""
+        for folder in (self.folder, *self.folder.parents):
+            yield folder
+            if folder == self.mount:
+                return
+
+
+def usable_processors(root: Path = Path("/")) -> int:
+    """Processors that are worth a process each: at least 1, and the quota is rounded up."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = quota(root)
+    return there if limit is None else max(1, min(there, ceil(limit)))
+
+
+def quota(root: Path = Path("/")) -> float | None:
+    """The least quota in processors below `root`; None without any, and of files that cannot be read."""
+    memberships, mounts = _read(root / "proc/self/cgroup"), _read(root / "proc/self/mountinfo")
+    limits = (
+        _limit(group.version, root / folder.relative_to("/"))
+        for group in groups(memberships, mounts)
+        for folder in group.above()
+    )
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def groups(memberships: str, mounts: str) -> list[Group]:
+    """The groups in /proc/self/cgroup, found in the file systems of /proc/self/mountinfo."""
+    mounted = [each for line in mounts.splitlines() if (each := _mount(line)) is not None]
+    found = []
+    for line in memberships.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        version = 1 if controllers else 2
+        if path.startswith("/") and (version == 2 or "cpu" in controllers.split(",")):
+            found += [Group(version, at, _folder(at, top, path)) for of, top, at in mounted if of == version]
+    return found
+
+
+def _mount(line: str) -> tuple[int, PurePosixPath, PurePosixPath] | None:
+    """Version, root and mount point of a line of mountinfo; None for what is no hierarchy of processors."""
+    left, _, right = line.partition(" - ")
+    fields, kind = left.split(" "), right.split(" ")
+    if len(fields) < 5 or len(kind) < 3 or not fields[4].startswith("/"):
+        return None
+    top, at = (PurePosixPath(_ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), field)) for field in fields[3:5])
+    if kind[0] == "cgroup2":
+        return 2, top, at
+    return (1, top, at) if kind[0] == "cgroup" and "cpu" in kind[2].split(",") else None
+
+
+def _folder(at: PurePosixPath, top: PurePosixPath, path: str) -> PurePosixPath:
+    """The folder of the group `path`. In a container the mount often shows no more than the container's own part."""
+    group = PurePosixPath(path)
+    return at / group.relative_to(top) if group.is_relative_to(top) and ".." not in group.parts else at
+
+
+def _limit(version: int, folder: Path) -> float | None:
+    if version == 2:
+        most, _, period = _read(folder / "cpu.max").partition(" ")
+        return limit(most, period)
+    return limit(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
+
+
+def limit(quota: str, period: str) -> float | None:
+    """Processors of a quota and its period, in microseconds; None where there is none: "max", -1, nothing."""
+    try:
+        parts = int(quota), int(period)
+    except ValueError:
+        return None
+    return parts[0] / parts[1] if min(parts) > 0 else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,59 @@
+"""Every setting is an option of every command that uses settings: `--lease 10s`, `--pooler`, `--no-pooler`.
+
+The help of a command shows those that it has parameters of its own for; the others are hidden there, for they are the
+same everywhere and `partbox config` lists them.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from functools import wraps
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import typer
+
+from partbox import settings
+from partbox.settings import Settings, names
+
+Command = Callable[..., Any]
+
+_typed: ContextVar[Mapping[str, Any]] = ContextVar("typed", default=MappingProxyType({}))
+
+
+def load(*, flags: Mapping[str, Any] | None = None) -> Settings:
+    """The settings as of now: below the `flags` of a command those that were typed beside its own parameters."""
+    return settings.load(flags=typed() | dict(flags or {}))
+
+
+def typed() -> dict[str, Any]:
+    """The settings that were typed as options and are no parameter of the command that runs, by external name."""
+    return dict(_typed.get())
+
+
+def with_settings(command: Command) -> Command:
+    """The command with an option for each setting that it has no parameter for."""
+    signature = inspect.signature(command)
+    added = [_parameter(name) for name in names() if name not in signature.parameters]
+
+    @wraps(command)
+    def run(**given: Any) -> Any:
+        token = _typed.set({each.name: value for each in added if (value := given.pop(each.name)) is not None})
+        try:
+            return command(**given)
+        finally:
+            _typed.reset(token)
+
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
+    return run
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    is_flag = Settings.model_fields[names()[name]].annotation is bool
+    option = f"--{name.replace('_', '-')}"
+    declared = f"{option}/--no-{option.removeprefix('--')}" if is_flag else option
+    made = typer.Option(declared, hidden=True, show_default=False)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(
+        name, kind, default=None, annotation=Annotated[bool | None if is_flag else str | None, made]
+    )

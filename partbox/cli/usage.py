@@ -1,0 +1,114 @@
+"""Wrong usage in one line: what was typed, and what to type instead."""
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import typer
+
+from partbox.rules.printing import printable_line
+from partbox.rules.secrets import masked
+
+UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which newer versions of typer carry inside
+
+LONGEST = 500  # characters
+_EXAMPLE = re.compile(r"^Example: (.+)$", re.MULTILINE)
+_NO_COMMAND = re.compile(r"No such command '(.*?)'\.", re.DOTALL)
+_TOO_MANY = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
+
+
+class Place(NamedTuple):
+    """The command that was typed: `path` as in "partbox dead list", `words` as in "dead list"."""
+
+    command: Any
+    path: str
+
+    @property
+    def words(self) -> str:
+        return self.path.partition(" ")[2] or "partbox"
+
+    @property
+    def help(self) -> str:
+        return f"`{self.path} --help`"
+
+    @property
+    def example(self) -> str:
+        """One of the command's help."""
+        found = _EXAMPLE.search(self.command.help or "")
+        return f"for example `{found[1]}`" if found else f"{self.help} says more"
+
+
+def in_one_line(error: Any, arguments: Sequence[str], root: Any) -> str:
+    """What is wrong about the arguments of the `root` command, and the remedy; `error` is a UsageError."""
+    said = _said(error, _place(arguments, root), arguments)
+    return printable_line(masked(" ".join(said.split())), LONGEST)
+
+
+def is_help(error: Any) -> bool:
+    """Whether nothing is wrong but that nothing was typed: its text is the help."""
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+def _place(arguments: Sequence[str], root: Any) -> Place:
+    command, path = root, "partbox"
+    for word in arguments:
+        if word in getattr(command, "commands", ()):
+            command, path = command.commands[word], f"{path} {word}"
+        elif not word.startswith("-"):
+            break
+    return Place(command, path)
+
+
+def _said(error: Any, at: Place, arguments: Sequence[str]) -> str:
+    message = str(error.message).rstrip(".")
+    match type(error).__name__:
+        case "NoSuchOption":
+            close = get_close_matches(error.option_name, error.possibilities or (), n=1, cutoff=0.0)
+            remedy = f"did you mean {close[0]}?" if close else f"{at.help} lists the options there are"
+            return f"{at.words} has no option {error.option_name}: {remedy}"
+        case "MissingParameter":
+            return f"{at.words} needs {_named(error)}: {at.example}"
+        case "BadParameter" if error.param is not None:
+            name = _named(error)
+            return f"{name}{_value(name, arguments)} {_complaint(message)}: {at.example}"
+        case "BadParameter":
+            return message
+        case "BadOptionUsage" if "requires an argument" in message:
+            return f"{error.option_name} needs a value: {at.help} says which"
+    if found := _NO_COMMAND.match(error.message):
+        return f"there is no command `{at.path} {found[1]}`: {_meant(at, found[1])}"
+    if found := _TOO_MANY.match(error.message):
+        return f"{at.words} takes no argument {found[1]!r} there: {at.help} says what it takes"
+    return f"{at.words}: {message}: {at.help} says what it takes"
+
+
+def _named(error: Any) -> str:
+    """The option, or the argument as the help calls it."""
+    if error.param is None:
+        return str(error.param_hint or "an argument")
+    return str(error.param.opts[0] if error.param.param_type_name == "option" else error.param.metavar)
+
+
+def _value(option: str, arguments: Sequence[str]) -> str:
+    """What was typed as its value, with a blank before it."""
+    given = [after for before, after in pairwise(arguments) if before == option]
+    given += [word.removeprefix(f"{option}=") for word in arguments if word.startswith(f"{option}=")]
+    return f" {given[-1]!r}" if given else ""
+
+
+def _complaint(message: str) -> str:
+    """ "must be a valid integer" of pydantic's words; click's say it after the value."""
+    if message.startswith("Input should be "):
+        return "must be " + message.removeprefix("Input should be ").partition(",")[0]
+    return f"is wrong: {message}"
+
+
+def _meant(at: Place, typed: str) -> str:
+    """Commands like it in this group, or of that name in another."""
+    group = at.command.commands
+    near = [f"{at.path} {name}" for name in get_close_matches(typed, group, n=2)]
+    elsewhere = [f"{at.path} {name} {typed}" for name, each in group.items() if typed in getattr(each, "commands", ())]
+    found = " or ".join(f"`{each}`" for each in (near or elsewhere))
+    return f"did you mean {found}?" if found else f"{at.help} lists the commands"

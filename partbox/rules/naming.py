@@ -1,0 +1,24 @@
+"""Errors about a name that is not there: what is there, and what was perhaps meant."""
+
+import shlex
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+MOST = 8  # names that are listed
+
+
+def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
+    """The error of a subscription that does not exist, with the `others` of the schema."""
+    said = f"subscription {name!r} does not exist in schema {schema!r}"
+    create = f"`partbox subscription create {shlex.quote(name)}`"
+    if not others:
+        return f"{said}, which has none: {create} makes it"
+    there = f"there {'is' if len(others) == 1 else 'are'} {listed(others)}"
+    near = get_close_matches(name, others, n=1)
+    return f"{said}: {there}; {f'did you mean {near[0]!r}?' if near else f'check the name, or {create} makes it'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """ "'a', 'b' and 3 more"."""
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return ", ".join(map(repr, names[:MOST])) + more

@@ -1,0 +1,65 @@
+"""`partbox --help` and `partbox --version`, and what is said before any command."""
+
+import re
+from importlib.metadata import version
+
+import pytest
+
+from partbox.observe import strays
+
+PANELS = {
+    "Start here": ["demo", "init"],
+    "Run": ["worker"],
+    "Look": ["status", "top", "dashboard", "config"],
+    "Mend": ["doctor", "dead", "blocked"],
+    "Operate": ["migrate", "purge", "rebase", "subscription"],
+    "Develop": ["handlers", "metrics", "chaos"],
+}
+
+
+def test_help_groups_the_commands_by_what_people_do_with_a_line_for_each(partbox):
+    panels: dict[str, list[str]] = {}
+    for line in partbox("--help").out.splitlines():
+        if title := re.match(r"╭─ (.+?) ─", line):
+            panels[title[1]] = []
+        elif command := re.match(r"│ (\S+)\s+(\S.*?)\s+│", line):
+            panels[[*panels][-1]].append(command[1])
+            assert len(command[2]) > 20
+    assert panels.pop("Options") == ["--version", "--help"]
+    assert panels == PANELS
+
+
+def test_a_command_that_uses_settings_says_that_each_is_an_option_and_hides_most(partbox):
+    for typed in (["worker"], ["dead", "replay"], ["doctor"]):
+        out = partbox(*typed, "--help").out
+        assert "Every setting is an option too, such as --lease 10s or --pooler: partbox config lists them." in out
+        assert "--dsn" in out
+        assert "--max-parked" not in out
+    assert "Every setting" not in partbox("demo", "--help").out
+
+
+def test_version_names_what_a_report_of_an_error_should(partbox):
+    ran = partbox("--version")
+    assert (ran.code, ran.err, ran.out.count("\n")) == (0, "", 1)
+    ours = rf"partbox {re.escape(version('partbox'))}, Python 3\.\d+\.\d+, "
+    assert re.fullmatch(ours + r"psycopg [\d.]+ \(\w+\), libpq \d+\.\d+\n", ran.out)
+
+
+def test_no_arguments_at_all_are_the_help(partbox):
+    for group in ([], ["dead"]):
+        ran = partbox(*group)
+        assert ran.code == 2
+        assert (ran.out + ran.err).count("Usage: partbox") == 1
+
+
+@pytest.mark.parametrize("command", ["config", "metrics"])
+def test_variables_that_are_no_settings_are_one_line_before_a_command(partbox, monkeypatch, command):
+    monkeypatch.setattr(strays, "_said", set())
+    monkeypatch.setenv("PARTBOX_SERVICE_HOST", "10.0.0.7")
+    monkeypatch.setenv("PARTBOX_DNS", "postgresql://shop:s3cret@db/shop")
+    ran = partbox(command, "--json")
+    assert ran.code == 0
+    assert ran.err == (
+        "partbox: ignored, for no setting has such a name: PARTBOX_DNS (did you mean PARTBOX_DSN?), "
+        "PARTBOX_SERVICE_HOST; Kubernetes adds such for services, unless the pod says `enableServiceLinks: false`\n"
+    )
