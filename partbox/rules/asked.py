@@ -23,6 +23,13 @@ def limit(value: int) -> int:
     return value
 
 
+def count(name: str, value: int) -> int:
+    """How many processes, or handlers at once."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+        raise PartboxError(f"{name} = {value!r} is invalid: give a whole number from 1")
+    return value
+
+
 def after(value: int | None) -> int | None:
     """The record id that a page begins behind; None is the first page."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST):
