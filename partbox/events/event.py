@@ -60,7 +60,7 @@ class Event:
         put(self, "event_type", checks.kind("event_type", event_type))
         put(self, "payload", copied(payload))
         put(self, "aggregate_type", checks.kind("aggregate_type", aggregate_type))
-        put(self, "aggregate_id", checks.identity("aggregate_id", aggregate_id))
+        put(self, "aggregate_id", None if aggregate_id is None else checks.identity("aggregate_id", aggregate_id))
         put(self, "tenant_id", checks.optional("tenant_id", tenant_id))
         put(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
         put(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))

@@ -13,6 +13,7 @@ LARGEST: Final = (1 << 63) - 1
 DIGITS: Final = len(str(LARGEST))
 
 Id = int | str | UUID
+AggregateId = str | int | UUID
 Length = timedelta | float | str
 
 
@@ -49,6 +50,14 @@ def kind(name: str, value: str | Enum) -> str:
     """An event or aggregate type."""
     try:
         return checks.kind(name, value)
+    except PublishError as error:
+        raise PartboxError(str(error)) from None
+
+
+def aggregate_id(value: AggregateId) -> str:
+    """An int or a UUID stands for its text."""
+    try:
+        return checks.identity("aggregate_id", value)
     except PublishError as error:
         raise PartboxError(str(error)) from None
 
