@@ -177,7 +177,7 @@ DOCUMENTS = st.recursive(
 
 
 @settings(
-    max_examples=examples(200),
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
