@@ -2,7 +2,19 @@
 
 from importlib.metadata import version
 
-from partbox.errors import DownstreamUnavailable, RetryAfterError, UnrecoverableError
+from partbox.errors import (
+    DownstreamUnavailable,
+    PartboxError,
+    PayloadError,
+    PublishError,
+    RecoverableError,
+    RegistrationError,
+    RetryAfterError,
+    SchemaError,
+    SettingsError,
+    UnrecoverableError,
+    UnroutableError,
+)
 from partbox.events import DeliveredEvent, Event
 from partbox.outbox import Outbox
 from partbox.outcomes import Dead, Done, Ignore, RetryAfter
@@ -20,9 +32,17 @@ __all__ = [
     "Ignore",
     "Jittered",
     "Outbox",
+    "PartboxError",
+    "PayloadError",
+    "PublishError",
+    "RecoverableError",
+    "RegistrationError",
     "RetryAfter",
     "RetryAfterError",
+    "SchemaError",
+    "SettingsError",
     "UnrecoverableError",
+    "UnroutableError",
     "__version__",
     "partition_of",
 ]

@@ -39,7 +39,9 @@ class BlockedKeys:
         with self._session(subscription) as conn:
             return blocked.listed(conn, self._schema, subscription, limit)
 
-    def retry_now(self, aggregate_type: str | Enum, aggregate_id: str, *, subscription: str = "default") -> Head:
+    def retry_now(
+        self, aggregate_type: str | Enum, aggregate_id: asked.AggregateId, *, subscription: str = "default"
+    ) -> Head:
         """Let the head of a key run now: what it waits for is over, a dead one is replayed.
 
         The head as it was; `changed` is False where there was nothing to do, for it waits only for a free handler.
@@ -66,7 +68,7 @@ class BlockedKeys:
     def skip(
         self,
         aggregate_type: str | Enum,
-        aggregate_id: str,
+        aggregate_id: asked.AggregateId,
         reason: str | None = None,
         *,
         subscription: str = "default",
@@ -110,8 +112,8 @@ class BlockedKeys:
             yield conn
 
 
-def _key(aggregate_type: str | Enum, aggregate_id: str) -> tuple[str, str]:
-    return asked.kind("aggregate_type", aggregate_type), asked.text("aggregate_id", aggregate_id)
+def _key(aggregate_type: str | Enum, aggregate_id: asked.AggregateId) -> tuple[str, str]:
+    return asked.kind("aggregate_type", aggregate_type), asked.aggregate_id(aggregate_id)
 
 
 def _found(head: Head | None, aggregate_type: str, aggregate_id: str, subscription: str) -> Head:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 from pydantic import BaseModel
@@ -22,6 +23,17 @@ JSON = "application/json"
 OCTETS = "application/octet-stream"
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+INTEGERS: Final = (-(2**63), 2**64 - 1)
+"""The least and the largest that orjson reads as they are."""
+
+TOO_LONG: Final = "an integer is beyond 64 bits; give it as text"
+TOO_LARGE: Final = "a number is beyond a double; give it as text"
+
+# The sign of a number that a worker may read as another; the numbers of a JSON text, outside of its strings.
+_LARGE = re.compile(rb"[0-9]{19}|[0-9][eE][+-]?[0-9]{3}")
+_NUMBERS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|(-?[0-9][0-9.eE+-]*)', re.DOTALL)
+_NOT_ZERO = re.compile(rb"-?[0.]*[1-9]")
 
 
 class Codec(Protocol):
@@ -44,7 +56,8 @@ class Encoded(NamedTuple):
 class JsonCodec:
     """orjson, and in addition pydantic models, Decimal as text; refuses what JSON or PostgreSQL cannot hold.
 
-    Bytes under this content type are taken for JSON text that is ready.
+    Dataclasses are written with all their fields, those whose names begin with an underscore too. Bytes under this
+    content type are taken for JSON text that is ready.
     """
 
     def encode(self, value: Any, /) -> bytes:
@@ -56,15 +69,19 @@ class JsonCodec:
     def text(self, value: Any) -> str:
         """`value` as JSON; whatever is wrong with it raises."""
         if isinstance(value, bytes):
-            orjson.loads(value)
-            text = value.decode()
-        else:
-            text = orjson.dumps(value, default=_plain).decode()
-            if "null" in text:  # what orjson writes for NaN and Infinity; looked at only then
-                json.dumps(value, default=_inside, allow_nan=False)
-        if "\\u0000" in text and _NUL.search(text):
-            raise ValueError("a NUL character, which PostgreSQL cannot hold; remove it, or publish bytes")
-        return text
+            ready = self.ready(value)
+            _check_numbers(value)
+            return ready
+        # orjson leaves out the fields of dataclasses that begin with an underscore.
+        text = orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
+        if "null" in text:  # what orjson writes for NaN and Infinity; looked at only then
+            json.dumps(value, default=_inside, allow_nan=False)
+        return _without_nul(text)
+
+    def ready(self, value: bytes) -> str:
+        """JSON text that is ready, its numbers unchecked."""
+        orjson.loads(value)
+        return _without_nul(value.decode())
 
 
 _JSON = JsonCodec()
@@ -87,6 +104,10 @@ class Codecs:
 
     def __init__(self, own: Mapping[str, Codec] | None = None) -> None:
         self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
+
+    def is_json(self, content_type: str | None) -> bool:
+        """Whether what is stored under it is JSON text, which no codec of the application's own reads."""
+        return content_type is None and self._by_type[JSON] is _JSON
 
     def knows(self, content_type: str | None) -> bool:
         """Whether a codec stands for this content type (None is JSON)."""
@@ -127,7 +148,7 @@ class Codecs:
 def _checked(data: bytes) -> Encoded:
     """What an own codec wrote as JSON: PostgreSQL would refuse it only after the statement was sent."""
     try:
-        return Encoded(_JSON.text(data), None, None, False)
+        return Encoded(_JSON.ready(data), None, None, False)
     except ValueError as error:
         raise PublishError(f"the codec of {JSON} wrote what is no JSON: {_reason(error, _JSON)}") from error
 
@@ -138,9 +159,11 @@ def _reason(error: Exception, codec: Codec) -> str:
     if not isinstance(codec, JsonCodec):
         return type(error).__name__
     if "64-bit" in str(error):
-        return "an integer is beyond 64 bits; give it as text"
+        return TOO_LONG
     if "Out of range float" in str(error):
         return "NaN and Infinity have no place in JSON; give None or text"
+    if "infinity" in str(error):
+        return TOO_LARGE
     return str(error)
 
 
@@ -152,8 +175,27 @@ def _raw(value: Any, kind: str) -> bytes:
     )
 
 
+def _without_nul(text: str) -> str:
+    if "\\u0000" in text and _NUL.search(text):
+        raise ValueError("a NUL character, which PostgreSQL cannot hold; remove it, or publish bytes")
+    return text
+
+
+def _check_numbers(text: bytes) -> None:
+    """JSON text must hold no number that orjson reads as another; `unfit_json.sql` is the same for SQL writers."""
+    if _LARGE.search(text):
+        for number in filter(None, _NUMBERS.findall(text)):
+            if not number.lstrip(b"-").isdigit():
+                if float(number) == 0 and _NOT_ZERO.match(number):
+                    raise ValueError(TOO_LARGE)
+            elif len(number) > 20 or not INTEGERS[0] <= int(number) <= INTEGERS[1]:
+                raise ValueError(TOO_LONG)
+
+
 def _plain(value: Any) -> Any:
-    """What orjson does not know by itself."""
+    """What orjson does not know by itself, or writes in part."""
+    if is_dataclass(type(value)):
+        return _by_name(value)
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, Decimal):
@@ -169,6 +211,17 @@ def _inside(value: Any) -> Any:
         return value.model_dump(mode="json")
     if isinstance(value, Enum):
         return value.value
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if is_dataclass(type(value)):
+        return _by_name(value)
     return None
+
+
+def _by_name(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass."""
+    kind: Any = type(value)
+    return {name: getattr(value, name) for name in _fields(kind)}
+
+
+@lru_cache(maxsize=1024)
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))

@@ -3,7 +3,7 @@
 PartboxError
 ├── SettingsError         a setting is unknown or invalid
 ├── RegistrationError     a handler cannot be registered
-├── PublishError          an event was refused; nothing was written
+├── PublishError          nothing was written: an event was refused, or its transaction rolled back
 ├── SchemaError           the database is not as this version needs it
 ├── RecoverableError      raised by a handler: try again
 │   ├── RetryAfterError       ... after this delay
@@ -29,7 +29,7 @@ class RegistrationError(PartboxError):
 
 
 class PublishError(PartboxError):
-    """An event was refused before anything was written."""
+    """An event was refused before anything was written, or the transaction it was in was rolled back."""
 
 
 class SchemaError(PartboxError):

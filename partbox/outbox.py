@@ -1,4 +1,7 @@
-"""The façade: where an application publishes and registers its handlers."""
+"""The façade: where an application publishes and registers its handlers.
+
+Who only publishes loads nothing that delivers: a method imports what it alone needs.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,32 +21,34 @@ from partbox.db.rebase import Rebased
 from partbox.dead import DeadRecords
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
+from partbox.events.fields import EventFields
 from partbox.handlers import BATCH, AnyHandler, Handlers, Options
 from partbox.inbox import Inbox
 from partbox.observe import Observer, Observers
 from partbox.observe.shown import Shown
 from partbox.observe.strays import tell_strays
 from partbox.observe.telling import tell
-from partbox.publish import Hooks, Moment, Publisher, Scope
+from partbox.publish import Hooks, Moment, Publisher, Scope, Sleepers
 from partbox.purge import Purged, purge
 from partbox.rebase import TIMEOUT, rebase
+from partbox.rules import asked
 from partbox.rules.asked import Length
-from partbox.sinks import sink_of
 from partbox.stats import Stats
 from partbox.subscriptions import Subscriptions
-from partbox.supervisor import EmbeddedWorker, Purging, Supervisor, run
-from partbox.supervisor.serving import Pages, served
-from partbox.supervisor.sleepers import Sleepers
 from partbox.tasks import Task, task
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+    from partbox.supervisor import EmbeddedWorker, Purging, Supervisor
+    from partbox.supervisor.serving import Pages
 
 _NOT_GIVEN: Final = object()
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Hook = TypeVar("Hook", bound=Callable[[list[Event]], Any])
+AnyObserver = TypeVar("AnyObserver", bound=Observer)
 
 log = logging.getLogger("partbox")
 
@@ -126,7 +131,7 @@ class Outbox:
         return callable(self._dsn)
 
     def publish(
-        self, conn: Connection[Any], event: Event | str | Enum, payload: Any = _NOT_GIVEN, **fields: Any
+        self, conn: Connection[Any], event: Event | str | Enum, payload: Any = _NOT_GIVEN, **fields: Unpack[EventFields]
     ) -> UUID | None:
         """Publish an Event, or `(type, payload, **fields)` of one, in the transaction of `conn`; the event's id.
 
@@ -144,7 +149,11 @@ class Outbox:
         return self._publisher.publish_many(conn, events)
 
     async def publish_async(
-        self, conn: AsyncConnection[Any], event: Event | str | Enum, payload: Any = _NOT_GIVEN, **fields: Any
+        self,
+        conn: AsyncConnection[Any],
+        event: Event | str | Enum,
+        payload: Any = _NOT_GIVEN,
+        **fields: Unpack[EventFields],
     ) -> UUID | None:
         """`publish` on an asynchronous connection."""
         return await self._publisher.publish_async(conn, _event(event, payload, fields))
@@ -222,11 +231,13 @@ class Outbox:
         """
         return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
 
-    def purger(self) -> Purging:
+    def purger(self) -> "Purging":
         """Purges every `purge_interval` in a thread of this process: `with outbox.purger(): …`, or `start` and `stop`.
 
         For applications that only publish; workers do it by themselves.
         """
+        from partbox.supervisor import Purging
+
         return Purging(self.settings, self._resolve())
 
     def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | None = None) -> Scope:
@@ -239,22 +250,27 @@ class Outbox:
         """
         return Scope(conn, lambda: self.dsn, pooler=self.settings.pooler)
 
-    def worker(self, *, concurrency: int | None = None, subscription: str = "default") -> EmbeddedWorker:
+    def worker(self, *, concurrency: int | None = None, subscription: str = "default") -> "EmbeddedWorker":
         """A worker in this process: `with outbox.worker(): …`, `async with`, or its `start` and `stop`."""
+        from partbox.supervisor import EmbeddedWorker
+
         worker = EmbeddedWorker(
             self.settings,
             self.handlers,
             self.codecs,
             self._resolve(),
             subscription=subscription,
-            concurrency=concurrency or self.settings.concurrency,
+            concurrency=self._handlers_at_once(concurrency),
             meters=self._shown.meters(subscription, self._names(subscription)),
         )
         self._workers.add(worker)
         return worker
 
     def drain(self, *, timeout: float = 60.0, concurrency: int | None = None, subscription: str = "default") -> bool:
-        """Deliver what is due, in this process, and return; False when `timeout` seconds did not suffice."""
+        """Deliver what is due, in this process, and return.
+
+        False when `timeout` seconds did not suffice; at once if `enabled` is false, for then nothing is delivered.
+        """
         with self.worker(concurrency=concurrency, subscription=subscription) as worker:
             return worker.wait_until_empty(timeout)
 
@@ -268,12 +284,15 @@ class Outbox:
         dsn: str | None = None,
         dead_to: str | None = None,
         metrics: bool = False,
-    ) -> Supervisor:
+    ) -> "Supervisor":
         """A node of worker processes, not started yet. They get their handlers from here, or from `source()` there.
 
         `dead_to`: a URL to which dead events are sent, at least once: file:PATH (JSON lines), stdout:, http(s)://…
         `metrics`: have them counted; with a `registry` they always are.
         """
+        from partbox.sinks import sink_of
+        from partbox.supervisor import Supervisor
+
         if dead_to is not None:
             sink_of(dead_to)  # a wrong one is refused here, not in every process
         return Supervisor(
@@ -281,8 +300,8 @@ class Outbox:
             _Imported(source) if source else _Carried(self.handlers, self.codecs),
             self._resolve(dsn),
             handlers=self.handlers,
-            processes=processes or self.settings.processes,
-            concurrency=concurrency or self.settings.concurrency,
+            processes=self.settings.processes if processes is None else asked.count("processes", processes),
+            concurrency=self._handlers_at_once(concurrency),
             subscription=subscription,
             dead_to=dead_to,
             meters=self._shown.separate(subscription, self._names(subscription), metrics),
@@ -299,7 +318,7 @@ class Outbox:
         source: "Callable[[], Outbox] | None" = None,
         dead_to: str | None = None,
         http: str | None = None,
-        pages: Pages | None = None,
+        pages: "Pages | None" = None,
     ) -> int:
         """Deliver by worker processes until SIGTERM or SIGINT; the exit code.
 
@@ -307,6 +326,9 @@ class Outbox:
         `http` (HOST:PORT; None leaves it to the settings): serve metrics and health checks there, and the `pages` that
         are made from settings, DSN, address and the glance of the metrics.
         """
+        from partbox.supervisor import run
+        from partbox.supervisor.serving import served
+
         if not self.settings.enabled:
             tell(log, "disabled", "enabled is false: nothing is delivered; publishing works")
             return 0
@@ -325,6 +347,9 @@ class Outbox:
         ]
         with served(where, nodes, pages):
             return run(nodes, until_empty=until_empty)
+
+    def _handlers_at_once(self, concurrency: int | None) -> int:
+        return self.settings.concurrency if concurrency is None else asked.count("concurrency", concurrency)
 
     def _names(self, subscription: str) -> list[str]:
         """Those of the handlers of a subscription."""
@@ -421,7 +446,7 @@ class Outbox:
         """Adds an interceptor around every handler; see `partbox.interceptors`."""
         return self.handlers.intercept(interceptor)
 
-    def observe(self, observer: Observer) -> Observer:
+    def observe(self, observer: AnyObserver) -> AnyObserver:
         """Adds an observer: metrics, traces, or your own subclass of `partbox.observe.Observer`; returns it.
 
         Worker processes have copies of their own. RegistrationError for anything else.
@@ -439,7 +464,7 @@ class Outbox:
         return self.handlers.on_dead_letter(hook)
 
 
-def _event(event: Event | str | Enum, payload: Any, fields: dict[str, Any]) -> Event:
+def _event(event: Event | str | Enum, payload: Any, fields: EventFields) -> Event:
     if not isinstance(event, Event):
         if payload is _NOT_GIVEN:
             raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")

@@ -20,7 +20,7 @@ from partbox.db.blocking import lean
 from partbox.db.server import Server
 
 COLUMNS = """partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
-             content_type, headers, case when available_at > now() then available_at end, occurred_at, created_at"""
+             content_type, headers, available_at, occurred_at, created_at"""
 
 
 def noop(event: object) -> None:

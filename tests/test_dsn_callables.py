@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import threading
 from typing import Any
 
@@ -70,12 +71,25 @@ def test_whatever_it_does_there_is_no_connection_and_one_clear_line_without_secr
     outbox = Outbox(vault)
     outbox.register(print, "Placed")
     for use in (lambda: resolve(vault), lambda: outbox.dsn, outbox.drain, outbox.dead.count, outbox.purge):
-        with pytest.raises(psycopg.OperationalError, match="what gives the DSN has") as failed:
+        with pytest.raises(psycopg.OperationalError, match=r"what gives the DSN has .*Vault") as failed:
             use()
         line = in_one_line(failed.value)
         assert line.startswith("cannot use the database: what gives the DSN has")
         assert "\n" not in line
         assert SECRET not in line
+
+
+def test_the_line_names_the_callable_and_says_what_it_must_return():
+    def forgotten():
+        """Returns nothing."""
+
+    with pytest.raises(psycopg.OperationalError) as failed:
+        resolve(forgotten)
+    assert re.fullmatch(
+        r"what gives the DSN has given a NoneType \(.*forgotten, .*test_dsn_callables\.py:\d+\): it must return a text "
+        r"such as postgresql://user@host/database",
+        str(failed.value),
+    )
 
 
 def test_ctrl_c_in_it_is_nobody_elses():

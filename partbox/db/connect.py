@@ -17,6 +17,14 @@ from partbox.errors import PartboxError, SchemaError, SettingsError
 from partbox.rules.dsn import parts
 from partbox.rules.printing import printable_line, text_of
 from partbox.rules.secrets import masked
+from partbox.rules.signature import name_of, place_of
+
+instrumented = False
+"""Whether an instrumentation of psycopg sees the statements of these connections; see `Tracing(statements=True)`.
+
+It gives each new connection a class of cursors of its own, which is taken back: an idle worker sends ten statements a
+second.
+"""
 
 TIMED = 170_000  # the first version with a transaction_timeout, which older ones refuse among the startup options
 REFUSED = "unsupported startup parameter"  # PgBouncer's words
@@ -67,17 +75,26 @@ def _asked(source: Callable[[], str]) -> str:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise NoDsn(f"what gives the DSN has failed: {_described(error)}") from None
+        raise NoDsn(f"what gives the DSN has failed ({_named(source)}): {_described(error)}") from None
     text = text_of(given) if issubclass(type(given), str) else ""  # a subclass of text may be anything
     if not text:
         kind = "an empty text" if type(given) is str else f"a {type(given).__name__}"
         raise NoDsn(
-            f"what gives the DSN has given {kind}: it must return a text such as postgresql://user@host/database"
+            f"what gives the DSN has given {kind} ({_named(source)}): it must return a text such as "
+            "postgresql://user@host/database"
         )
     try:
         return resolve(text)
     except PartboxError as error:
-        raise NoDsn(f"what gives the DSN has given none: {error}") from None
+        raise NoDsn(f"what gives the DSN has given none ({_named(source)}): {error}") from None
+
+
+def _named(source: Callable[[], str]) -> str:
+    """Which callable, and where it stands."""
+    try:
+        return printable_line(f"{name_of(source)}, {place_of(source)}", LONGEST)
+    except Exception as wrong:  # it is the application's, and may be anything
+        return f"a callable without a name: {type(wrong).__name__}"
 
 
 def _described(error: BaseException) -> str:
@@ -148,6 +165,8 @@ def connect(
         if REFUSED in str(error) and not pooler:
             raise PoolerRefused(_pooler_refused(error)) from None
         raise
+    if not (lent or instrumented):
+        conn.cursor_factory = factory
     not_inherited(conn)
     conn.watch(allowed(lease) if limit is None else limit)
     if not pooler and conn.info.server_version >= TIMED:

@@ -54,6 +54,20 @@ def optional(name: str, value: str | None) -> str | None:
     return None if value is None else text(name, value)
 
 
+def identity(name: str, value: str | int | UUID) -> str:
+    """An int or a UUID stands for its text."""
+    if isinstance(value, str):
+        return text(name, value)
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return str(int(value))  # of an Enum too its digits
+        except ValueError:
+            raise PublishError(f"{name} is {quoted(value)}: give it as text") from None
+    raise PublishError(f"{name} {quoted(value)} is a {type(value).__name__}, not a str, int or UUID: convert it")
+
+
 def kind(name: str, value: str | Enum) -> str:
     """An Enum stands for its value if that is a str, else for its name."""
     if isinstance(value, Enum):

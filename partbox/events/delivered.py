@@ -21,6 +21,8 @@ Row = tuple[Any, ...]
 class Decoder(Protocol):
     """What a delivered event needs of the codecs."""
 
+    def is_json(self, content_type: str | None) -> bool: ...
+
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any: ...
 
 
@@ -28,8 +30,8 @@ class DeliveredEvent:
     """The event a handler gets. Decodes what it is asked for, when it is asked.
 
     `row` is a record as the log is read: partition, id, event_id (16 bytes), event_type, aggregate_type,
-    aggregate_id, tenant_id, payload (JSON bytes), payload_bytes, content_type, headers (JSON bytes), due, occurred_at,
-    created_at; times are 8 bytes, big-endian microseconds since 2000-01-01 UTC.
+    aggregate_id, tenant_id, payload (JSON bytes), payload_bytes, content_type, headers (JSON bytes), available_at,
+    occurred_at, created_at; times are 8 bytes, big-endian microseconds since 2000-01-01 UTC.
     """
 
     __slots__ = ("_codecs", "_payload", "_row", "attempt", "epoch", "parked", "subscription")
@@ -96,9 +98,12 @@ class DeliveredEvent:
         return bytes(self._data() or b"")
 
     def payload_as(self, model: type[T]) -> T:
-        """The payload as a `model`: whatever pydantic can validate. Raises PayloadError if it does not fit."""
+        """The payload as a `model`: whatever pydantic can validate. Raises PayloadError if it does not fit.
+
+        It is validated as it is stored: of JSON also a strict model takes texts for times, UUIDs and Decimals.
+        """
         try:
-            return cast(T, _adapter(cast(Any, model)).validate_python(self.payload))
+            return cast(T, self._validated(_adapter(cast(Any, model))))
         except ValidationError as error:
             problem = _problem(error)
         raise PayloadError(f"the payload of {self!r} is no {getattr(model, '__name__', model)}: {problem}")
@@ -112,6 +117,16 @@ class DeliveredEvent:
     def idempotency_key(self) -> str | None:
         """The key under which the event was published, if any."""
         return self._all_headers().get(IDEMPOTENCY_KEY)
+
+    @property
+    def available_at(self) -> datetime | None:
+        """UTC; the time before which it was not to be delivered, also by `deliver_after`. None: it was not delayed."""
+        return None if self._row[11] is None else _moment(self._row[11])
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it was published with `available_at` or `deliver_after`."""
+        return self._row[11] is not None
 
     @property
     def occurred_at(self) -> datetime:
@@ -130,6 +145,15 @@ class DeliveredEvent:
             f"aggregate={_visible(self.aggregate_type)}/{_visible(str(self.aggregate_id))}, "
             f"partition={self.partition}, subscription={self.subscription!r}, attempt={self.attempt})"
         )
+
+    def _validated(self, adapter: TypeAdapter[Any]) -> Any:
+        if self._codecs.is_json(self.content_type):
+            try:
+                return adapter.validate_json(self.raw)
+            except ValidationError as error:
+                if error.errors(include_url=False)[0]["type"] != "json_invalid":  # damaged, or too deep for pydantic
+                    raise
+        return adapter.validate_python(self.payload)
 
     def _data(self) -> bytes | None:
         text, data = self._row[7], self._row[8]

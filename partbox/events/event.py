@@ -22,8 +22,9 @@ class Event:
 
     `payload` is any JSON value, dataclass or pydantic model, bytes, or what the codec of `content_type` takes.
     `deliver_after` (timedelta or seconds) counts from the database's clock at publish; `available_at` is a time.
-    Without `aggregate_id` the event asks for no order. `occurred_at` is the database's time unless given. Of the events
-    with one `idempotency_key` (1 to 255 characters) only the first is published, as long as keys are kept.
+    Without `aggregate_id` the event asks for no order; an int or a UUID is kept as its text. `occurred_at` is the
+    database's time unless given. Of the events with one `idempotency_key` (1 to 255 characters) only the first is
+    published, as long as keys are kept. Equal events have equal fields; the hash is that of `event_id`.
     """
 
     event_type: str
@@ -45,7 +46,7 @@ class Event:
         payload: Any,
         *,
         aggregate_type: str | Enum = GLOBAL,
-        aggregate_id: str | None = None,
+        aggregate_id: str | int | UUID | None = None,
         tenant_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         event_id: UUID | None = None,
@@ -59,7 +60,7 @@ class Event:
         put(self, "event_type", checks.kind("event_type", event_type))
         put(self, "payload", copied(payload))
         put(self, "aggregate_type", checks.kind("aggregate_type", aggregate_type))
-        put(self, "aggregate_id", checks.optional("aggregate_id", aggregate_id))
+        put(self, "aggregate_id", None if aggregate_id is None else checks.identity("aggregate_id", aggregate_id))
         put(self, "tenant_id", checks.optional("tenant_id", tenant_id))
         put(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
         put(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
@@ -70,6 +71,10 @@ class Event:
         put(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
         if available_at is not None:
             _check_times(self)
+
+    def __hash__(self) -> int:
+        """Of the id alone: a payload need not have one."""
+        return hash(self.event_id)
 
     def with_headers(self, more: Mapping[str, str]) -> "Event":
         """The same event with these headers too, where it has none of that name; they do not count against the limit of

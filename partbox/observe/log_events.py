@@ -288,9 +288,6 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "publish_hook_failed": LogEvent(
         ERROR, "a publish hook failed, which changes nothing about the events", ("hook",), every=False
     ),
-    "transaction_void": LogEvent(
-        WARNING, "a statement of the transaction had failed: PostgreSQL rolls it back, with the events in it"
-    ),
     "observer_failed": LogEvent(ERROR, "an observer failed, which changes nothing else", ("hook",), every=False),
     "command": LogEvent(
         INFO, "an operator's command was carried out", ("command", "subscription"),

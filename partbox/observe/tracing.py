@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -23,6 +24,7 @@ except ModuleNotFoundError as missing:
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider
 
+from partbox.db import connect
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.observe.observer import Load, Observer, Started
@@ -72,11 +74,20 @@ class Tracing(Observer):
     """The observer that makes spans, by the global tracer provider unless one is given.
 
     A provider does not travel to worker processes that get their handlers from here: give a function that makes one
-    there, or set the global one in the module that they import.
+    there, or set the global one in the module that they import. `statements`: where the process instruments psycopg,
+    have partbox's own statements traced too, ten a second of an idle worker; those of handlers always are.
     """
 
-    def __init__(self, tracer_provider: TracerProvider | Callable[[], TracerProvider] | None = None) -> None:
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | Callable[[], TracerProvider] | None = None,
+        *,
+        statements: bool = False,
+    ) -> None:
         self._given = tracer_provider
+        self._statements = statements
+        if statements:
+            connect.instrumented = True
         self._lock = threading.RLock()
         self._made: Tracer | None = None
         self._of: str | None = None
@@ -207,7 +218,7 @@ class Tracing(Observer):
                 "a tracer provider does not travel to worker processes: give Tracing a function that makes one, or set "
                 "the global one in the module that they import"
             )
-        return Tracing, (self._given,)
+        return partial(Tracing, statements=self._statements), (self._given,)
 
 
 def _record(event: DeliveredEvent) -> tuple[int, int]:

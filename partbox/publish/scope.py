@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
@@ -14,14 +13,17 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from partbox.db.sql import query
-from partbox.observe.telling import tell
+from partbox.errors import PublishError
 from partbox.publish import ending, transaction
 from partbox.publish.steps import Ask
 from partbox.publish.transaction import AnyConnection
 
-log = logging.getLogger("partbox.publish")
-
 PREPARE_FROM = 5  # executions of a statement, as psycopg does by default
+
+VOID = (
+    "the transaction was rolled back, with everything in it: one of its statements failed, and its error was caught "
+    "inside the block. Let the error leave the block, or put `with conn.transaction():` around what may fail"
+)
 
 _MARKS = Ask(query("published_marks", "partbox"), {})  # of no schema
 
@@ -30,7 +32,8 @@ class Scope:
     """A transaction for a `with` block, or an `async with` block on an asynchronous connection; yields the connection.
 
     Opened on `conn`, which must not have one open yet, or on a connection of its own to `dsn()`. Committed at the end
-    unless an exception leaves the block. With `pooler` nothing is prepared on a connection of its own: behind a
+    unless an exception leaves the block; PublishError if PostgreSQL rolled back instead, for a statement had failed.
+    With `pooler` nothing is prepared on a connection of its own: behind a
     transaction pooler the next transaction meets what another client prepared, under the same name.
     """
 
@@ -79,7 +82,7 @@ def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
     transaction.check_kind(conn, Connection, transaction.SCOPES)
     transaction.sync(conn)
     transaction.check_none(conn)
-    end, committed, marks = ending.begin(conn), False, []
+    end, failed, committed, marks = ending.begin(conn), False, False, []
     try:
         with conn.transaction() as opened:  # also in a pipeline its end waits for the answer to the commit
             yield conn
@@ -93,6 +96,8 @@ def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
         ending.forget(conn)
         for call in end.calls(committed, marks):
             call()
+    if failed:
+        raise PublishError(VOID)
 
 
 @asynccontextmanager
@@ -100,7 +105,7 @@ async def _opened_async(conn: AsyncConnection[Any]) -> AsyncIterator[AsyncConnec
     transaction.check_kind(conn, AsyncConnection, transaction.SCOPES)
     await transaction.sync_async(conn)
     transaction.check_none(conn)
-    end, committed, marks = ending.begin(conn), False, []
+    end, failed, committed, marks = ending.begin(conn), False, False, []
     try:
         async with conn.transaction() as opened:
             yield conn
@@ -116,6 +121,8 @@ async def _opened_async(conn: AsyncConnection[Any]) -> AsyncIterator[AsyncConnec
             result = call()
             if inspect.isawaitable(result):
                 await result
+    if failed:
+        raise PublishError(VOID)
 
 
 def _check_not_lost(opened: Transaction | AsyncTransaction) -> None:
@@ -126,11 +133,7 @@ def _check_not_lost(opened: Transaction | AsyncTransaction) -> None:
 
 def _has_failed(conn: AnyConnection) -> bool:
     """Whether a COMMIT would, without an error, roll back: a statement failed, and its error was caught inside."""
-    failed = conn.info.transaction_status == TransactionStatus.INERROR
-    if failed:
-        text = "a statement of the transaction has failed: PostgreSQL rolls it back, with the events in it"
-        tell(log, "transaction_void", text)
-    return failed
+    return conn.info.transaction_status == TransactionStatus.INERROR
 
 
 def _answers(conn: AnyConnection) -> bool:

@@ -13,6 +13,7 @@ LARGEST: Final = (1 << 63) - 1
 DIGITS: Final = len(str(LARGEST))
 
 Id = int | str | UUID
+AggregateId = str | int | UUID
 Length = timedelta | float | str
 
 
@@ -32,6 +33,13 @@ def limit(value: int) -> int:
     """How many at most."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
         raise ArgumentError("limit", f"{value!r} must be a whole number above 0")
+    return value
+
+
+def count(name: str, value: int) -> int:
+    """How many processes, or handlers at once."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+        raise PartboxError(f"{name} = {value!r} is invalid: give a whole number from 1")
     return value
 
 
@@ -56,6 +64,14 @@ def kind(name: str, value: str | Enum) -> str:
         return checks.kind(name, value)
     except PublishError as error:
         raise ArgumentError(name, str(error).removeprefix(f"{name} ")) from None
+
+
+def aggregate_id(value: AggregateId) -> str:
+    """An int or a UUID stands for its text."""
+    try:
+        return checks.identity("aggregate_id", value)
+    except PublishError as error:
+        raise PartboxError(str(error)) from None
 
 
 def text(name: str, value: str) -> str:

@@ -18,6 +18,7 @@ def document(event: DeliveredEvent, error: str) -> bytes:
             "aggregate_type": event.aggregate_type,
             "aggregate_id": event.aggregate_id,
             "tenant_id": event.tenant_id,
+            "idempotency_key": event.idempotency_key,
             "headers": event.headers,
             "content_type": event.content_type,
             **_payload(event),

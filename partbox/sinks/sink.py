@@ -1,6 +1,7 @@
 """From a URL to the function that sends a dead event there."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ Sink = Callable[[DeliveredEvent, str], None]
 """Takes a dead event and its error; raises if it was not taken, and is then called again."""
 
 TIMEOUT = 30.0  # seconds
+_HEADER = re.compile(r"[!-~]+( [!-~]+)*")
 SCHEMES = "file:PATH (JSON lines), stdout:, http://… or https://…"
 
 
@@ -49,6 +51,12 @@ def _append(path: Path, event: DeliveredEvent, error: str) -> None:
 
 def _post(url: str, event: DeliveredEvent, error: str) -> None:
     """A POST of JSON; any answer but 2xx is an error."""
-    headers = {"Content-Type": "application/json", "Idempotency-Key": str(event.event_id)}
+    headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(event)}
     with urlopen(Request(url, document(event, error), headers, method="POST"), timeout=TIMEOUT):
         pass
+
+
+def idempotency_key(event: DeliveredEvent) -> str:
+    """The event's own key where it has one that a header can hold (visible ASCII, single spaces), else its id."""
+    key = event.idempotency_key
+    return key if key is not None and _HEADER.fullmatch(key) else str(event.event_id)

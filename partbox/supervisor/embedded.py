@@ -28,6 +28,11 @@ from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")
 
+_NOT_RUNNING = {
+    "new": "has not started: use `with outbox.worker() as worker:`, or call start()",
+    "stopped": "was stopped: make a new one by outbox.worker()",
+}
+
 
 class EmbeddedWorker:
     """`with outbox.worker(): …`, `async with`, or `start()` and `stop()`. It starts once."""
@@ -79,13 +84,14 @@ class EmbeddedWorker:
 
         RegistrationError if its subscription had no handler when the worker was made.
         """
-        if self._state == "started":
+        if self._state in ("started", "disabled"):
             return
         if self._state == "stopped":
-            raise PartboxError("this worker was stopped: make a new one by outbox.worker()")
+            raise PartboxError(f"this worker {_NOT_RUNNING[self._state]}")
         self._state = "stopped"
         if not self._settings.enabled:
             tell(log, "disabled", "enabled is false: nothing is delivered by this process")
+            self._state = "disabled"
             return
         if self._lack is not None:
             raise RegistrationError(self._lack)
@@ -133,11 +139,18 @@ class EmbeddedWorker:
             self._worker.wake()
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until everything that is due is delivered; whether it is."""
+        """Wait at most `timeout` seconds until everything that is due is delivered; whether it is.
+
+        False at once where `enabled` is false. PartboxError unless the worker runs.
+        """
         if self._pid != os.getpid():
             raise PartboxError(
                 "this worker runs in the process that forked this one: make a new one by outbox.worker()"
             )
+        if self._state == "disabled":
+            return False
+        if self._state != "started":
+            raise PartboxError(f"this worker {_NOT_RUNNING[self._state]}")
         until = time.monotonic() + timeout
         while True:
             if self._worker.failure is not None:

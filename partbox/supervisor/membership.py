@@ -15,7 +15,7 @@ import logging
 import shlex
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -122,10 +122,14 @@ class Membership:
         return min(self._settings.heartbeat, max(0.01, due))
 
     def bury(self, wards: Sequence[Ward]) -> None:
-        """Free at once what these processes owned; they are known to be dead."""
+        """Free at once what these processes owned; they have ended.
+
+        Those that had been told to end have left; only the others count as buried.
+        """
         with self._connection() as conn:
             self._leave(conn, wards)
-            self._bury(conn, [ward.slot.instance for ward in wards if ward.slot.instance], known_dead=True)
+            ended = {ward.slot.instance: ward.leaving for ward in wards if ward.slot.instance}
+            self._bury(conn, [*ended], known_dead=True, left={each for each, leaving in ended.items() if leaving})
             self._plan(conn)
 
     def empty(self) -> bool:
@@ -238,14 +242,17 @@ class Membership:
         unbroken = member.lease - (now - steady) if steady is not None else member.lease
         return max(member.left, unchanged, unbroken)
 
-    def _bury(self, conn: Connection[Any], victims: Sequence[UUID], *, known_dead: bool) -> None:
-        buried, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
-        for instance in buried:
+    def _bury(
+        self, conn: Connection[Any], victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()
+    ) -> None:
+        gone, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
+        for instance in gone:
             self._sights.pop(instance, None)
-        if buried:
-            self._observers.buried(len(buried))
-        if freed:
-            self._tell("buried", "%s", of_burial(len(buried), freed), instances=len(buried), partitions=freed)
+        dead = len([instance for instance in gone if instance not in left])
+        if dead:
+            self._observers.buried(dead)
+        if freed and (dead or not gone):
+            self._tell("buried", "%s", of_burial(dead, freed), instances=dead, partitions=freed)
 
     def _plan(self, conn: Connection[Any]) -> None:
         members = [

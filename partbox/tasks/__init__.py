@@ -1,5 +1,5 @@
 """Typed tasks: functions that are published as events, and called by workers."""
 
-from partbox.tasks.task import Fields, Task, task
+from partbox.tasks.task import Task, task
 
-__all__ = ["Fields", "Task", "task"]
+__all__ = ["Task", "task"]

@@ -1,18 +1,18 @@
 """A function that is published as an event, and called by workers."""
 
 import sys
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable
 from enum import Enum
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
+from partbox.events.fields import TaskFields
 from partbox.events.reserved import TASK
 from partbox.handlers import ANY, Handlers
 from partbox.handlers import Options as HandlerOptions
@@ -22,19 +22,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _MAIN = ("__main__", "__mp_main__")
-
-
-class Fields(TypedDict, total=False):
-    """What may be said of a task's event (see `Event`)."""
-
-    aggregate_id: str | None
-    tenant_id: str | None
-    headers: Mapping[str, str] | None
-    event_id: UUID | None
-    occurred_at: datetime | None
-    available_at: datetime | None
-    deliver_after: timedelta | float | None
-    idempotency_key: str | None
 
 
 class Publishes(Protocol):
@@ -49,11 +36,11 @@ class Task(Generic[P, R]):
     """Calls its function when it is called; `publish` has a worker call it, with the same arguments by name."""
 
     def __init__(
-        self, outbox: Publishes, runner: Runner, aggregate_type: str | Enum = TASK, fields: Fields | None = None
+        self, outbox: Publishes, runner: Runner, aggregate_type: str | Enum = TASK, fields: TaskFields | None = None
     ) -> None:
         self._outbox = outbox
         self._aggregate_type = aggregate_type
-        self._fields: Fields = fields or {}
+        self._fields: TaskFields = fields or {}
         self.runner = runner
         self.name = runner.task
         update_wrapper(self, runner.function)
@@ -77,13 +64,13 @@ class Task(Generic[P, R]):
         payload = self.runner.arguments.payload(arguments)
         return Event(self.name, payload, aggregate_type=self._aggregate_type, **self._fields)
 
-    def options(self, **fields: Unpack[Fields]) -> "Task[P, R]":
+    def options(self, **fields: Unpack[TaskFields]) -> "Task[P, R]":
         """The same task, whose events have these fields.
 
         Events of one aggregate type and `aggregate_id`, of whatever tasks, run one at a time and in order.
         """
-        for field in fields.keys() - Fields.__annotations__.keys():
-            known = ", ".join(Fields.__annotations__)
+        for field in fields.keys() - TaskFields.__annotations__.keys():
+            known = ", ".join(TaskFields.__annotations__)
             raise PublishError(f"task {self.name!r} has no option {field!r}: there are {known}")
         return Task(self._outbox, self.runner, self._aggregate_type, {**self._fields, **fields})
 

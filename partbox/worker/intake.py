@@ -66,9 +66,9 @@ class Intake:
                     found = by_partition.get(partition.number, [])
                     self._move(partition, ask, page, floor, found, brought, together=together)
 
-    def runs(self, row: Row) -> bool:
-        """Whether a record may be handed to a handler now: it is not delayed, and its type is wanted."""
-        return row[11] is None and (self.wanted is None or row[3] in self.wanted)
+    def runs(self, row: Row, clock: int) -> bool:
+        """Whether a record may be handed to a handler now: its time has come, and its type is wanted."""
+        return not _waits(row, clock) and (self.wanted is None or row[3] in self.wanted)
 
     def chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         """Queue the records of a blocked key's rows that may run; a row whose record is gone goes too. Lock held.
@@ -166,9 +166,9 @@ class Intake:
         had_ahead = bool(partition.ahead)
         if rows:
             if large := brought.large.get(partition.number):
-                self._hand_over_large(partition, rows, len(reading.late), large)
+                self._hand_over_large(partition, rows, len(reading.late), large, brought.clock)
             else:
-                self._hand_over(partition, rows, len(reading.late))
+                self._hand_over(partition, rows, len(reading.late), brought.clock)
         if not reading.piece and not partition.cursor.full:
             partition.suspects_left = 0
         if had_ahead and not reading.piece:
@@ -176,7 +176,7 @@ class Intake:
         if reading.piece and (partition.draining or (reading.last and partition.progress.finished)):
             self._holdings.touch(partition)  # only now may a cursor be saved that passes what came with earlier pieces
 
-    def _hand_over(self, partition: Partition, rows: list[Row], late: int) -> None:
+    def _hand_over(self, partition: Partition, rows: list[Row], late: int, clock: int) -> None:
         epoch, subscription, codecs = partition.epoch, self._subscription, self._codecs
         lanes, woken = partition.lanes, []
         last_late = rows[late - 1][1] if late and self._transactional else 0
@@ -191,7 +191,7 @@ class Intake:
         )
         for row in rows:
             event = DeliveredEvent(row, epoch, subscription, 1, codecs)
-            if (row[11] is not None or not plain) and self._consumed(partition, event, last_late):
+            if (row[11] is not None or not plain) and self._consumed(partition, event, last_late, clock):
                 plain = plain and not partition.chains
                 continue
             key: Key = (row[4], row[5]) if row[5] is not None else (None, row[1])
@@ -204,12 +204,14 @@ class Intake:
                 woken.append(lane)
         self._dispatcher.ready(woken)
 
-    def _hand_over_large(self, partition: Partition, rows: list[Row], late: int, large: Mapping[int, int]) -> None:
+    def _hand_over_large(
+        self, partition: Partition, rows: list[Row], late: int, large: Mapping[int, int], clock: int
+    ) -> None:
         """The same for a page with these large records: sizes by id."""
         weight, there = partition.weight, [(row[1], large[row[1]]) for row in rows if row[1] in large]
         for id, bytes in there:
             weight.add(id, bytes)
-        self._hand_over(partition, rows, late)
+        self._hand_over(partition, rows, late, clock)
         weight.drop(id for id, _ in there if id in partition.progress.finished)
 
     def _forget_ahead(self, partition: Partition) -> None:
@@ -219,7 +221,7 @@ class Intake:
         for key in partition.chains:
             self._holdings.wake(partition, key)
 
-    def _consumed(self, partition: Partition, event: DeliveredEvent, last_late: int) -> bool:
+    def _consumed(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
         """Whether the event is not to be handed over: it is unwanted, was done or parked before, or is parked now."""
         row = event._row
         chain = partition.chains.get((row[4], row[5])) if row[5] is not None else None
@@ -230,7 +232,7 @@ class Intake:
             partition.progress.finish([row[1:3]], row[1])
         elif self.wanted is not None and row[3] not in self.wanted:
             partition.progress.finish([row[1:3]], row[1])
-        elif row[11] is not None:
+        elif _waits(row, clock):
             partition.schedule(event)
         elif partition.draining:
             partition.park(event, READY)
@@ -277,3 +279,8 @@ class Intake:
         # The charge is the attempt.
         attempt = row.attempts + (not row.charged)
         return DeliveredEvent(body, partition.epoch, self._subscription, attempt, self._codecs, parked=row)
+
+
+def _waits(row: Row, clock: int) -> bool:
+    """Whether the time of a record had not come by this clock (microseconds since 2000)."""
+    return row[11] is not None and int.from_bytes(row[11], signed=True) > clock

@@ -30,13 +30,14 @@ Pair = tuple[int, int]
 class Brought(NamedTuple):
     """A page with its payloads: per partition the sizes of its large records, and the first id that is left out.
 
-    Of a partition's late records more than `cap` are not taken.
+    Of a partition's late records more than `cap` are not taken. `clock`: the server's at the poll.
     """
 
     rows: list[Row]
     large: dict[int, dict[int, int]]
     ends: dict[int, int]
     cap: int
+    clock: int
 
 
 class Payloads:
@@ -57,6 +58,7 @@ class Payloads:
         greedy: Collection[int],
         left: int,
         cap: int,
+        clock: int,
     ) -> Brought:
         """The page with the payloads that it left out, but for partitions that are `greedy`; `left` bytes of them."""
         wanted = self._in_turn(row[:2] for row in left_out if row[0] not in greedy)
@@ -71,7 +73,7 @@ class Payloads:
             elif pair not in got:
                 ends[row[0]] = min(row[1], ends.get(row[0], row[1]))
         whole_rows = [got.get(row[:2], row) for row in rows]
-        return Brought([row for row in whole_rows if row is not None], large, ends, cap)
+        return Brought([row for row in whole_rows if row is not None], large, ends, cap, clock)
 
     def fetch(self, conn: Connection[Any], wanted: Sequence[Pair], left: int) -> dict[Pair, Row | None]:
         """The first of these, while `left` bytes are left; None for one that is gone."""

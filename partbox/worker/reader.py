@@ -104,7 +104,7 @@ class Reader:
         cap = self.room.cap(len(partitions), left)
         asked_at = time.monotonic()
         try:
-            text, floors, rows = records.poll(
+            text, floors, rows, clock = records.poll(
                 conn,
                 self._schema,
                 asks,
@@ -118,7 +118,7 @@ class Reader:
             raise
         self.room.came()
         self.room.learn(rows)
-        brought = self._brought(conn, partitions, rows, left, cap)  # before anything moves: it may fail
+        brought = self._brought(conn, partitions, rows, left, cap, clock)  # before anything moves: it may fail
         snapshot = Snapshot.parse(text)
         page = horizon.read(snapshot)
         if not alone:
@@ -131,19 +131,19 @@ class Reader:
         return bool(rows)
 
     def _brought(
-        self, conn: Connection[Any], partitions: list[Partition], rows: list[Row], left: int, cap: int
+        self, conn: Connection[Any], partitions: list[Partition], rows: list[Row], left: int, cap: int, clock: int
     ) -> Brought:
         """The page with the payloads that it left out, for which there is room now; not those that nobody will see."""
         left_out = records.left_out(rows)
         if left_out:
             unseen = {partition.number for partition in partitions if partition.draining}
-            left_out = [row for row in left_out if row[0] not in unseen and self._intake.runs(row)]
+            left_out = [row for row in left_out if row[0] not in unseen and self._intake.runs(row, clock)]
         if not left_out:
-            return Brought(rows, {}, {}, cap)
+            return Brought(rows, {}, {}, cap, clock)
         with self._holdings.lock:
             # So none holds more than half of what the others leave.
             greedy = {partition.number for partition in partitions if partition.weight.bytes > max(left, 0)}
-        return self._payloads.of_page(conn, rows, left_out, greedy, self.room.beside(len(rows), left), cap)
+        return self._payloads.of_page(conn, rows, left_out, greedy, self.room.beside(len(rows), left), cap, clock)
 
     def _rooms(self, partitions: list[Partition]) -> tuple[list[int], int]:
         """The room of each partition, and the bytes that are left for all.

@@ -11,8 +11,8 @@ select g,
   from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn
 
 -- name: poll
--- One page: the snapshot N, the floors and the server's life in a row of their own, then per partition the late records
--- and the new.
+-- One page: the snapshot N, the floors, the server's life and its clock in a row of their own, then per partition the late
+-- records and the new.
 -- Rows and N come from one plain statement in autocommit; see rules/horizon.py for why each bound is where it is.
 -- A partition in lockstep is read from the shared page; another one from a page of its own, named by its number.
 -- What is large, or compressed and so perhaps large, comes without payload: `payloads` fetches it, bounded by bytes.
@@ -33,7 +33,7 @@ with horizon as materialized (
 select null::smallint, (select floor_id from horizon), null::uuid,
        coalesce((select json_object_agg(no, floor_id) from own)::text, '{{}}'),
        pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text, null::text, null::json,
-       null::bytea, null::text, null::json, null::timestamptz, null::timestamptz, null::timestamptz
+       null::bytea, null::text, null::json, now(), null::timestamptz, null::timestamptz
 union all
 select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
        case when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
@@ -49,7 +49,7 @@ select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregat
        case when r.headers is not null
                  and pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
             then r.headers end,
-       case when r.available_at > now() then r.available_at end, r.occurred_at, r.created_at
+       r.available_at, r.occurred_at, r.created_at
   from unnest(%(partitions)s::smallint[], %(last_ids)s::bigint[], %(rooms)s::bigint[],
               %(bases)s::bigint[], %(untils)s::text[]::pg_snapshot[], %(afters)s::bigint[])
        as c (partition, last_id, room, base, until, after)
@@ -91,7 +91,7 @@ select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregat
        case when r.headers is not null
                  and pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
             then r.headers end,
-       null::timestamptz, r.occurred_at, r.created_at
+       r.available_at, r.occurred_at, r.created_at
   from unnest(%(partitions)s::smallint[], %(ids)s::bigint[]) as wanted (partition, id)
   join {schema}.record r on r.partition = wanted.partition and r.id = wanted.id
  order by r.id
@@ -103,7 +103,7 @@ with recursive taken as (
     select 0 as position, 0::bigint as bytes, null::smallint as partition, null::bigint as id, null::uuid as event_id,
            null::text as event_type, null::text as aggregate_type, null::text as aggregate_id, null::text as tenant_id,
            null::json as payload, null::bytea as payload_bytes, null::text as content_type, null::json as headers,
-           null::timestamptz as occurred_at, null::timestamptz as created_at
+           null::timestamptz as available_at, null::timestamptz as occurred_at, null::timestamptz as created_at
     union all
     select taken.position + 1,
            taken.bytes
@@ -113,14 +113,14 @@ with recursive taken as (
            + coalesce(case when pg_column_compression(r.headers) is null then pg_column_size(r.headers)
                            else octet_length(r.headers::text) end, 0),
            r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
-           r.payload_bytes, r.content_type, r.headers, r.occurred_at, r.created_at
+           r.payload_bytes, r.content_type, r.headers, r.available_at, r.occurred_at, r.created_at
       from taken
       left join {schema}.record r on r.partition = (%(partitions)s::smallint[])[taken.position + 1]
                                      and r.id = (%(ids)s::bigint[])[taken.position + 1]
      where taken.position < cardinality(%(ids)s::bigint[]) and taken.bytes < %(bytes)s::bigint
 )
 select partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
-       content_type, headers, null::timestamptz, occurred_at, created_at
+       content_type, headers, available_at, occurred_at, created_at
   from taken
  where position > 0
  order by position

@@ -1,5 +1,6 @@
 """A worker inside an application, and `outbox.run` from a script."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.errors import PartboxError
+from partbox.observe import Observer
 
 FORGOTTEN = """
 from partbox import Outbox
@@ -130,6 +132,51 @@ def test_drain_says_when_its_time_did_not_suffice(dsn):
     publish(outbox, "Ada")
     threading.Timer(1.5, gate.set).start()
     assert outbox.drain(timeout=0.5) is False
+
+
+def test_an_outbox_that_is_not_enabled_says_so_and_delivers_nothing(dsn, conn, caplog):
+    caplog.set_level(logging.INFO)
+    outbox, greeted = Outbox(dsn, enabled=False), []
+    outbox.on("Greeted")(greeted.append)
+    publish(outbox, "Ada")
+    assert outbox.drain(timeout=30) is False
+    assert "enabled is false: nothing is delivered" in caplog.text
+    with outbox.worker() as worker:
+        worker.start()
+        assert worker.wait_until_empty(30) is False
+    with pytest.raises(PartboxError, match="this worker was stopped"):
+        worker.wait_until_empty(30)
+    assert (greeted, instances(conn), owned(conn)) == ([], 0, 0)
+
+
+@pytest.mark.parametrize("wrong", [-1, 0, "4", 2.5, True])
+def test_a_number_of_handlers_or_processes_that_is_none_is_refused_in_one_line(outbox, conn, wrong):
+    for use in (outbox.worker, outbox.drain, outbox.run, outbox.supervisor):
+        with pytest.raises(PartboxError, match=rf"^concurrency = {wrong!r} is invalid: give a whole number from 1$"):
+            use(concurrency=wrong)
+    for use in (outbox.run, outbox.supervisor):
+        with pytest.raises(PartboxError, match=rf"^processes = {wrong!r} is invalid: give a whole number from 1$"):
+            use(processes=wrong)
+    assert instances(conn) == 0
+
+
+def test_who_waits_for_a_worker_that_does_not_run_is_told_so(outbox):
+    with pytest.raises(PartboxError, match=r"this worker has not started: use `with outbox\.worker\(\) as worker:`"):
+        outbox.worker().wait_until_empty(30)
+
+
+def test_a_worker_that_is_stopped_has_left_and_is_not_buried(outbox, greeted, caplog):
+    buried = []
+
+    class Watch(Observer):
+        def buried(self, instances):
+            buried.append(instances)
+
+    outbox.observe(Watch())
+    publish(outbox, "Ada")
+    assert outbox.drain(timeout=30)
+    assert (greeted, buried) == (["Ada"], [])
+    assert "dead instances" not in caplog.text
 
 
 def test_a_worker_that_was_stopped_does_not_start_again(outbox):

@@ -152,7 +152,7 @@ def test_a_key_that_is_not_blocked_is_refused_by_name(plant, outbox):
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
-    [(("", "a"), "aggregate_type is empty"), (("Order", "a\0"), "NUL"), (("Order", 5), "not a str")],
+    [(("", "a"), "aggregate_type is empty"), (("Order", "a\0"), "NUL"), (("Order", 5.5), "not a str")],
 )
 def test_wrong_keys_and_limits_are_refused(outbox, arguments, why):
     for act in (outbox.blocked.retry_now, outbox.blocked.skip):

@@ -135,6 +135,29 @@ def test_the_program_of_the_page_on_monitoring_shows_what_there_is(reader):
     assert "0 processes, 256 partitions unowned" in printed
 
 
+TRACED = """
+outbox.on("OrderPlaced")(print)
+with outbox.transaction() as tx:
+    outbox.publish(tx, "OrderPlaced", 1)
+outbox.drain()
+"""
+
+
+def test_the_program_of_the_page_on_tracing_prints_spans_with_what_the_page_says_to_install(reader):
+    (program,) = blocks("docs/tracing.md")
+    (reader.folder / "app.py").write_text(program + TRACED)
+
+    reader("partbox", "init")
+    printed = reader("python", "app.py")
+
+    assert {"partbox.publish", "partbox.handle", "partbox.poll"} <= set(re.findall(r'"name": "(.*)"', printed))
+    (install,) = re.findall(r"^pip install (.*)$", (ROOT / "docs/tracing.md").read_text(encoding="utf-8"), re.MULTILINE)
+    beside_the_api = {
+        f"opentelemetry-{part}" for part in re.findall(r"^from opentelemetry\.(\w+)", program, re.MULTILINE)
+    }
+    assert {"'partbox[otel]'", *beside_the_api} == set(install.split())
+
+
 def test_the_tests_of_the_page_on_testing_pass(reader):
     (reader.folder / "test_shop.py").write_text("\n".join(blocks("docs/testing.md")))
 

@@ -69,7 +69,7 @@ WITHIN = {
     "the largest number": (lambda: limit(payload=2**64 - 1), lambda got: got.payload == 2**64 - 1),
     "the least number": (lambda: limit(payload=-(2**63)), lambda got: got.payload == -(2**63)),
     "a number of SQL's": (
-        lambda: limit(payload=b"1" + b"0" * 300, content_type="application/json"),
+        lambda: limit(payload=b"1" + b"0" * 300 + b".0", content_type="application/json"),
         lambda got: got.payload == 1e300,
     ),
     "null": (lambda: limit(payload=None), lambda got: got.payload is None),
@@ -109,6 +109,7 @@ BEYOND = {
     "NUL": lambda: limit(payload="a\0b"),
     "NUL inside": lambda: limit(payload={"a": ["\0"]}),
     "NUL as a key": lambda: limit(payload={"\0": 1}),
+    "a number in ready JSON": lambda: limit(payload=b"[1" + b"0" * 300 + b"]", content_type="application/json"),
     "NUL in ready JSON": lambda: limit(payload=b'"\\u0000"', content_type="application/json"),
     "no JSON": lambda: limit(payload=b'{"a":', content_type="application/json"),
     "a lone surrogate": lambda: limit(payload="\ud800"),

@@ -14,7 +14,7 @@ _RAW = ("uuid", "json", "timestamptz")
 
 _LOG = """
     select partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
-           content_type, headers, case when available_at > now() then available_at end, occurred_at, created_at
+           content_type, headers, available_at, occurred_at, created_at
       from partbox.record order by id
 """
 

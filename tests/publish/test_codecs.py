@@ -14,7 +14,7 @@ from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import Connection
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from reading import count, delivered
 
 from partbox import Event, Outbox
@@ -107,6 +107,74 @@ def test_they_may_also_stand_inside_plain_json(order: Order) -> None:
     assert [Line(each["sku"], Decimal(each["price"])) for each in stored["lines"]] == order.lines
 
 
+@dataclass
+class Hidden:
+    _id: int
+    _inner: "list[Hidden]"
+    name: str = "n"
+
+
+@dataclass(slots=True)
+class Slotted:
+    _id: int
+
+
+def test_no_field_of_a_dataclass_is_left_out_wherever_it_stands() -> None:
+    payload = {"one": Hidden(1, [Hidden(2, [])]), "many": [Hidden(3, []), Slotted(4)]}
+    inner = {"_id": 2, "_inner": [], "name": "n"}
+    assert _delivered(payload).payload == {
+        "one": {"_id": 1, "_inner": [inner], "name": "n"},
+        "many": [{"_id": 3, "_inner": [], "name": "n"}, {"_id": 4}],
+    }
+    assert _delivered(Hidden(1, [Hidden(2, [])])).payload_as(Hidden) == Hidden(1, [Hidden(2, [])])
+
+
+def test_what_an_instance_has_beside_its_fields_is_not_of_the_payload() -> None:
+    hidden = Hidden(1, [])
+    hidden.cached = 7  # type: ignore[attr-defined]
+    assert _delivered(hidden).payload == {"_id": 1, "_inner": [], "name": "n"}
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    id: UUID
+    at: datetime
+    price: Decimal
+    size: Size
+    lines: tuple[Line, ...]
+
+
+STRICT = Strict(
+    id=UUID(int=1), at=datetime(2024, 1, 1, tzinfo=UTC), price=Decimal("1.50"), size=Size.LARGE,
+    lines=(Line("x", Decimal(2)),),
+)  # fmt: skip
+
+
+def test_a_strict_model_comes_back_also_from_an_own_codec() -> None:
+    assert _delivered(STRICT).payload_as(Strict) == STRICT
+    reversed_ = Codecs({"text/reversed": Reversed()})
+    event = DeliveredEvent(_row(None, b"cba", "text/reversed"), 1, "default", 1, reversed_)
+    assert event.payload_as(str) == "abc"
+    own = DeliveredEvent(_row(b'{"big": 1}'), 1, "default", 1, Codecs({"application/json": Doubled()}))
+    assert own.payload_as(dict[str, int]) == {"big": 2}
+
+
+class Doubled:
+    """Reads JSON in its own way."""
+
+    def encode(self, value: Any) -> bytes:
+        return json.dumps(value).encode()
+
+    def decode(self, data: bytes) -> Any:
+        return {name: value * 2 for name, value in json.loads(data).items()}
+
+
+def test_a_payload_deeper_than_pydantic_reads_json_still_fits_a_model() -> None:
+    deep = b"[" * 300 + b"]" * 300
+    assert DeliveredEvent(_row(deep), 1, "default", 1, Codecs()).payload_as(list[Any]) == json.loads(deep)
+
+
 @given(st.binary())
 def test_raw_bytes_come_back_with_or_without_a_type_of_their_own(payload: bytes) -> None:
     assert _delivered(payload).payload == payload
@@ -144,7 +212,16 @@ def test_what_only_looks_like_it_is_not(payload: Any) -> None:
 
 def test_ready_json_text_is_taken_as_it_is_and_checked() -> None:
     assert Codecs().encode(b'{ "a" : 1.50 }', "application/json").text == '{ "a" : 1.50 }'
-    for wrong in (b"{", b"NaN", b'"\xff"', b'"\\u0000"', b'"\\ud800"'):
+    for wrong in (
+        b"{",
+        b"NaN",
+        b'"\xff"',
+        b'"\\u0000"',
+        b'"\\ud800"',
+        b"[1e400]",
+        b"[1e-400]",
+        b"[18446744073709551616]",
+    ):
         with pytest.raises(PublishError, match="cannot be written as application/json"):
             Codecs().encode(wrong, "application/json")
 
@@ -243,6 +320,13 @@ def test_a_delivered_event_decodes_its_columns() -> None:
     assert "[1]" not in repr(event)
 
 
+def test_a_delivered_event_says_until_when_it_had_to_wait() -> None:
+    event = DeliveredEvent(_row(available=2_000_000), 1, "default", 1, Codecs())
+    assert (event.is_delayed, event.available_at) == (True, datetime(2000, 1, 1, 0, 0, 2, tzinfo=UTC))
+    event = DeliveredEvent(_row(), 1, "default", 1, Codecs())
+    assert (event.is_delayed, event.available_at) == (False, None)
+
+
 def test_times_beyond_the_calendar_of_python_become_its_ends() -> None:
     event = DeliveredEvent(_row(occurred=2**63 - 1, created=-(2**63)), 1, "default", 1, Codecs())
     assert event.occurred_at - datetime.max.replace(tzinfo=UTC) == timedelta(0)
@@ -263,6 +347,7 @@ def _row(
     headers: bytes | None = None,
     occurred: int = 1_000_000,
     created: int = -1,
+    available: int | None = None,
 ) -> tuple[Any, ...]:
-    times = (moment.to_bytes(8, signed=True) for moment in (occurred, created))
-    return (7, 11, UUID(int=5).bytes, "T", "A", "a-1", "t", payload, data, content_type, headers, None, *times)
+    times = (None if each is None else each.to_bytes(8, signed=True) for each in (available, occurred, created))
+    return (7, 11, UUID(int=5).bytes, "T", "A", "a-1", "t", payload, data, content_type, headers, *times)

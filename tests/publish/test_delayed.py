@@ -4,7 +4,7 @@ import statistics
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -69,6 +69,24 @@ def test_delayed_events_come_not_before_their_time_and_soon_after_it(dsn: str, s
         late = clerk.lateness()
     assert min(late) >= timedelta(0)
     assert statistics.median(late) < BY_A_TICK / 2
+
+
+def test_a_handler_sees_whether_its_event_was_delayed_however_it_came(clerk: Clerk) -> None:
+    """From the log, its time being over before it was read; or parked, until its time came."""
+    seen: dict[Any, tuple[bool, datetime | None]] = {}
+    large = "x" * 5_000
+    clerk.outbox.on("S")(lambda event: seen.update({event.payload["n"]: (event.is_delayed, event.available_at)}))
+    clerk.publish(
+        Event("S", {"n": 0}),
+        Event("S", {"n": 1}, available_at=datetime(2020, 1, 1, tzinfo=UTC)),
+        Event("S", {"n": 2, "large": large}, available_at=datetime(2020, 1, 1, tzinfo=UTC)),
+        Event("S", {"n": 3}, deliver_after=0.5),
+        Event("S", {"n": 4, "large": large}, deliver_after=0.5),
+    )
+    with clerk.outbox.worker():
+        eventually(lambda: len(seen) == 5)
+    rows = clerk.conn.execute("select (payload->>'n')::int, available_at from partbox.record").fetchall()
+    assert seen == {number: (number > 0, available_at) for number, available_at in rows}
 
 
 def test_later_events_of_the_aggregate_pass_a_delayed_one(clerk: Clerk) -> None:

@@ -80,6 +80,23 @@ def test_a_delay_is_a_time_or_a_span() -> None:
     assert Event("T", None, available_at=NOW, occurred_at=NOW).available_at == NOW
 
 
+def test_an_int_or_a_uuid_as_aggregate_id_is_kept_as_its_text() -> None:
+    class Number(enum.IntEnum):
+        SEVEN = 7
+
+    assert Event("T", None, aggregate_id=-42).aggregate_id == "-42"
+    assert Event("T", None, aggregate_id=Number.SEVEN).aggregate_id == "7"
+    assert Event("T", None, aggregate_id=UUID(int=7)).aggregate_id == "00000000-0000-0000-0000-000000000007"
+
+
+def test_events_can_be_members_of_a_set_whatever_their_payload_is() -> None:
+    one = Event("T", {"a": [1]}, headers={"h": "1"}, event_id=UUID(int=1))
+    same = Event("T", {"a": [1]}, headers={"h": "1"}, event_id=UUID(int=1))
+    other = Event("T", {"a": [2]}, event_id=UUID(int=1))
+    assert (one == same, hash(one) == hash(same), one == other) == (True, True, False)
+    assert len({one, same, other}) == 2
+
+
 def test_long_ids_and_empty_ones_are_fine() -> None:
     assert Event("T", None, aggregate_id="x" * 5_000, tenant_id="").aggregate_id == "x" * 5_000
     assert Event("T", None, aggregate_id="").aggregate_id == ""
@@ -92,7 +109,8 @@ def test_long_ids_and_empty_ones_are_fine() -> None:
         ({"event_type": None}, "event_type None is a NoneType, not a str: convert it"),
         ({"event_type": "a\0b"}, "event_type .* holds a NUL character"),
         ({"aggregate_type": ""}, "aggregate_type is empty"),
-        ({"aggregate_id": 42}, "aggregate_id 42 is a int, not a str: convert it"),
+        ({"aggregate_id": True}, "aggregate_id True is a bool, not a str, int or UUID: convert it"),
+        ({"aggregate_id": 4.2}, "aggregate_id 4.2 is a float, not a str, int or UUID: convert it"),
         ({"aggregate_id": "\ud800"}, r"aggregate_id '\\ud800' holds a lone surrogate"),
         ({"tenant_id": "\0"}, "tenant_id .* holds a NUL character"),
         ({"content_type": ""}, "content_type is empty"),
@@ -126,6 +144,11 @@ def test_long_ids_and_empty_ones_are_fine() -> None:
 def test_what_cannot_be_an_event_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(PublishError, match=message):
         Event(**{"event_type": "T", "payload": None} | fields)
+
+
+def test_an_aggregate_id_of_more_digits_than_python_writes_is_refused() -> None:
+    with pytest.raises(PublishError, match="aggregate_id is a number of very many digits: give it as text"):
+        Event("T", None, aggregate_id=10**5_000)
 
 
 def test_an_error_does_not_quote_the_value_of_a_header() -> None:

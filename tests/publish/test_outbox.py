@@ -1,5 +1,6 @@
 """The façade and the public names."""
 
+import inspect
 from typing import Any
 
 import psycopg
@@ -7,16 +8,32 @@ import pytest
 from reading import delivered
 
 import partbox
-from partbox import Outbox
+from partbox import Outbox, errors
 from partbox.errors import PublishError, RegistrationError, SettingsError
 
 
 def test_the_public_names_are_these() -> None:
     assert sorted(partbox.__all__) == [
         "Dead", "DeliveredEvent", "Done", "DownstreamUnavailable", "Event", "Exponential", "Fixed", "Ignore",
-        "Jittered", "Outbox", "RetryAfter", "RetryAfterError", "UnrecoverableError", "__version__", "partition_of",
+        "Jittered", "Outbox", "PartboxError", "PayloadError", "PublishError", "RecoverableError", "RegistrationError",
+        "RetryAfter", "RetryAfterError", "SchemaError", "SettingsError", "UnrecoverableError", "UnroutableError",
+        "__version__", "partition_of",
     ]  # fmt: skip
     assert all(hasattr(partbox, name) for name in partbox.__all__)
+
+
+def test_every_error_is_public_and_stands_where_it_is_caught_from() -> None:
+    tree = {
+        partbox.PartboxError: (
+            partbox.PublishError, partbox.SchemaError, partbox.SettingsError, partbox.RegistrationError,
+            partbox.RecoverableError, partbox.UnrecoverableError,
+        ),
+        partbox.RecoverableError: (partbox.RetryAfterError, partbox.DownstreamUnavailable),
+        partbox.UnrecoverableError: (partbox.PayloadError, partbox.UnroutableError),
+    }  # fmt: skip
+    assert all(child.__bases__ == (parent,) for parent, children in tree.items() for child in children)
+    own = {each.__name__ for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, Exception)}
+    assert own <= set(partbox.__all__)
 
 
 def test_the_version_is_that_of_the_package() -> None:

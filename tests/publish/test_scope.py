@@ -102,15 +102,35 @@ def test_a_commit_that_fails_is_reported_as_a_rollback(
         assert (ends, count(app)) == ([("rollback", [{"id": 42}])], 0)
 
 
-def test_a_failed_transaction_whose_error_was_caught_is_reported_as_a_rollback(
-    outbox: Outbox, conn: psycopg.Connection[Any], ends: Any, caplog: pytest.LogCaptureFixture
+def test_a_failed_transaction_whose_error_was_caught_is_an_error_of_the_block_and_a_rollback(
+    outbox: Outbox, conn: psycopg.Connection[Any], ends: Any
 ) -> None:
-    with outbox.transaction(conn) as tx:
-        outbox.publish(tx, EVENT)
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            tx.execute("select 1 / 0")
+    def publish() -> None:
+        with outbox.transaction(conn) as tx:
+            outbox.publish(tx, EVENT)
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                tx.execute("select 1 / 0")
+
+    with pytest.raises(PublishError, match=r"^the transaction was rolled back, with everything in it"):
+        publish()
     assert (ends, count(conn)) == ([("rollback", [{"id": 42}])], 0)
-    assert "PostgreSQL rolls it back, with the events in it" in caplog.text
+    with outbox.transaction(conn) as tx:  # the connection is as it was
+        outbox.publish(tx, EVENT)
+    assert (ends[1:], count(conn)) == ([("commit", [{"id": 42}])], 1)
+
+
+async def test_also_of_an_asynchronous_block(
+    outbox: Outbox, dsn: str, conn: psycopg.Connection[Any], ends: Any
+) -> None:
+    async def publish() -> None:
+        async with outbox.transaction() as tx:
+            await outbox.publish_async(tx, EVENT)
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                await tx.execute("select 1 / 0")
+
+    with pytest.raises(PublishError, match=r"^the transaction was rolled back, with everything in it"):
+        await publish()
+    assert (ends, count(conn)) == ([("rollback", [{"id": 42}])], 0)
 
 
 def test_a_lost_connection_is_reported_as_a_rollback(
@@ -302,13 +322,16 @@ def test_a_commit_wakes_the_running_workers_of_the_outbox_at_once(dsn: str, conn
         with outbox.transaction(conn) as tx:
             outbox.publish(tx, "T", 5)
             raise psycopg.Rollback
-        with outbox.transaction(conn) as tx:
-            outbox.publish_many(tx, [Event("T", 6)])
-            with pytest.raises(psycopg.errors.DivisionByZero):
-                tx.execute("select 1 / 0")
+        with pytest.raises(psycopg.errors.DivisionByZero), outbox.transaction(conn) as tx:
+            _publish_and_fail(outbox, tx)
         with outbox.transaction(conn) as tx:
             tx.execute("select 1")
         assert woken == []
+
+
+def _publish_and_fail(outbox: Outbox, tx: psycopg.Connection[Any]) -> None:
+    outbox.publish_many(tx, [Event("T", 6)])
+    tx.execute("select 1 / 0")
 
 
 def test_a_wake_of_a_worker_that_does_not_run_does_nothing(outbox: Outbox) -> None:

@@ -1,5 +1,6 @@
 """Publishing from SQL: the same records, the same checks."""
 
+import json
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +15,8 @@ from reading import count, delivered
 from waiting import eventually
 
 from partbox import Event, Outbox, partition_of
+from partbox.codecs import Codecs
+from partbox.errors import PublishError
 
 CALL = "select partbox.publish({})"
 
@@ -100,6 +103,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"payload": r'["\\\u0000"]'}, "the payload holds a NUL character"),
     ({"payload": r'["\ud800x"]'}, "the payload holds a lone surrogate"),
     ({"payload": r'["\ude00"]'}, "the payload holds a lone surrogate"),
+    ({"payload": "123456789012345678901234567890"}, "the payload holds an integer beyond 64 bits: give it as text"),
+    ({"payload": '{"a": [1, -9223372036854775809]}'}, "the payload holds an integer beyond 64 bits"),
+    ({"payload": '{"a":1,"b":18446744073709551616}'}, "the payload holds an integer beyond 64 bits"),
+    ({"payload": "1" + "0" * 200_000}, "the payload holds an integer beyond 64 bits"),
+    ({"payload": "1e400"}, "the payload holds a number beyond a double: give it as text"),
+    ({"payload": "[0.5, -1E+400]"}, "the payload holds a number beyond a double"),
+    ({"payload": "[1e-400]"}, "the payload holds a number beyond a double"),
+    ({"payload": "1" + "0" * 400 + ".5"}, "the payload holds a number beyond a double"),
+    ({"payload": "[" * 1025 + "]" * 1025}, "the payload is nested more than 1024 levels deep: make it flatter"),
+    ({"payload": '{"a":' * 1025 + "1" + "}" * 1025}, "the payload is nested more than 1024 levels deep"),
     ({"available_at": datetime(2099, 1, 1, tzinfo=UTC), "deliver_after": timedelta(1)}, "are both given"),
     ({"available_at": "infinity"}, "available_at infinity is no moment"),
     ({"deliver_after": timedelta(0)}, "deliver_after must be above 0"),
@@ -123,10 +136,72 @@ def test_what_cannot_be_an_event_is_refused(conn: psycopg.Connection[Any]) -> No
         assert conn.execute("select pg_sequence_last_value('partbox.record_id_seq')").fetchone() == (None,), message
 
 
-@pytest.mark.parametrize("payload", [r'["\\u0000"]', r'["\ud83c\udf88"]', r'"\\\\ud800"', '"é"'])
+FINE = [
+    r'["\\u0000"]', r'["\ud83c\udf88"]', r'"\\\\ud800"', '"é"',
+    "18446744073709551615", "-9223372036854775808", "1.7976931348623157e308", "5e-324", "0e999", "-0.0e-999",
+    "1" + "0" * 400 + "e-400", "0." + "3" * 50_000,
+    '"123456789012345678901234567890"', r'{"a\" ,1e400": " : -1e400, \" [ 123456789012345678901234567890 "}',
+    "[" * 1024 + "]" * 1024, '{"[": "' + "[{" * 2_000 + '"}', "[" + "[]," * 2_000 + "{}]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("payload", FINE, ids=lambda payload: payload[:30])
 def test_what_only_looks_like_it_is_not_refused(conn: psycopg.Connection[Any], payload: str) -> None:
     publish(conn, payload=payload)
     assert count(conn) == 1
+    with conn.transaction():
+        Outbox(conn.info.dsn).publish(conn, "T", payload.encode(), content_type="application/json")
+    first, second = delivered(conn)
+    assert first.raw == second.raw == payload.encode()
+    assert type(first.payload) is type(second.payload)  # so it can be read
+
+
+DIGITS = st.from_regex(r"[1-9][0-9]{0,2}|[1-9][0-9]{16,21}", fullmatch=True)
+NEAR = st.sampled_from([2**63, 2**64]).flatmap(lambda bound: st.integers(bound - 3, bound + 3))
+NUMBERS = st.builds(
+    lambda sign, whole, part, exponent: f"{sign}{whole}{part}{exponent}",
+    st.sampled_from(["", "-"]),
+    st.just("0") | DIGITS | NEAR.map(str),
+    st.just("") | DIGITS.map(".{}".format),
+    st.just("") | st.builds("{}{}".format, st.sampled_from(["e", "E+", "e-"]), st.integers(0, 420)),
+)
+STRINGS = st.text(st.sampled_from('1e90"\\ ,:[]{}-.é'), max_size=12).map(json.dumps) | NUMBERS.map('"{}"'.format)
+DOCUMENTS = st.recursive(
+    NUMBERS | STRINGS | st.sampled_from(["null", "true"]),
+    lambda inner: (
+        st.lists(inner, max_size=4).map(lambda each: f"[{', '.join(each)}]")
+        | st.dictionaries(STRINGS, inner, max_size=3).map(lambda each: f"{{{','.join(map(':'.join, each.items()))}}}")
+    ),
+    max_leaves=12,
+)
+
+
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(documents=st.lists(DOCUMENTS, min_size=1, max_size=8))
+def test_sql_and_python_take_the_same_json_and_what_they_take_is_read_as_it_says(
+    conn: psycopg.Connection[Any], documents: list[str]
+) -> None:
+    found = conn.execute(
+        "select partbox.publish_problem('T', document::json, 'A', null, null, null, null) is null"
+        " from unnest(%s::text[]) as document",
+        [documents],
+    )
+    for document, (in_sql,) in zip(documents, found, strict=True):
+        assert in_sql == _in_python(document), document
+        if in_sql:
+            assert Codecs().decode(document.encode()) == json.loads(document)
+
+
+def _in_python(document: str) -> bool:
+    try:
+        Codecs().encode(document.encode(), "application/json")
+    except PublishError:
+        return False
+    return True
 
 
 def test_a_session_may_raise_the_payload_limit(conn: psycopg.Connection[Any]) -> None:

@@ -30,13 +30,17 @@ outbox.register(lambda event: Dead("not wanted"), "Placed")
 """
 
 
+KEYS = [None, "order 7", "Größe\n7", None]
+
+
 @pytest.fixture
 def deadly(dsn, conn):
     outbox = Outbox(dsn)
     outbox.register(lambda event: Dead("not wanted"), "Placed")
     with conn.transaction():
-        for number in range(3):
-            outbox.publish(conn, "Placed", {"number": number, "text": "a\nb"}, aggregate_id="k", tenant_id="t")
+        for number, key in enumerate(KEYS[:3]):
+            fields = {"aggregate_id": "k", "tenant_id": "t", "idempotency_key": key}
+            outbox.publish(conn, "Placed", {"number": number, "text": "a\nb"}, **fields)
         outbox.publish(conn, "Placed", b"\x00\xff", content_type="application/octet-stream", aggregate_id="k")
     return outbox
 
@@ -68,6 +72,7 @@ def test_every_dead_event_becomes_a_line_of_a_file(node, conn, tmp_path):
         {"number": 2, "text": "a\nb"},
         None,
     ]
+    assert [line["idempotency_key"] for _, line in sorted(found.items())] == KEYS
     assert {line["error"] for line in found.values()} == {"not wanted"}
     assert {(line["aggregate_id"], line["tenant_id"]) for line in found.values()} == {("k", "t"), ("k", None)}
     assert found[max(found)]["payload_base64"] == "AP8="
@@ -76,14 +81,16 @@ def test_every_dead_event_becomes_a_line_of_a_file(node, conn, tmp_path):
 
 
 def test_an_endpoint_that_refuses_is_asked_again(node, conn):
-    taken, answers = [], [503, 500]
+    taken, answers, keys = [], [503, 500], {}
 
     class Endpoint(BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status = answers.pop() if answers else 204
+            document = json.loads(body)
+            keys.setdefault(document["record_id"], set()).add(self.headers["Idempotency-Key"])
             if status == 204:
-                taken.append(json.loads(body)["record_id"])
+                taken.append(document["record_id"])
             self.send_response(status)
             self.end_headers()
 
@@ -106,7 +113,10 @@ def test_an_endpoint_that_refuses_is_asked_again(node, conn):
         endpoint.shutdown()
         thread.join()
         endpoint.server_close()
-    assert sorted(taken) == [id for (id,) in conn.execute("select id from partbox.record order by id")]
+    records = conn.execute("select id, event_id::text from partbox.record order by id").fetchall()
+    assert sorted(taken) == [id for id, _ in records]
+    own = [event_id if key != "order 7" else key for (_, event_id), key in zip(records, KEYS, strict=True)]
+    assert [keys[id] for id, _ in records] == [{each} for each in own]  # the same however often it is sent
 
 
 def owed(conn) -> int:

@@ -90,7 +90,7 @@ class HandMoved:
         """A page brings these, of one aggregate if no `keys` are given."""
         with self.holdings.lock:
             self.partition.progress.read(Page("1:1:", 0), [], list(ids))
-            self.intake._hand_over(self.partition, list(map(row, ids, keys or "k" * len(ids))), 0)
+            self.intake._hand_over(self.partition, list(map(row, ids, keys or "k" * len(ids))), 0, 0)
             self._instrument()
 
     def reload(self, *stored: int, state: str = "ready") -> None:

@@ -1,10 +1,14 @@
 """The workers that an application has in its own process, to be woken when it has committed something for them."""
 
 import threading
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
-from partbox.supervisor.embedded import EmbeddedWorker
+
+class Sleeper(Protocol):
+    """An embedded worker, for those who publish."""
+
+    def wake(self) -> None: ...
 
 
 class Sleepers:
@@ -12,9 +16,9 @@ class Sleepers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._workers: WeakSet[EmbeddedWorker] = WeakSet()
+        self._workers: WeakSet[Sleeper] = WeakSet()
 
-    def add(self, worker: EmbeddedWorker) -> None:
+    def add(self, worker: Sleeper) -> None:
         with self._lock:
             self._workers.add(worker)
 

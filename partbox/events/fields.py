@@ -1,0 +1,27 @@
+"""The fields of an event, as keywords."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import TypedDict
+from uuid import UUID
+
+
+class TaskFields(TypedDict, total=False):
+    """What may be said of a task's event (see `Event`)."""
+
+    aggregate_id: str | int | UUID | None
+    tenant_id: str | None
+    headers: Mapping[str, str] | None
+    event_id: UUID | None
+    occurred_at: datetime | None
+    available_at: datetime | None
+    deliver_after: timedelta | float | None
+    idempotency_key: str | None
+
+
+class EventFields(TaskFields, total=False):
+    """What may be said of an event beside its type and its payload."""
+
+    aggregate_type: str | Enum
+    content_type: str | None

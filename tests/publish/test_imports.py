@@ -1,0 +1,39 @@
+"""Who only publishes loads what publishing needs."""
+
+import json
+import subprocess
+import sys
+
+PUBLISH = """
+import json, sys
+import psycopg
+from partbox import Event, Outbox
+
+outbox = Outbox(sys.argv[1])
+
+@outbox.on("T")
+def handler(event): ...
+
+@outbox.task
+def task(n: int): ...
+
+with psycopg.connect(sys.argv[1]) as conn:
+    outbox.publish(conn, "T", 1, idempotency_key="k")
+    outbox.publish_many(conn, [Event("T", n) for n in range(10)])
+    task.publish(conn, n=1)
+with outbox.transaction() as tx:
+    outbox.publish(tx, "T", 1)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+OTHERS = (
+    "partbox.worker", "partbox.supervisor", "partbox.sinks", "partbox.dashboard", "partbox.doctor", "partbox.cli",
+    "multiprocess", "opentelemetry", "prometheus_client", "psycopg_pool", "rich", "starlette", "typer", "uvicorn",
+)  # fmt: skip
+
+
+def test_a_publisher_loads_neither_workers_nor_what_they_and_the_commands_need(dsn: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", PUBLISH, dsn], capture_output=True, text=True, check=True)
+    loaded = json.loads(ended.stdout)
+    assert {"partbox.publish", "psycopg"} <= set(loaded)
+    assert [name for name in loaded if name.startswith(tuple(f"{each}." for each in OTHERS)) or name in OTHERS] == []
