@@ -9,10 +9,10 @@ from partbox import Event, Outbox
 
 PARK = """
 insert into partbox.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state, blocks,
-                            attempts, due_at, parked_at, started_at, last_error)
+                            attempts, due_at, parked_at, started_at, last_error, traceback)
 select %(subscription)s, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.event_type, %(state)s, %(blocks)s,
        %(attempts)s, clock_timestamp() + %(due)s * interval '1 s', clock_timestamp() - %(age)s * interval '1 s',
-       case when %(started)s then clock_timestamp() end, %(error)s
+       case when %(started)s then clock_timestamp() end, %(error)s, %(traceback)s
   from partbox.record r where r.event_id = %(event_id)s
 returning record_id
 """
@@ -51,6 +51,7 @@ class Planter:
         age: float = 60,
         started: bool = False,
         error: str | None = "ValueError: boom",
+        traceback: str | None = None,
         subscription: str = "default",
         consumed: bool = True,
         **event: Any,
@@ -68,6 +69,7 @@ class Planter:
             "age": age,
             "started": started,
             "error": error,
+            "traceback": traceback,
             "event_id": event_id,
         }
         ((record_id,),) = self.conn.execute(PARK, values).fetchall()

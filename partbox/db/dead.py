@@ -21,12 +21,13 @@ _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which dead records; None asks for nothing. `older_than` in seconds since death."""
+    """Which dead records; None asks for nothing. `older_than` in seconds since death; `group` as in DeadGroup."""
 
     event_type: str | None = None
     aggregate_type: str | None = None
     aggregate_id: str | None = None
     older_than: float | None = None
+    group: int | None = None
 
     def __str__(self) -> str:
         """What is asked for, as a log line says it."""
@@ -66,7 +67,23 @@ class DeadDetail(DeadRecord):
     occurred_at: datetime | None
     content_type: str | None
     headers: dict[str, str]
+    traceback: str | None
     payload: str | bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadGroup:
+    """Dead records of one event type and one error, numbers and quoted parts aside; `group` names it in filters.
+
+    They died between `died_from` and `died_to`; `blocking` of them block their aggregate. `newest` has the highest id.
+    """
+
+    group: int
+    records: int
+    blocking: int
+    died_from: datetime
+    died_to: datetime
+    newest: DeadRecord
 
 
 class Discarded(NamedTuple):
@@ -82,6 +99,13 @@ def listed(
     """At most `limit` dead records, oldest first, those with ids above `after`."""
     values = _values(subscription, filters) | {"limit": limit, "after": after}
     return [DeadRecord(**_fields(row)) for row in conn.execute(query("dead_list", schema), values)]
+
+
+def groups(conn: Connection[Any], schema: str, subscription: str, filters: Filters, limit: int) -> list[DeadGroup]:
+    """At most `limit` groups, the largest first."""
+    values = _values(subscription, filters) | {"limit": limit}
+    rows = conn.execute(query("dead_groups", schema), values)
+    return [_group(row[:5], row[5:]) for row in rows]
 
 
 def count(conn: Connection[Any], schema: str, subscription: str, filters: Filters) -> int:
@@ -107,12 +131,13 @@ def show(conn: Connection[Any], schema: str, subscription: str, record_id: int, 
     row = conn.execute(query("dead_show", schema), values).fetchone()
     if row is None:
         return None
-    occurred_at, content_type, headers, text, data = row[11:]
+    occurred_at, content_type, headers, traceback, text, data = row[11:]
     return DeadDetail(
         **_fields(row[:11]),
         occurred_at=_utc(occurred_at),
         content_type=content_type,
         headers=_headers(headers),
+        traceback=traceback,
         payload=data if text is None else text,
     )
 
@@ -146,6 +171,13 @@ def _fields(row: Sequence[Any]) -> dict[str, Any]:
     *known, died_at, published_at, error, blocks = row
     values = (*known, _utc(died_at), _utc(published_at), *typed(error), blocks)
     return dict(zip(_COLUMNS, values, strict=True))
+
+
+def _group(row: Sequence[Any], newest: Sequence[Any]) -> DeadGroup:
+    group, records, blocking, first, last = row
+    return DeadGroup(
+        group, records, blocking, first.astimezone(UTC), last.astimezone(UTC), DeadRecord(**_fields(newest))
+    )
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -16,8 +16,23 @@ STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead")
 
 
 @dataclass(frozen=True, slots=True)
+class Running:
+    """A handler that has run for `seconds`, of a process that says so, and the event that it has."""
+
+    handler: str
+    event_type: str
+    aggregate_type: str
+    aggregate_id: str | None
+    record_id: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
-    """A worker process; ages and lease in seconds, `partitions` how many it owns."""
+    """A worker process; ages and lease in seconds, `partitions` how many it owns.
+
+    `supervisor` is the node that it belongs to, None of an older version; `running` are its handlers that run for long.
+    """
 
     instance_id: UUID
     node: str
@@ -29,6 +44,8 @@ class Instance:
     heartbeat_age: float
     lease: float
     partitions: int
+    supervisor: UUID | None = None
+    running: tuple[Running, ...] = ()
 
     @property
     def expired(self) -> bool:
@@ -47,6 +64,7 @@ class Partition:
 
     `claimed_age` and `saved_age`: seconds since it was last claimed and saved, None if never. `suspect`: its last owner
     died, and what may have killed it is not passed yet. Above `last_id` so many ids in one are records of it: `fill`.
+    `parked_age`: so long a parked record should have been delivered (s); dead ones, and those of later, do not count.
     """
 
     partition: int
@@ -61,6 +79,12 @@ class Partition:
     suspect: bool
     last_id: int = 0
     fill: float | None = None
+    parked_age: float | None = None
+
+    @property
+    def unfinished_age(self) -> float | None:
+        """Seconds that its oldest event waits, unread or parked; None if none does."""
+        return max((age for age in (self.oldest_age, self.parked_age) if age is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +131,11 @@ class Cluster:
         return max((p.oldest_age for p in self.partitions if p.oldest_age is not None), default=None)
 
     @property
+    def unfinished_age(self) -> float | None:
+        """Seconds that the oldest event waits, unread or parked: one behind a failed one is late, too."""
+        return max((p.unfinished_age for p in self.partitions if p.unfinished_age is not None), default=None)
+
+    @property
     def records(self) -> dict[str, int]:
         """The records of the log by status: pending, completed, and each state of parked ones, zeros too."""
         parked = {state: self.parked.get(state, 0) for state in STATES}
@@ -118,12 +147,14 @@ class Overview:
     """All subscriptions of a schema, by name, at one moment of the database's clock; none if it is writer-only.
 
     `newest_id` is the highest record id that was drawn; a transaction that was rolled back has drawn its too.
+    `database` is its name.
     """
 
     schema: str
     at: datetime
     clusters: tuple[Cluster, ...]
     newest_id: int = 0
+    database: str = ""
 
     def cluster(self, subscription: str) -> Cluster:
         """That of this name; SchemaError, naming those that exist, if there is none."""
@@ -152,9 +183,9 @@ def overview(
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(query("stats_plan", schema), {"limit": limit})
         rows = cursor.execute(query("stats_overview", schema), values).fetchall()
-    at, newest_id, records, *_ = rows[0]
-    clusters = (_cluster(schema, records, *found) for _, _, _, *found in rows if found[0] is not None)
-    return Overview(schema=schema, at=at.astimezone(UTC), clusters=tuple(clusters), newest_id=newest_id)
+    at, database, newest_id, records, *_ = rows[0]
+    clusters = (_cluster(schema, at, records, *found) for _, _, _, _, *found in rows if found[0] is not None)
+    return Overview(schema, at.astimezone(UTC), tuple(clusters), newest_id, database)
 
 
 def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
@@ -167,6 +198,7 @@ def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
 
 def _cluster(
     schema: str,
+    at: datetime,
     records: int,
     name: str,
     created: datetime,
@@ -178,7 +210,7 @@ def _cluster(
 ) -> Cluster:
     """`records` is how many the log holds, about."""
     found = tuple(Partition(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
-    members = tuple(Instance(**_past(_uuids(each, "instance_id"))) for each in instances)
+    members = tuple(Instance(**_running(_past(_uuids(each, "instance_id", "supervisor")), at)) for each in instances)
     left = sum(each.pending for each in found) + sum(parked.values())
     return Cluster(
         schema=schema,
@@ -201,6 +233,16 @@ def _missing(schema: str, subscription: str, names: list[str]) -> SchemaError:
 
 def _uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:
     return row | {column: row[column] and UUID(row[column]) for column in columns}
+
+
+def _running(row: dict[str, Any], at: datetime) -> dict[str, Any]:
+    """`running` as it was at that moment; each says since when it runs, in unix seconds of the database's clock."""
+    return row | {"running": tuple(_run(each, at) for each in row["running"] or ())}
+
+
+def _run(row: dict[str, Any], at: datetime) -> Running:
+    names = ("handler", "event_type", "aggregate_type", "aggregate_id", "record_id")
+    return Running(**{name: row[name] for name in names}, seconds=max(0.0, at.timestamp() - row["since"]))
 
 
 def _past(row: dict[str, Any]) -> dict[str, Any]:

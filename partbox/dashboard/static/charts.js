@@ -19,11 +19,11 @@ const CHARTS = [
   },
   {
     title: "Oldest waiting event",
-    lines: [{ name: "lag", of: (point) => point[2], text: length }],
+    lines: [{ name: "waits", of: (point) => point[2], text: length }],
     least: 1,
     scale: length,
   },
-  { title: "Waiting events", lines: [{ name: "open", of: (point) => point[3], text: number }], least: 10, scale: number },
+  { title: "Waiting events", lines: [{ name: "waiting", of: (point) => point[3], text: number }], least: 10, scale: number },
 ];
 
 function svg(tag, attributes = {}) {
