@@ -116,7 +116,7 @@ export class Dead extends List {
       open,
       columns,
       error: why(newest),
-      facts: el("span", {}, "died ", ago(died_from, this.now), " to ", ago(died_to, this.now), blocks),
+      facts: el("span", {}, "died ", ago(died_from, this.now, ""), " to ", ago(died_to, this.now), blocks),
       actions: may
         ? [
             button(`Replay ${number(records)} …`, `replay-group-${group}`, act("replay")),

@@ -90,12 +90,9 @@ export class List {
       { type: "button", class: "fold", "aria-expanded": String(open), "data-key": `fold-${group}`, onclick: () => this.toggle(group) },
       ...title,
     );
-    const words = el("span", { class: "group-facts" }, facts);
-    return el(
-      "tr",
-      { class: "group", "data-group": group },
-      el("td", { colspan: columns, role: "cell" }, el("div", { class: "group-head" }, fold, words, error, el("span", { class: "actions" }, ...actions))),
-    );
+    const words = el("div", {}, fold, " ", el("span", { class: "group-facts" }, facts), el("div", {}, error));
+    const head = el("div", { class: "group-head" }, words, el("span", { class: "actions" }, ...actions));
+    return el("tr", { class: "group", "data-group": group }, el("td", { colspan: columns, role: "cell" }, head));
   }
 
   // A checkbox for one, or (record null) for all that are shown.

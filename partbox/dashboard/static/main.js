@@ -79,7 +79,7 @@ function drawHead(error = null) {
   const open = point[3];
   const waits = open ? `${exact ? "" : "about "}${number(open)} waiting, the oldest for ${length(lag)}` : "nothing waits";
   const dead = parked.dead ? `${number(parked.dead)} dead` : null;
-  byId("summary").textContent = [waits, dead, `about ${number(completed)} done`].filter(Boolean).join(" · ");
+  byId("summary").textContent = [waits, dead, completed && `about ${number(completed)} done`].filter(Boolean).join(" · ");
   const wrong = frame.troubles.some(({ level }) => level !== "note");
   document.title = `${wrong ? "(!) " : ""}${open ? `${number(open)} waiting` : "partbox"} – ${database}`;
 }
@@ -144,7 +144,7 @@ async function resume() {
 
 async function enter() {
   if (frame && !frame.can_act) return explain("Nobody may act from here", "The server of this page has no token. Set PARTBOX_HTTP_TOKEN where it is served, and start it again.");
-  const given = await askToken("It was printed, behind #token=, when the page's server started. It stays in this tab.", refusal);
+  const given = await askToken("The token is what stands behind #token= in the address that was printed when the page's server started, or its setting PARTBOX_HTTP_TOKEN. It is kept in this tab alone.", refusal);
   if (!given) return;
   keep(given);
   stream.watch(chosen);

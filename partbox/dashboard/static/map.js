@@ -131,7 +131,7 @@ export class PartitionMap {
     const focused = this.map.contains(document.activeElement) ? this.#focused : null;
     const partition = this.#hovered ?? focused;
     if (partition === null || !this.#data) {
-      show(this.details, el("dt", { class: "hint" }, "Point at a partition, or focus the map and use the arrow keys."));
+      show(this.details, el("dt", { class: "hint" }, "Point at a partition, tap it, or walk the map with the arrow keys."));
       return;
     }
     const { epochs, pendings, lags, claimed, suspects } = this.#data;

@@ -4,6 +4,7 @@ import { el } from "./text.js";
 
 // `heads`: [[name, class]], a name may be an element; `rows`: <tr>, those with fewer cells than heads are left alone.
 export function table(heads, rows, name = null) {
+  const folded = rows.every((row) => row.children.length < heads.length);
   const head = heads.map(([text, kind]) => el("th", { scope: "col", role: "columnheader", class: kind ?? null }, text));
   for (const row of rows) {
     row.setAttribute("role", "row");
@@ -13,7 +14,7 @@ export function table(heads, rows, name = null) {
   return el(
     "table",
     { class: "cards", role: "table", "aria-label": name },
-    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...head)),
+    el("thead", { role: "rowgroup", class: folded ? "unseen" : null }, el("tr", { role: "row" }, ...head)),
     el("tbody", { role: "rowgroup" }, ...rows),
   );
 }

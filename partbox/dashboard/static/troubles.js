@@ -14,7 +14,8 @@ export class Troubles {
     this.#actions = actions;
     const names = new Set(troubles.map(({ name }) => name));
     for (const name of this.#drawn.keys()) if (!names.has(name)) this.#drawn.delete(name);
-    const elements = troubles.map((each) => [each.level, this.#element(each)]);
+    const several = troubles.filter(({ level }) => level !== "note").length > 1;
+    const elements = troubles.map((each) => [each.level, this.#element(each, several)]);
     place(byId("troubles"), elements.filter(([level]) => level !== "note").map(([, element]) => element));
     const notes = elements.filter(([level]) => level === "note").map(([, element]) => element);
     byId("notes").hidden = !notes.length;
@@ -23,10 +24,11 @@ export class Troubles {
     announce(troubles.filter(({ level }) => level !== "note"));
   }
 
-  #element(trouble) {
-    if (!this.#drawn.has(trouble.name)) this.#drawn.set(trouble.name, made(trouble));
+  #element(trouble, several) {
+    if (!this.#drawn.has(trouble.name)) this.#drawn.set(trouble.name, made(trouble, several));
     const { element, head, body, action } = this.#drawn.get(trouble.name);
     element.dataset.level = trouble.level;
+    element.toggleAttribute("data-bare", !trouble.evidence.length && !trouble.remedy.length);
     show(head, el("span", { class: "level" }, LEVELS[trouble.level]), " ", el("strong", {}, said(trouble.text)));
     show(body, ...evidence(trouble.evidence), ...remedies(trouble));
     const [text] = this.#actions[trouble.action] ?? [];
@@ -36,9 +38,11 @@ export class Troubles {
   }
 }
 
-function made({ name, level }) {
+// Several begin closed where one of them would fill the screen: first of all somebody wants to see which there are.
+function made({ name, level }, several) {
   const [head, body, action] = [el("summary"), el("div", { class: "body" }), el("div", { class: "act" })];
-  const fold = el("details", { open: level === "bad" || level === "warn" }, head, body);
+  const open = level !== "note" && !(several && matchMedia("(max-width: 640px)").matches);
+  const fold = el("details", { open }, head, body);
   return { element: el("article", { class: "trouble-row", "data-trouble": name }, fold, action), head, body, action };
 }
 

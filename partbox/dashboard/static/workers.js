@@ -64,7 +64,7 @@ function drawRunning({ count, handlers }, instances) {
       { "data-running": each.record },
       el("td", {}, badge(process)),
       el("td", {}, said(`${process.node} ${process.pid}`)),
-      el("td", {}, said(each.handler)),
+      el("td", { class: "handler" }, said(each.handler)),
       el("td", {}, said(each.event_type), el("small", {}, ` record ${each.record}`)),
       el("td", {}, aggregate(each)),
       el("td", { class: "number" }, length(each.seconds)),
@@ -87,5 +87,5 @@ export function drawLately({ happenings }) {
   const items = [...happenings].reverse().map((each) =>
     el("li", { "data-kind": each.kind }, el("time", { datetime: each.at }, clock(each.at)), " ", said(each.text)),
   );
-  show(byId("lately"), ...(items.length ? items : [el("li", { class: "empty" }, "Nothing has changed since somebody watches.")]));
+  show(byId("lately"), ...(items.length ? items : [el("li", { class: "empty" }, "Nothing has changed while somebody watched.")]));
 }

@@ -164,9 +164,12 @@ OUTSIDE = """[...document.querySelectorAll("button, input, select, summary")].fi
   const { left, right, width } = each.getBoundingClientRect();
   return each.checkVisibility() && width > 0 && (left < 0 || right > innerWidth);
 }).map((each) => each.outerHTML)"""
-HIDDEN = """[...document.querySelectorAll(".scroll, .within, main *")].filter((each) =>
-  each.checkVisibility() && each.scrollWidth > each.clientWidth + 1
-  && ["auto", "scroll"].includes(getComputedStyle(each).overflowX)).map((each) => each.outerHTML.slice(0, 99))"""
+SPILT = """[...document.querySelectorAll(".card, .trouble-row, td, dd")].filter((each) => {
+  const { clientHeight, scrollHeight } = each;
+  return each.checkVisibility() && clientHeight && scrollHeight > clientHeight + 1;
+}).map((each) => each.outerHTML.slice(0, 99))"""
+SIDEWAYS = """[...document.querySelectorAll(".scroll, .within, #ask, .trouble-row")].filter((each) =>
+  each.checkVisibility() && each.scrollWidth > each.clientWidth + 1).map((each) => each.outerHTML.slice(0, 99))"""
 
 
 def test_on_a_phone_no_action_is_off_the_screen_and_nothing_scrolls_sideways(
@@ -176,19 +179,21 @@ def test_on_a_phone_no_action_is_off_the_screen_and_nothing_scrolls_sideways(
     conn.execute(f"update partbox.instance set running = {running(200)}")
     plant.park("a-" + "long-" * 30 + "name", "retrying", blocks=True, error="ConnectionError: " + "x" * 300)
     seen = tab(live.with_token)
-    seen.waits_for("[data-trouble=dead-flood]")
+    seen.waits_for("[data-trouble=dead-flood] .evidence")
+    assert seen.page.evaluate(SPILT) == []
     seen.page.locator("#blocked .fold").click()
     seen.page.locator("#dead .fold").click()
     seen.waits_for(f"#dead tr[data-record='{dead[0]}']")
     for size in PHONES:
         seen.page.set_viewport_size(size)
-        for _ in ("map", "table"):
-            assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), size
-            assert seen.page.evaluate(OUTSIDE) == [], size
-            assert seen.page.evaluate(HIDDEN) == [], size
-            seen.button("Table").click()
-        seen.button("Map").click()
-        assert seen.page.locator("#dead tr[data-record] td[data-label=Died]").first.is_visible()
+        assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), size
+        for script in (OUTSIDE, SIDEWAYS, SPILT):
+            assert seen.page.evaluate(script) == [], size
+    assert seen.page.locator("#dead tr[data-record] td[data-label=Died]").first.is_visible()
+    seen.button("Table").click()
+    seen.waits_for("#table-side tbody tr")
+    assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert seen.page.evaluate(SIDEWAYS) == []
     seen.page.evaluate("scrollTo(0, 0)")
     seen.button("Replay", f"#dead tr[data-record='{dead[0]}']").click()
     eventually(lambda: plant.states()[dead[0]] == "ready")
