@@ -7,11 +7,11 @@ import { table } from "./table.js";
 
 const STATES = {
   retrying: "failed; tried again when it is due",
-  deferred: "put off by its handler, or waiting for what that calls",
+  deferred: "put off until its handler can work",
   scheduled: "to be delivered at a later time",
   held: "waits behind another event of its aggregate",
   ready: "about to run",
-  dead: "given up; waits for somebody to replay or discard it",
+  dead: "given up: replay or discard it",
 };
 
 export function drawWorkers({ instances, nodes, running }, highlight) {
