@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from partbox.cli import long_runs
 from partbox.cli.database import database
 from partbox.cli.options import Dsn, Json, Schema, Subscription
 from partbox.cli.output import age, console, counted, moment, print_json, printable, table
@@ -22,6 +23,8 @@ from partbox.cli.watching import Every, Sighting, interval, sightings
 from partbox.db import migrate, stats
 from partbox.db.connect import connect
 from partbox.db.glance import Glance
+from partbox.doctor.words import WORKER, command
+from partbox.rules.nodes import named
 from partbox.rules.printing import printable_json
 from partbox.settings import Settings, load
 from partbox.stats.rates import Rates
@@ -32,6 +35,7 @@ COLUMNS = ("node", "pid", "state", "heartbeat", "partitions")
 
 Watch = Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")]
 Show = Callable[[Sighting], None]
+Line = tuple[str, str]
 
 
 def status(
@@ -152,27 +156,36 @@ def _plain(cluster: stats.Cluster) -> dict[str, object]:
 def _tables(cluster: stats.Cluster, rates: Rates | None = None) -> RenderableType:
     summary = table(("", ""), _summary(cluster, rates))
     summary.show_header = False
-    return Group(_processes_table(cluster), Text(), summary) if cluster.instances else summary
+    parts: list[RenderableType] = [_processes_table(cluster), Text()] if cluster.instances else []
+    if runs := long_runs.rows(cluster):
+        parts += [table(long_runs.COLUMNS, runs, long_runs.COLUMNS[1:2]), Text()]
+    return Group(*parts, summary)
 
 
 def _processes_table(cluster: stats.Cluster) -> Table:
-    return table(COLUMNS, map(_row, cluster.instances), COLUMNS[3:], COLUMNS[1:3])
+    nodes = named(cluster.instances)
+    rows = (_row(each, nodes[each.instance_id]) for each in cluster.instances)
+    return table(COLUMNS, rows, COLUMNS[3:], COLUMNS[1:3])
 
 
-def _row(each: stats.Instance) -> tuple[str, ...]:
-    node = each.node if each.node == each.hostname else f"{each.node} ({each.hostname})"
-    return node, str(each.pid), each.state, age(each.heartbeat_age), str(each.partitions)
+def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
+    where = node if each.node == each.hostname else f"{node} on {each.hostname}"
+    return where, str(each.pid), each.state, f"{age(each.heartbeat_age)} ago", str(each.partitions)
 
 
-def _summary(cluster: stats.Cluster, rates: Rates | None) -> list[tuple[str, str]]:
+def _summary(cluster: stats.Cluster, rates: Rates | None) -> list[Line]:
+    waiting = {state: count for state, count in cluster.parked.items() if state != "dead"}
     lines = [
-        ("subscription", f"{cluster.subscription} in schema {cluster.schema}{', paused' if cluster.paused else ''}"),
+        ("subscription", f"{cluster.subscription} in schema {cluster.schema}"),
+        *_paused(cluster),
         ("processes", _processes(cluster)),
-        ("partitions", f"{len(cluster.partitions)}, {cluster.unowned} unowned"),
+        ("partitions", f"{len(cluster.partitions)}, {_unowned(cluster)}"),
         ("pending", _pending(cluster)),
-        ("parked", ", ".join(f"{count:,} {state}" for state, count in cluster.parked.items()) or "none"),
-        ("blocked", _blocked(cluster)),
+        ("parked", ", ".join(f"{count:,} {state}" for state, count in waiting.items()) or "none"),
+        *_blocked(cluster),
+        *_dead(cluster),
         ("completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"),
+        *([("trouble", f"{command('doctor', cluster.schema)} says why, and what to do")] if _trouble(cluster) else []),
     ]
     if rates is not None:
         lines.append(("rates", f"about {rates.published:,.0f}/s published, {rates.delivered:,.0f}/s delivered"))
@@ -181,8 +194,8 @@ def _summary(cluster: stats.Cluster, rates: Rates | None) -> list[tuple[str, str
 
 def _processes(cluster: stats.Cluster) -> str:
     if not cluster.instances:
-        return "none: start some with `partbox worker MODULE:OUTBOX`"
-    nodes = len({instance.node for instance in cluster.instances})
+        return f"none: start some with {command(WORKER, cluster.schema, cluster.subscription)}"
+    nodes = len(set(named(cluster.instances).values()))
     versions = " and ".join(sorted({instance.version for instance in cluster.instances}))
     return f"{len(cluster.instances)} on {nodes} node{'s' if nodes > 1 else ''}, version {versions}"
 
@@ -197,7 +210,37 @@ def _pending(cluster: stats.Cluster) -> str:
     )
 
 
-def _blocked(cluster: stats.Cluster) -> str:
+def _trouble(cluster: stats.Cluster) -> bool:
+    """Whether there is more to it than numbers; without any process the remedy is said already."""
+    away = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused
+    hindered = any(each.running or each.expired for each in cluster.instances)
+    return away or hindered or cluster.blocked_keys > 0 or cluster.parked.get("dead", 0) > 0
+
+
+def _paused(cluster: stats.Cluster) -> list[Line]:
+    """A command has a line of its own, which a narrow terminal does not break."""
+    if not cluster.paused:
+        return []
+    resume = command("subscription resume", cluster.schema, None, cluster.subscription)
+    return [("paused", f"since {moment(cluster.paused_at)}: nothing is delivered"), ("", f"{resume} lets it go on")]
+
+
+def _unowned(cluster: stats.Cluster) -> str:
+    return f"{cluster.unowned} without an owner" if cluster.unowned else "all owned"
+
+
+def _blocked(cluster: stats.Cluster) -> list[Line]:
     if not cluster.blocked_keys:
-        return "none"
-    return f"{counted(cluster.blocked_keys, 'aggregate')}: `partbox blocked list`"
+        return [("blocked", "none")]
+    said = f"{counted(cluster.blocked_keys, 'aggregate')}, waiting for an event that cannot be finished now"
+    return [("blocked", said), ("", f"{command('blocked list', cluster.schema, cluster.subscription)} names them")]
+
+
+def _dead(cluster: stats.Cluster) -> list[Line]:
+    dead = cluster.parked.get("dead", 0)
+    if not dead:
+        return [("dead", "none")]
+    return [
+        ("dead", f"{counted(dead, 'event')}, which nobody tries any more"),
+        ("", f"{command('dead list', cluster.schema, cluster.subscription)} shows them"),
+    ]

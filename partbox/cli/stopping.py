@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -41,22 +41,29 @@ def until_stopped() -> Iterator[None]:
 
     For those that only look: nothing is left half done.
     """
+    with suppress(KeyboardInterrupt), interruptible(signal.SIGINT, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def interruptible(*numbers: signal.Signals) -> Iterator[None]:
+    """The first of these signals is a KeyboardInterrupt wherever it meets the block; others are ignored after it, so
+    that what is undone because of it is not interrupted. One that is ignored already (`nohup`) stays so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in numbers}
+    heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
 
     def end(number: int, _: FrameType | None) -> NoReturn:
-        for each in before:
+        for each in heard:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for number in before:
+    for number in heard:
         signal.signal(number, end)
     try:
         yield
-    except KeyboardInterrupt:
-        pass
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in heard:
+            signal.signal(number, before[number])

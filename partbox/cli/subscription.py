@@ -1,5 +1,6 @@
 """`partbox subscription`: who consumes the log, from where, and since when it stands still."""
 
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from partbox.cli.confirm import INTERRUPTED, confirm
 from partbox.cli.database import database
 from partbox.cli.options import Dsn, Json, Schema
 from partbox.cli.output import console, counted, moment, print_json, printable, table
+from partbox.cli.stopping import interruptible
 from partbox.db.subscriptions import Holder, Subscription
 from partbox.errors import PartboxError
 from partbox.rules import asked, position
@@ -45,6 +47,7 @@ Timeout = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 COLUMNS = ("name", "created", "paused since", "types", "instances", "pending", "parked", "dead")
 
 
@@ -202,18 +205,18 @@ def _spell_out() -> None:
 
 @contextmanager
 def _waiting() -> Iterator[Progress]:
-    """Says on a terminal's standard error for whom it waits; Ctrl-C there undoes the pause."""
+    """Says on a terminal's standard error for whom it waits; Ctrl-C, or another signal to end, undoes the pause."""
     error = Console(stderr=True)
     try:
-        with error.status("waiting for the workers to let go") as status:
+        with interruptible(*SIGNALS), error.status("waiting for the workers to let go") as status:
 
             def progress(left: Sequence[Holder]) -> None:
                 owned = sum(holder.owned for holder in left)
                 status.update(printable(f"waiting for {described(left)} to let go of {counted(owned, 'partition')}"))
 
             yield progress
-    except KeyboardInterrupt:
-        typer.echo("partbox: interrupted: nothing was changed", err=True)
+    except KeyboardInterrupt as interrupt:
+        typer.echo(f"partbox: interrupted: {printable(str(interrupt) or 'nothing was changed')}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -7,9 +7,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from partbox.cli import long_runs
 from partbox.cli.watching import Sighting
 from partbox.db.blocked import BlockedKey
 from partbox.db.stats import Cluster, Instance
+from partbox.rules.nodes import named
 from partbox.rules.printing import printable
 from partbox.rules.wording import age, counted, in_short
 from partbox.terminal.grid import SIDE, badge, grid
@@ -41,7 +43,10 @@ def picture(scene: Scene, width: int, height: int) -> RenderableType:
         body, taken = _beside(scene, width), SIDE
     else:
         body, taken = Group(_grid(scene, 2), Text(), _numbers(scene, width, 4)), SIDE + TOTALS + 7
-    return Group(_title(scene), Text(), body, Text(), *_blocked(scene, width >= ROOMY, max(0, height - taken - 4)))
+    room = max(0, height - taken - 4)
+    runs = _long_runs(scene, width >= ROOMY, room // 2 if scene.blocked else room)
+    blocked = _blocked(scene, width >= ROOMY, room - sum(each.row_count + 1 for each in runs))
+    return Group(_title(scene), Text(), body, Text(), *runs, *blocked)
 
 
 def _title(scene: Scene) -> RenderableType:
@@ -94,20 +99,21 @@ def _processes(scene: Scene, full: bool, room: int) -> Table:
     table.add_column("", no_wrap=True)
     found = scene.sighting.cluster.instances
     shown = found if len(found) <= room else found[: room - 1]
+    nodes = named(found)
     for each in shown:
-        table.add_row(*_process(scene.roster, each, full))
+        table.add_row(*_process(scene.roster, each, nodes[each.instance_id], full))
     if left := len(found) - len(shown):
         table.add_row("…", Text(f"{left} more", DIM))
     return table
 
 
-def _process(roster: Roster, each: Instance, full: bool) -> list[RenderableType]:
+def _process(roster: Roster, each: Instance, node: str, full: bool) -> list[RenderableType]:
     state = Text(each.state, "bold red" if each.expired else "yellow") if each.state != "working" else Text()
     beat = f"{each.heartbeat_age:.1f} s ago" if each.heartbeat_age < 10 else f"{age(each.heartbeat_age)} ago"
     face = badge(roster.face(each.instance_id))
     if not full:
         return [face, str(each.pid), str(each.partitions), state]
-    return [face, Text(_short(each.node)), str(each.pid), str(each.partitions), beat, state]
+    return [face, Text(_short(node)), str(each.pid), str(each.partitions), beat, state]
 
 
 def _totals(sighting: Sighting) -> Table:
@@ -138,6 +144,23 @@ def _lines(sighting: Sighting) -> list[tuple[str, str, str]]:
 
 def _pending(cluster: Cluster) -> str:
     return f"{'' if cluster.exact else 'about '}{cluster.pending:,}"
+
+
+def _long_runs(scene: Scene, roomy: bool, room: int) -> list[Table]:
+    """The handlers that run for long, as many as there is room for."""
+    rows = long_runs.rows(scene.sighting.cluster)
+    if room < 2 or not rows:
+        return []
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM, expand=True)
+    name, length, event, process = long_runs.COLUMNS
+    table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=32, style="bold yellow")
+    table.add_column(length, justify="right", no_wrap=True)
+    table.add_column(event, no_wrap=True, overflow="ellipsis", ratio=1)
+    if roomy:
+        table.add_column(process, no_wrap=True, overflow="ellipsis", max_width=24)
+    for row in rows[: room - 1]:
+        table.add_row(*(Text(_short(cell)) for cell in (row if roomy else row[:3])))
+    return [table]
 
 
 def _blocked(scene: Scene, roomy: bool, room: int) -> list[RenderableType]:

@@ -11,7 +11,6 @@ from partbox.dashboard.news import Happening
 from partbox.dashboard.texts import cut
 from partbox.db.stats import Cluster, Instance, Overview, Partition, Running
 from partbox.rules import nodes
-from partbox.rules.nodes import Process
 
 NOBODY = -1
 GONE = -2  # an owner that is not among the living
@@ -48,14 +47,14 @@ def subscription(
     happenings: Iterable[Happening],
 ) -> dict[str, Any]:
     """Everything about one subscription; lists of partitions have their values in order."""
-    instances = _by_node(cluster.instances)
-    places = {instance.instance_id: place for place, (_, instance) in enumerate(instances)}
+    names = nodes.named(cluster.instances)
+    places = {instance.instance_id: place for place, instance in enumerate(cluster.instances)}
     return {
         "name": cluster.subscription,
         "paused": cluster.paused,
-        "instances": [_instance(node, each, faces[each.instance_id]) for node, each in instances],
-        "nodes": len({node for node, _ in instances}),
-        "running": _running([each for _, each in instances]),
+        "instances": [_instance(each, names, faces) for each in cluster.instances],
+        "nodes": len(set(names.values())),
+        "running": _running(cluster.instances),
         **_partitions(cluster.partitions, places),
         "pending": cluster.pending,
         "exact": cluster.exact,
@@ -85,17 +84,12 @@ def _place(instance: UUID | None, places: Mapping[UUID, int]) -> int:
     return NOBODY if instance is None else places.get(instance, GONE)
 
 
-def _by_node(instances: Sequence[Instance]) -> list[tuple[str, Instance]]:
-    """Each with the name of its node, those of a node together."""
-    names = nodes.names([Process(each.node, each.supervisor, each.age) for each in instances])
-    return sorted(zip(names, instances, strict=True), key=lambda each: each[0])
-
-
 def _running(instances: Sequence[Instance]) -> dict[str, Any]:
     """The handlers that run for long by the places of their processes, the longest first, and how many there are."""
     found = [(place, run) for place, each in enumerate(instances) for run in each.running]
     found.sort(key=lambda each: -each[1].seconds)
-    return {"count": len(found), "handlers": [_run(*each) for each in found[:MOST_RUNNING]]}
+    count = len(found) + sum(each.running_more for each in instances)
+    return {"count": count, "handlers": [_run(*each) for each in found[:MOST_RUNNING]]}
 
 
 def _run(place: int, run: Running) -> dict[str, Any]:
@@ -110,12 +104,13 @@ def _run(place: int, run: Running) -> dict[str, Any]:
     }
 
 
-def _instance(node: str, each: Instance, face: Face) -> dict[str, Any]:
+def _instance(each: Instance, names: Mapping[UUID, str], faces: Mapping[UUID, Face]) -> dict[str, Any]:
+    face = faces[each.instance_id]
     return {
         "id": str(each.instance_id),
         "letter": face.letter,
         "slot": face.slot,
-        "node": cut(node, 60),
+        "node": cut(names[each.instance_id], 60),
         "hostname": cut(each.hostname, 60),
         "pid": each.pid,
         "version": cut(each.version, 30),

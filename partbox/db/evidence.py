@@ -16,11 +16,11 @@ from partbox.db import blocked, migrate
 from partbox.db.blocked import BlockedKey
 from partbox.db.facts import (
     Accused,
-    Braked,
     Dead,
     Deferred,
     Expired,
     Held,
+    Open,
     Prepared,
     Segments,
     Sequence,
@@ -52,11 +52,10 @@ class Unread(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """What is asked for: dead rows of the last `lately` seconds, records older than `retain`, brakes from `open` on."""
+    """What is asked for: dead rows of the last `lately` seconds, records older than `retain`."""
 
     lately: float
     retain: float
-    open: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Evidence:
     reach: dict[str, int] = field(default_factory=dict)
     overview: Overview | None = None
     keys: tuple[tuple[str, BlockedKey], ...] = ()
-    braked: tuple[Braked, ...] = ()
+    open: tuple[Open, ...] = ()
     deferred: tuple[Deferred, ...] = ()
     dead: tuple[Dead, ...] = ()
     accused: tuple[Accused, ...] = ()
@@ -105,7 +104,7 @@ def gather(conn: Connection[Any], schema: str, ask: Ask) -> Evidence:
         original=look.part("the marker", lambda: _original(conn, schema)) is not False,
         overview=seen,
         keys=look.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
-        braked=look.all(Braked, "doctor_braked", most=ask.open),
+        open=look.all(Open, "doctor_open"),
         deferred=look.all(Deferred, "doctor_deferred"),
         dead=look.all(Dead, "doctor_dead", lately=ask.lately),
         accused=look.all(Accused, "doctor_accused"),

@@ -101,12 +101,13 @@ class Segments(NamedTuple):
     in_default: bool
 
 
-class Braked(NamedTuple):
-    """So many partitions read nothing new, the fullest with `rows` open parked rows."""
+class Open(NamedTuple):
+    """A partition with so many parked rows that count against its brake; `held` of them wait behind others."""
 
     subscription: str
-    partitions: int
+    partition: int
     rows: int
+    held: int
 
 
 class Deferred(NamedTuple):

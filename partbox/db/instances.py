@@ -31,8 +31,9 @@ def register(
     pids: Sequence[int],
     version: str,
     lease: float,
+    supervisor: UUID | None = None,
 ) -> dict[int, UUID]:
-    """A fresh row for each process; instance ids by pid."""
+    """A fresh row for each process; instance ids by pid. `supervisor` is what tells two of a host apart."""
     rows = conn.execute(
         query("register", schema),
         {
@@ -42,6 +43,7 @@ def register(
             "pids": list(pids),
             "version": version,
             "lease": lease,
+            "supervisor": supervisor,
         },
     ).fetchall()
     return {pid: instance for instance, pid in rows}

@@ -8,6 +8,8 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.rows import tuple_row
 
+from partbox.db.running import Running as Running  # what an instance has is had from here
+from partbox.db.running import noted
 from partbox.db.sql import query
 from partbox.errors import SchemaError
 
@@ -16,22 +18,11 @@ STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead")
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A handler that has run for `seconds`, of a process that says so, and the event that it has."""
-
-    handler: str
-    event_type: str
-    aggregate_type: str
-    aggregate_id: str | None
-    record_id: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Instance:
     """A worker process; ages and lease in seconds, `partitions` how many it owns.
 
-    `supervisor` is the node that it belongs to, None of an older version; `running` are its handlers that run for long.
+    `supervisor`: the start of a node that it belongs to, None if it does not say. `running`: its handlers that have run
+    for over ten seconds, the longest first, and how many more there are.
     """
 
     instance_id: UUID
@@ -46,6 +37,7 @@ class Instance:
     partitions: int
     supervisor: UUID | None = None
     running: tuple[Running, ...] = ()
+    running_more: int = 0
 
     @property
     def expired(self) -> bool:
@@ -62,8 +54,9 @@ class Instance:
 class Partition:
     """A partition; `pending` records it has not consumed (an estimate unless `exact`), the oldest this old (s).
 
-    `claimed_age` and `saved_age`: seconds since it was last claimed and saved, None if never. `suspect`: its last owner
-    died, and what may have killed it is not passed yet. Above `last_id` so many ids in one are records of it: `fill`.
+    `claimed_age`: seconds since it was last claimed, None if never. `saved_age`: since a save has said that something
+    became of its records. `suspect`: its last owner died, and what may have killed it is not passed yet. Above
+    `last_id` so many ids in one are records of it: `fill`.
     `parked_age`: so long a parked record should have been delivered (s); dead ones, and those of later, do not count.
     """
 
@@ -210,7 +203,7 @@ def _cluster(
 ) -> Cluster:
     """`records` is how many the log holds, about."""
     found = tuple(Partition(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
-    members = tuple(Instance(**_running(_past(_uuids(each, "instance_id", "supervisor")), at)) for each in instances)
+    members = tuple(_instance(each, at) for each in instances)
     left = sum(each.pending for each in found) + sum(parked.values())
     return Cluster(
         schema=schema,
@@ -226,6 +219,12 @@ def _cluster(
     )
 
 
+def _instance(row: dict[str, Any], at: datetime) -> Instance:
+    running, more = noted(row["running"], at)
+    known = _past(_uuids(row, "instance_id", "supervisor"))
+    return Instance(**known | {"running": running, "running_more": more})
+
+
 def _missing(schema: str, subscription: str, names: list[str]) -> SchemaError:
     there = f"there are {', '.join(names)}" if names else "there is none"
     return SchemaError(f"subscription {subscription!r} does not exist in schema {schema!r}: {there}")
@@ -233,16 +232,6 @@ def _missing(schema: str, subscription: str, names: list[str]) -> SchemaError:
 
 def _uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:
     return row | {column: row[column] and UUID(row[column]) for column in columns}
-
-
-def _running(row: dict[str, Any], at: datetime) -> dict[str, Any]:
-    """`running` as it was at that moment; each says since when it runs, in unix seconds of the database's clock."""
-    return row | {"running": tuple(_run(each, at) for each in row["running"] or ())}
-
-
-def _run(row: dict[str, Any], at: datetime) -> Running:
-    names = ("handler", "event_type", "aggregate_type", "aggregate_id", "record_id")
-    return Running(**{name: row[name] for name in names}, seconds=max(0.0, at.timestamp() - row["since"]))
 
 
 def _past(row: dict[str, Any]) -> dict[str, Any]:

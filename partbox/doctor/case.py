@@ -6,10 +6,13 @@ from inspect import getdoc
 from uuid import UUID
 
 from partbox.db.evidence import Evidence
+from partbox.db.facts import Open
 from partbox.db.stats import Cluster, Instance, Overview, Partition
 from partbox.doctor import words
 from partbox.doctor.finding import Finding, Severity
-from partbox.doctor.limits import Limits
+from partbox.doctor.limits import STALLED, Limits
+from partbox.rules.nodes import named
+from partbox.rules.wording import age, counted
 
 UNFINISHED = ("retrying", "deferred", "held", "ready")
 
@@ -34,6 +37,22 @@ class Case:
     def command(self, text: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()) -> str:
         """A command of ours for this schema, in backticks."""
         return words.command(text, self.schema, subscription, *arguments, options=options)
+
+    def node(self, process: Instance) -> str:
+        """The name of its node, which a host may have several of."""
+        known = (named(cluster.instances) for cluster in self.clusters if process in cluster.instances)
+        return next(known, {}).get(process.instance_id, process.node)
+
+    def process(self, process: Instance) -> str:
+        """Which process that is, and when it was heard of."""
+        heartbeat = f"heartbeat {age(process.heartbeat_age)} ago (lease {age(process.lease)})"
+        owns = counted(process.partitions, "partition")
+        return f"process {process.pid} on {self.node(process)}, {heartbeat}, {owns}"
+
+    def braked(self, subscription: str) -> list[Open]:
+        """The partitions of a subscription that read nothing new, because too many of their records are parked."""
+        mine = (each for each in self.evidence.open if each.subscription == subscription)
+        return [each for each in mine if each.rows >= self.limits.braked]
 
     def earlier(self, subscription: str) -> Cluster | None:
         """The cluster as it was at the first look."""
@@ -76,3 +95,13 @@ def ownerless(cluster: Cluster) -> list[Partition]:
     """Partitions without an owner, or whose owner is gone."""
     there: set[UUID] = {each.instance_id for each in cluster.instances}
     return [each for each in cluster.partitions if each.owner not in there]
+
+
+def standing(cluster: Cluster) -> list[Partition]:
+    """Partitions with records that have waited for minutes in which nothing became of any record there."""
+    return [each for each in cluster.partitions if each.pending and min(each.oldest_age or 0.0, quiet(each)) > STALLED]
+
+
+def quiet(each: Partition) -> float:
+    """Seconds since something became of a record of the partition, or it was claimed."""
+    return min((age for age in (each.saved_age, each.claimed_age) if age is not None), default=0.0)

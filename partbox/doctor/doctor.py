@@ -11,7 +11,7 @@ from psycopg import Connection
 from partbox.db.connect import connect
 from partbox.db.evidence import Ask, Evidence, gather, look_again
 from partbox.db.stats import Overview
-from partbox.doctor.case import Case, living, ownerless
+from partbox.doctor.case import Case, living, ownerless, standing
 from partbox.doctor.checks import CHECKS
 from partbox.doctor.finding import Finding, Severity, healthy
 from partbox.doctor.limits import BACKLOG, BLOCKED, LATELY, Limits
@@ -67,7 +67,7 @@ def _case(
     clock: Callable[[], float],
 ) -> Case:
     asked = clock()
-    evidence = gather(conn, schema, Ask(LATELY, limits.overdue, limits.braked))
+    evidence = gather(conn, schema, Ask(LATELY, limits.overdue))
     first = evidence.overview
     case = Case(schema, evidence, limits, skew=_skew(evidence, asked, clock()))
     if first is None or not _doubtful(first):
@@ -77,9 +77,10 @@ def _case(
 
 
 def _doubtful(seen: Overview) -> bool:
-    """Whether a second look tells a handover from a partition that nobody takes, a burst from a growing backlog."""
+    """Whether a second look tells a handover from a partition that nobody takes, a burst from a growing backlog, what
+    has just become visible from what has been waiting."""
     return any(
-        ownerless(each) or (each.pending >= BACKLOG and (each.oldest_age or 0) > BLOCKED)
+        ownerless(each) or standing(each) or (each.pending >= BACKLOG and (each.oldest_age or 0) > BLOCKED)
         for each in seen.clusters
         if living(each) and not each.paused
     )

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from partbox.db.facts import Session
 from partbox.db.stats import Instance
 from partbox.rules.secrets import masked
-from partbox.rules.wording import age, counted, in_short
+from partbox.rules.wording import in_short
 
 WORKER = "worker MODULE:OUTBOX"
+MORE = "then more of them: `partbox worker … --concurrency`, `--processes`, or another node"
 
 _LITERAL = re.compile(r"'|\$[A-Za-z_]*\$")
 _LONGEST = 100  # characters of a name that somebody would copy
@@ -55,14 +56,6 @@ def session(each: Session) -> str:
     parts += [f"from {each.address}"] if each.address else []
     query = statement(each.query)
     return f"pid {each.pid} ({', '.join(parts)})" + (f": {query}" if query else "")
-
-
-def process(each: Instance) -> str:
-    """Which process that is, and when it was heard of."""
-    return (
-        f"process {each.pid} on {each.node}, heartbeat {age(each.heartbeat_age)} ago (lease {age(each.lease)}), "
-        f"{counted(each.partitions, 'partition')}"
-    )
 
 
 def processes(each: Sequence[Instance]) -> str:

@@ -219,6 +219,13 @@ LOG_EVENTS: dict[str, LogEvent] = {
         ("subscription", "loop"),
         every=False,
     ),
+    "not_noted": LogEvent(
+        WARNING,
+        "which handlers run for long could not be written for `partbox status` and `doctor`, and is tried again; "
+        "nothing else waits for it",
+        ("subscription",),
+        every=False,
+    ),
     "connection_hung": LogEvent(
         ERROR,
         "the database, or what is between, did not answer a statement of this loop (`poller`, `saver`, "
@@ -269,9 +276,6 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "observer_failed": LogEvent(ERROR, "an observer failed, which changes nothing else", ("hook",), every=False),
     "command": LogEvent(
         INFO, "an operator's command was carried out", ("command", "subscription"),
-    ),
-    "left_paused": LogEvent(
-        ERROR, "a command could not resume the subscription: `partbox subscription resume` does", ("subscription",)
     ),
 }  # fmt: skip
 

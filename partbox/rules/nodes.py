@@ -1,26 +1,34 @@
-"""Names of nodes: two that run on one host under one name are told apart."""
+"""Tells the nodes of a cluster apart: a host may have several supervisors, whose processes all have its name."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Protocol
 from uuid import UUID
 
 
-class Process(NamedTuple):
-    """A process with the name of its node, the node's supervisor (None of an older version), and its age in seconds."""
+class Process(Protocol):
+    """A worker process; `supervisor` is None of versions that do not say theirs."""
 
-    node: str
-    supervisor: UUID | None
-    age: float
+    @property
+    def instance_id(self) -> UUID: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def supervisor(self) -> UUID | None: ...
 
 
-def names(processes: Sequence[Process]) -> list[str]:
-    """The name of each one's node: "web-1", and "web-1 (2)" for another of that name that was started later."""
-    started: dict[tuple[str, UUID | None], float] = {}
-    for each in processes:
-        started[each[:2]] = max(each.age, started.get(each[:2], each.age))
-    found: dict[tuple[str, UUID | None], str] = {}
-    numbers: dict[str, int] = {}
-    for node, supervisor in sorted(started, key=lambda one: (-started[one], str(one[1]))):
-        number = numbers[node] = numbers.get(node, 0) + 1
-        found[node, supervisor] = node if number == 1 else f"{node} ({number})"
-    return [found[each[:2]] for each in processes]
+def named(processes: Iterable[Process]) -> dict[UUID, str]:
+    """The name of each process's node, by its instance id: "web-1", of the second supervisor there "web-1 (2)".
+
+    Supervisors of one name are numbered in the order in which they were started, which their ids keep (UUIDv7); the
+    number of one changes only when an earlier one is gone. Processes that do not say theirs are one node, the first.
+    """
+    found = list(processes)
+    known: dict[str, set[UUID | None]] = {}
+    for each in found:
+        known.setdefault(each.node, set()).add(each.supervisor)
+    ranked = {node: sorted(ids, key=lambda id: (id is not None, str(id))) for node, ids in known.items()}
+    return {each.instance_id: _name(each.node, ranked[each.node].index(each.supervisor)) for each in found}
+
+
+def _name(node: str, before: int) -> str:
+    return f"{node} ({before + 1})" if before else node

@@ -65,6 +65,7 @@ class Progress:
     passed: int = 0
     saved_passed: int = 0
     _gone: int = 0
+    _forgotten: int = 0
     _unread: deque[int] = field(default_factory=deque)
     _passed_ids: deque[int] = field(default_factory=deque)
     _passed_late: list[int] = field(default_factory=list)
@@ -113,6 +114,10 @@ class Progress:
         """How many new records are read and not finished; late ones make it too low by as many as are finished."""
         return len(self._unread) - len(self._raises) - (len(self.finished) - len(self._passed_ids))
 
+    def finished_ever(self) -> int:
+        """How many records have been finished since it was claimed."""
+        return self._forgotten + len(self.finished)
+
     def waiting(self) -> int:
         """How many records, new and late, are read and not finished."""
         late = sum(len(page.unfinished) for page in self.late) + len(self._passed_late)
@@ -147,7 +152,7 @@ class Progress:
 
     def saved(self, target: Target) -> None:
         """`target` is committed: forget what it has passed. For it, a late record above its last id is a new one."""
-        self.saved_passed = target.passed
+        self.saved_passed, before = target.passed, len(self.finished)
         while self._gone < target.gone:
             self.finished.pop(self._passed_ids.popleft(), None)
             self._gone += 1
@@ -155,6 +160,7 @@ class Progress:
             if id <= target.last_id:
                 self.finished.pop(id, None)
         self._passed_late = [id for id in self._passed_late if id > target.last_id]
+        self._forgotten += before - len(self.finished)
 
     def _raise(self, last_id: int) -> None:
         # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.

@@ -6,14 +6,15 @@ lease is over; where no supervisor of the subscription is left nobody else would
 """
 
 import logging
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, NamedTuple
 
 from psycopg import Connection, Error
 
-from partbox.db import instances, subscriptions
+from partbox.db import instances, migrate, subscriptions
 from partbox.db.subscriptions import Holder
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
@@ -26,29 +27,53 @@ NAMED = 5
 
 Progress = Callable[[Sequence[Holder]], None]
 """Called at every look with those that are waited for."""
+Again = Callable[[], AbstractContextManager[Connection[Any]]]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, and how it has left the subscription, in words."""
+
+
+class Busy(PartboxError):
+    """It does not stand still in time."""
+
+
+class Left(NamedTuple):
+    """How a subscription is left by what failed; `known`: as it was before, and that was never in doubt."""
+
+    text: str
+    known: bool
 
 
 @contextmanager
 def quiet(
-    conn: Connection[Any], schema: str, name: str, *, timeout: float, progress: Progress | None, members: bool
+    conn: Connection[Any],
+    schema: str,
+    name: str,
+    *,
+    timeout: float,
+    progress: Progress | None,
+    members: bool,
+    again: Again,
 ) -> Iterator[bool]:
     """While the block runs nobody owns a partition of it and, with `members`, it has no instance.
 
-    Gives whether it was paused here. Then it goes on again if the wait is interrupted or the block raises. It stays
-    paused if it does not stand still within `timeout` seconds, which is a PartboxError; and after the block.
+    Gives whether it was paused here. Then it goes on again whatever fails: the pause itself, the wait, which is a
+    PartboxError after `timeout` seconds, the block, or the connection, for which there is another one by `again`; and
+    if it is interrupted. After a block that succeeds it is left as the block leaves it.
     """
-    paused_here = bool(subscriptions.pause(conn, schema, name))
-    left: Sequence[Holder] = ()
+    paused_here = not subscriptions.paused(conn, schema, name)
+    acting = False
     try:
+        paused_here = bool(subscriptions.pause(conn, schema, name))
         left = _wait(conn, schema, name, timeout, progress, members)
-        if not left:
-            yield paused_here
-    except BaseException:
-        if paused_here:
-            _undo(conn, schema, name)
-        raise
-    if left:
-        raise PartboxError(_stuck(name, timeout, left))
+        if left:
+            raise Busy(_busy(timeout, left))
+        acting = True
+        yield paused_here
+    except BaseException as error:
+        how = _go_on(conn, schema, name, again, acting) if paused_here else _as_before(conn, schema, name, acting)
+        raise _told(name, error, how) from (error.__cause__ if how.known else error)
 
 
 def described(left: Sequence[Holder]) -> str:
@@ -85,26 +110,55 @@ def _bury(conn: Connection[Any], schema: str, name: str, found: Sequence[Holder]
             tell(log, "buried", text, name, gone, freed, subscription=name, instances=gone, partitions=freed)
 
 
-def _undo(conn: Connection[Any], schema: str, name: str) -> None:
+def _go_on(conn: Connection[Any], schema: str, name: str, again: Again, acting: bool) -> Left:
+    """Resume what was paused here; through a new connection if this one is lost."""
     try:
-        subscriptions.resume(conn, schema, name)
-    except Error as error:
-        text = "subscription %r is left paused, `partbox subscription resume` lets it go on: %s"
-        tell(log, "left_paused", text, name, error, subscription=name)
+        try:
+            resumed = subscriptions.resume(conn, schema, name)
+        except Error:
+            with again() as other:
+                return Left(_resumed(subscriptions.resume(other, schema, name), acting), known=False)
+    except (Error, PartboxError) as error:
+        command = migrate.command(f"subscription resume {shlex.quote(name)}", schema)
+        return Left(f"it is left paused, because it could not be resumed ({error}): `{command}` lets it go on", False)
+    return Left(_resumed(resumed, acting), known=True)
 
 
-def _stuck(name: str, timeout: float, left: Sequence[Holder]) -> str:
+def _resumed(resumed: bool | None, acting: bool) -> str:
+    """What an attempt to resume it has found: a replay resumes by itself when it is done, a drop leaves nothing."""
+    if resumed is None:
+        return "it has been dropped"
+    if acting and not resumed:
+        return "it goes on: what was asked for had been done, or somebody has resumed it"
+    return "nothing was changed, and it goes on"
+
+
+def _as_before(conn: Connection[Any], schema: str, name: str, acting: bool) -> Left:
+    """It was paused before, and stays so unless it is gone; an interrupted statement may have been done."""
+    with suppress(Error):
+        if acting and subscriptions.paused(conn, schema, name) is None:
+            return Left(_resumed(None, acting), known=True)
+    perhaps = "it may have been done all the same" if acting else "nothing was changed"
+    return Left(f"{perhaps}; it stays paused, as it was before", known=True)
+
+
+def _told(name: str, error: BaseException, how: Left) -> BaseException:
+    """The error that says how the subscription is left, where that is not as everybody expects."""
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted(f"subscription {name!r}: {how.text}")
+    if isinstance(error, Busy):
+        return PartboxError(f"subscription {name!r}: {error}; {how.text}")
+    if how.known or not isinstance(error, Exception):
+        return error
+    return PartboxError(f"subscription {name!r}: {' '.join(str(error).split())}; {how.text}")
+
+
+def _busy(timeout: float, left: Sequence[Holder]) -> str:
     owners = [holder for holder in left if holder.owned]
-    if owners:
-        owned = sum(holder.owned for holder in owners)
-        what = f"{owned} partition{'s are' if owned > 1 else ' is'} still owned by {described(owners)}"
-        what, remedy = (
-            f"{what}: handlers there have not ended",
-            "wait for them, or end those processes, and repeat this",
-        )
-    else:
-        what, remedy = f"worker processes still run for it: {described(left)}", "stop them and repeat this"
+    if not owners:
+        return f"after {timeout:g} s worker processes still run for it: {described(left)}. Stop them and repeat this"
+    owned = sum(holder.owned for holder in owners)
     return (
-        f"subscription {name!r} is paused, but after {timeout:g} s {what}. It stays paused: {remedy}; "
-        "`partbox subscription resume` lets it go on"
+        f"after {timeout:g} s {owned} partition{'s are' if owned > 1 else ' is'} still owned by {described(owners)}: "
+        "handlers there have not ended. Wait for them, or end those processes, and repeat this"
     )

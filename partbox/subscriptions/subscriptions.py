@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -99,13 +99,13 @@ class Subscriptions:
 
         It pauses the subscription, waits at most `timeout` until its workers have released everything, and lets it go
         on unless it was paused before. What is parked from there on (dead, retrying, waiting) is forgotten and comes
-        anew, with all its attempts. PartboxError where a purge has removed records, which changes nothing; and if the
-        workers do not release in time: then it stays paused.
+        anew, with all its attempts. PartboxError where a purge has removed records, and if the workers do not release
+        in time: nothing is changed, and it goes on.
         """
         point, patience = position.point(from_id, from_time), asked.length("timeout", timeout)
         with self._session(name) as conn:
             self._check(conn, point)
-            with quiet(conn, self._schema, name, timeout=patience, progress=progress, members=False) as paused_here:
+            with self._quiet(conn, name, patience, progress, members=False) as paused_here:
                 done = subscriptions.replay(conn, self._schema, name, *point, resume=paused_here)
                 if done.purged is not None:
                     _refuse_purged(point, done.purged)
@@ -119,12 +119,12 @@ class Subscriptions:
         """Delete a subscription with its cursors and parked records; the log stays as it is.
 
         Stop its workers first: it pauses it and waits at most `timeout` until they have released everything and ended.
-        PartboxError if they have not: then it stays paused.
+        PartboxError if they have not: nothing is changed, and it goes on unless it was paused before.
         """
         patience = asked.length("timeout", timeout)
         with (
             self._session(name) as conn,
-            quiet(conn, self._schema, name, timeout=patience, progress=progress, members=True),
+            self._quiet(conn, name, patience, progress, members=True),
         ):
             problem = subscriptions.drop(conn, self._schema, name)
             if problem is not None:
@@ -141,6 +141,19 @@ class Subscriptions:
             if name is not None:
                 require(conn, self._schema, name)
             yield conn
+
+    def _quiet(
+        self, conn: Connection[Any], name: str, timeout: float, progress: Progress | None, *, members: bool
+    ) -> AbstractContextManager[bool]:
+        return quiet(
+            conn,
+            self._schema,
+            name,
+            timeout=timeout,
+            progress=progress,
+            members=members,
+            again=lambda: session(self._dsn, self._settings, "partbox subscription"),
+        )
 
     def _check(self, conn: Connection[Any], point: Point) -> None:
         """Refuse before anything is paused what cannot be done anyway."""

@@ -25,6 +25,7 @@ from uuid import UUID
 
 from psycopg import Connection, Error
 from psycopg_pool import ConnectionPool, PoolTimeout
+from uuid_utils.compat import uuid7
 
 from partbox.db import deadline as deadlines
 from partbox.db import instances, migrate, subscriptions
@@ -80,6 +81,7 @@ class Membership:
         self._observers = observers or Observers()
         self._schema = settings.schema_name
         self.subscription = subscription
+        self._supervisor = uuid7()  # tells this start of a node from others of its name, in the order of their starts
         self._pool = _pool(settings, dsn, lambda: self._patience)
         self._steady_since: float | None = None
         self._last_beat = 0.0
@@ -209,6 +211,7 @@ class Membership:
             pids=[ward.pid for ward in wards],
             version=version("partbox"),
             lease=lease,
+            supervisor=self._supervisor,
         )
         for ward in wards:
             ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))

@@ -16,9 +16,13 @@ READY = Verdict("ready", 0, None, True, None)
 
 
 class Batch:
-    """What a save says of one partition, taken in one moment. Lock held."""
+    """What a save says of one partition, taken in one moment. Lock held.
 
-    __slots__ = ("done_ids", "life", "parks", "partition", "release", "target")
+    `still`: nothing has become of its records since the save before, whose last id it has. Such a save only moves the
+    snapshot and the floor, and does not count as progress: who asks since when a partition stands still is told so.
+    """
+
+    __slots__ = ("done_ids", "finished", "life", "parks", "partition", "release", "still", "target")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -36,11 +40,15 @@ class Batch:
         self.done_ids = partition.done_ids
         partition.parks, partition.done_ids = {}, []
         partition.open_unsaved, partition.sending = 0, True
+        self.finished = progress.finished_ever()
+        stirred = self.release or self.parks or self.done_ids or self.finished != partition.finished_saved
+        self.still = not stirred and self.target.last_id == partition.last_id_saved
 
     def saving(self) -> Saving:
         page = self.target.page
         number, epoch = self.partition.number, self.partition.epoch
-        return Saving(number, epoch, page.snapshot, self.target.last_id, page.floor, self.release)
+        last_id = None if self.still else self.target.last_id
+        return Saving(number, epoch, page.snapshot, last_id, page.floor, self.release)
 
 
 def sent(batches: Sequence[Batch]) -> tuple[list[Saving], list[dict[str, Any]], list[int]]:
@@ -60,7 +68,7 @@ def committed(holdings: Holdings, batches: Sequence[Batch]) -> None:
         if partition.life != batch.life:
             continue
         partition.sending = False
-        partition.saved(batch.target, now)
+        partition.saved(batch.target, batch.finished, now)
         if batch.parks or batch.done_ids:
             for key in partition.committed(batch.parks, batch.done_ids, now):
                 holdings.wake(partition, key)

@@ -112,10 +112,14 @@ class Dispatcher:
         with self._lock:
             return [lane for lane in self._running if lane.current is not None]
 
+    def handling(self) -> list[Lane]:
+        """The same, but for the others of a list: one for each handler that runs now."""
+        with self._lock:
+            return [lane for lane in self._running if lane.current is not None and lane not in self._joined]
+
     def handlers(self) -> int:
         """How many handlers run now; one that has a list counts once."""
-        with self._lock:
-            return sum(lane.current is not None for lane in self._running if lane not in self._joined)
+        return len(self.handling())
 
     def begin(self, lane: Lane) -> None:
         """The lane runs, but not by a runner. Lock held."""

@@ -73,6 +73,8 @@ class Partition:
         self.cursor = Cursor(self.number, owned.last_id, saved)
         self.progress = Progress(saved, owned.last_id)
         self.saved_at = now
+        self.last_id_saved = owned.last_id
+        self.finished_saved = 0  # of the records finished here the last save has known so many
         self.weight = Weight()
         self.narrow: int | None = None  # so many new records are asked for: of more there were too many bytes
         self.parks: dict[int, Pending] = {}
@@ -245,9 +247,10 @@ class Partition:
                 self.taken.pop(row.id, None)
         return keys
 
-    def saved(self, target: Target, now: float) -> None:
+    def saved(self, target: Target, finished: int, now: float) -> None:
+        """A save of this target is committed, which was made when so many records had been finished."""
         self.progress.saved(target)
-        self.saved_at = now
+        self.saved_at, self.last_id_saved, self.finished_saved = now, target.last_id, finished
         if self.unsure and self.parked_version >= 0 and self.due_read:
             self._forget_passed(min(target.page.floor, target.last_id))
 

@@ -30,6 +30,7 @@ from partbox.worker.endpoint import Endpoint
 from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
+from partbox.worker.long_runs import LongRuns
 from partbox.worker.losses import tell_lost
 from partbox.worker.ownership import Ownership
 from partbox.worker.payloads import Payloads
@@ -101,6 +102,7 @@ class Poller:
             on_lost=self.ownership.refused,
         )
         self._brake = Brake(holdings, settings.max_parked, subscription)
+        self._long_runs = LongRuns(dispatcher, routes, schema, subscription)
         self._wake = holdings.look
         self._limit = allowed(settings.lease)
         self._connections: tuple[Watched, ...] = ()
@@ -227,6 +229,7 @@ class Poller:
         self._hold_still()
         self._intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
         self.ownership.take_up(conn)
+        self._long_runs.begin(self.ownership.me)
         self.saver.connected(saving, self.ownership.me)
         if self.transactions is not None and effects is not None:
             self.transactions.connected(effects, self.ownership.me)
@@ -276,6 +279,7 @@ class Poller:
             with self._holdings.lock:
                 self._holdings.take_turns()
             self._brake.look()
+            self._long_runs.look(conn)
             if self._observers.hears("loaded"):
                 self._observers.loaded(self._load())
             return due

@@ -5,6 +5,7 @@
 -- are still mine come back so that the caller drops the others and sends the rest again.
 --
 --   snapshot_no   1-based index into snapshots; null leaves the cursor as it is
+--   last_ids      null beside a snapshot: nothing has become of a record since the last save, and `saved_at` says since when
 --   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "new", "c", "l"}}]: see parked.py
 --   done_ids      parked records that are finished
 --   durable       false: synchronous_commit = off for this save
@@ -42,7 +43,7 @@ begin
            owner    = case when sent.release then null else p.owner end,
            -- What may have killed the last owner is passed: done, or parked and charged in its turn.
            suspect_until_id = case when p.suspect_until_id > coalesce(sent.last_id, p.last_id) then p.suspect_until_id end,
-           saved_at = clock_timestamp()
+           saved_at = case when sent.no is not null and sent.last_id is null then p.saved_at else clock_timestamp() end
       from unnest(save.partitions, save.snapshot_no, save.last_ids, save.floors, save.release)
            as sent (partition, no, last_id, floor_id, release)
      where p.subscription = save.subscription and p.partition = sent.partition;

@@ -10,8 +10,8 @@ grant select on {schema}.record_status, {schema}.backlog, {schema}.dead to {role
 grant select on sequence {schema}.record_id_seq to {role};
 grant select, insert (key, value), update (value) on {schema}.meta to {role};
 grant select, update on {schema}.partition to {role};
-grant select, insert (subscription, node, hostname, pid, version, lease), update (heartbeat_at, draining), delete
-    on {schema}.instance to {role};
+grant select, insert (subscription, node, hostname, pid, version, lease, supervisor),
+    update (heartbeat_at, draining, running), delete on {schema}.instance to {role};
 grant select, insert, update, delete on {schema}.parked to {role};
 grant select, delete on {schema}.idempotency to {role};
 grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};

@@ -101,16 +101,13 @@ select (select max(substring(pg_get_expr(c.relpartbound, c.oid) from E'TO \\(''?
 -- How far the cursors of each subscription went.
 select subscription, max(last_id) from {schema}.partition group by subscription order by subscription
 
--- name: doctor_braked
--- Partitions whose open parked rows leave no room to read on, by subscription.
-select k.subscription, count(*), max(k.open)
-  from (select subscription, partition, count(*) as open
-          from {schema}.parked
-         where state not in ('scheduled', 'dead')
-         group by subscription, partition
-        having count(*) >= %(most)s) k
- group by k.subscription
- order by k.subscription
+-- name: doctor_open
+-- Partitions with open parked rows, which count against the brake, and how many of those wait behind others.
+select subscription, partition, count(*), count(*) filter (where state = 'held')
+  from {schema}.parked
+ where state not in ('scheduled', 'dead')
+ group by subscription, partition
+ order by subscription, partition
 
 -- name: doctor_deferred
 -- Deferred rows by subscription and type, with the newest of their reasons.

@@ -1,7 +1,7 @@
 -- name: register
 -- One instance row a process, in the order of the pids.
-insert into {schema}.instance (subscription, node, hostname, pid, version, lease)
-select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second'
+insert into {schema}.instance (subscription, node, hostname, pid, version, lease, supervisor)
+select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second', %(supervisor)s
   from unnest(%(pids)s::integer[]) as pid
 returning instance_id, pid
 
@@ -12,6 +12,18 @@ select heartbeat from {schema}.heartbeat(%(instances)s::uuid[], %(draining)s::bo
 -- name: leave
 -- This process was told to end: what it runs has no part in that. One row, so there is no order of locks to keep.
 update {schema}.instance i set draining = true where i.instance_id = %(instance)s and not i.draining
+
+-- name: note_running
+-- The handlers of this process that have run for long: how long becomes since when, by this server's clock. Null: none.
+-- One row, so there is no order of locks to keep.
+update {schema}.instance i
+   set running = (
+       select json_agg(case when said ? 'seconds' then
+                  (said - 'seconds') || jsonb_build_object(
+                      'since', extract(epoch from clock_timestamp())::float8 - (said ->> 'seconds')::float8)
+                  else said end order by position)
+         from jsonb_array_elements(%(running)s::jsonb) with ordinality as each (said, position))
+ where i.instance_id = %(instance)s
 
 -- name: members
 -- Everybody of a subscription, with the seconds that are left of each lease.

@@ -137,9 +137,9 @@ def test_status_prints_processes_partitions_and_what_is_left(conn, partbox, dsn,
     monkeypatch.setenv("PARTBOX_DSN", dsn)
     lines = [line.strip() for line in partbox("status").out.splitlines()]
     assert lines[0].split() == ["node", "pid", "state", "heartbeat", "partitions"]
-    assert lines[1].startswith("node-a (host-a)  4711  working")
+    assert lines[1].startswith("node-a on host-a  4711  working")
     assert "processes     1 on 1 node, version 0.1.0" in lines
-    assert "partitions    256, 256 unowned" in lines
+    assert "partitions    256, 256 without an owner" in lines
     assert "pending       1,234 in all, 1,234 at most in a partition, the oldest published 3 m ago" in lines
     assert "parked        none" in lines
 
@@ -272,5 +272,64 @@ def test_status_counts_blocked_aggregates_and_what_is_completed(conn, partbox, d
         " values ('default', 1, 1, 'Order', '7', 'Placed', 'retrying', true)"
     )
     lines = [line.strip() for line in partbox("status", "--dsn", dsn).out.splitlines()]
-    assert "blocked       1 aggregate: `partbox blocked list`" in lines
+    assert "blocked       1 aggregate, waiting for an event that cannot be finished now" in lines
+    assert "`partbox blocked list` names them" in lines
     assert "completed     about 2 of the log" in lines
+    assert "trouble       `partbox doctor` says why, and what to do" in lines
+
+
+def test_status_says_what_is_dead_or_paused_and_the_command_for_each(conn, partbox, dsn):
+    conn.execute(
+        "insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type, state, blocks)"
+        " values ('default', 1, 1, 'Order', 'Placed', 'dead', false)"
+    )
+    conn.execute("update partbox.subscription set paused_at = '2026-01-31 09:00Z'")
+    lines = [line.strip() for line in partbox("status", "--dsn", dsn).out.splitlines()]
+    assert "parked        none" in lines
+    for line, remedy in (
+        (
+            "paused        since 2026-01-31 09:00:00Z: nothing is delivered",
+            "`partbox subscription resume default` lets",
+        ),
+        ("dead          1 event, which nobody tries any more", "`partbox dead list` shows them"),
+    ):
+        assert lines[lines.index(line) + 1].startswith(remedy)
+
+
+RUNNING = """
+update partbox.instance set running = json_build_array(
+    json_build_object('handler', 'ship', 'event_type', 'Placed', 'aggregate_type', 'Order', 'aggregate_id', %s::text,
+                      'record_id', 17, 'since', extract(epoch from now())::float8 - 720), json_build_object('more', 3))
+"""
+HOSTILE = "7\x1b[2J\u202e" + "x" * 90
+
+
+def test_status_names_the_handlers_that_run_for_long(conn, partbox, dsn):
+    conn.execute(INSTANCE, ["node-a", "node-a", 4711, 0, False])
+    conn.execute(RUNNING, [HOSTILE])
+    out = partbox("status", "--dsn", dsn).out
+    (line,) = [line for line in out.splitlines() if "ship" in line]
+    assert line.split()[:4] == ["ship", "12", "m", "Placed"]
+    assert "4711 on node-a" in line
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "… 3 more" in out
+    (shown,) = json.loads(partbox("status", "--dsn", dsn, "--json").out)["instances"]
+    assert shown["running"][0] | {"seconds": 0} == {
+        "handler": "ship", "event_type": "Placed", "aggregate_type": "Order", "aggregate_id": HOSTILE, "record_id": 17,
+        "seconds": 0, "partition": None, "timeout": None,
+    }  # fmt: skip
+    assert (720 <= shown["running"][0]["seconds"] < 780, shown["running_more"]) == (True, 3)
+
+
+def test_two_supervisors_of_one_host_are_two_nodes(conn, partbox, dsn):
+    for pid in (1, 2, 3):
+        conn.execute(INSTANCE, ["web-1", "web-1", pid, 0, False])
+    conn.execute("update partbox.instance set supervisor = lpad((pid % 2 + 1)::text, 32, '0')::uuid")
+    lines = [line.split() for line in partbox("status", "--dsn", dsn).out.splitlines()]
+    assert [line[:3] for line in lines[1:4]] == [
+        ["web-1", "2", "working"],
+        ["web-1", "(2)", "1"],
+        ["web-1", "(2)", "3"],
+    ]
+    assert ["processes", "3", "on", "2", "nodes,"] in [line[:5] for line in lines]

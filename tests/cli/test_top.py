@@ -14,7 +14,7 @@ from rich.console import Console
 from partbox.cli.top_view import Scene, picture
 from partbox.cli.watching import Sighting
 from partbox.db.blocked import BlockedKey
-from partbox.db.stats import Cluster, Instance, Partition
+from partbox.db.stats import Cluster, Instance, Partition, Running
 from partbox.stats.rates import Rates
 from partbox.terminal.roster import Roster
 
@@ -145,6 +145,32 @@ def test_hostile_names_and_errors_stay_on_their_line_and_move_nothing(scene):
     for character in "\x1b\x07\u202e\u2066":
         assert character not in "\n".join(lines)
     assert "<script>[bold red]" in lines[-1]
+
+
+@pytest.mark.parametrize(("width", "height"), [(50, 50), (80, 24), (80, 40), (160, 40)])
+def test_handlers_that_run_for_long_stand_above_what_is_blocked(scene, width, height):
+    runs = tuple(Running("ship", "Placed", "Order", HOSTILE[:100], number, 720.0 - number) for number in range(30))
+    member = replace(an_instance(1), running=runs, running_more=5)
+    cluster = replace(scene.sighting.cluster, instances=(member,))
+    crowded = replace(scene, sighting=replace(scene.sighting, cluster=cluster), blocked=[a_key()] * 50)
+    lines = shown(crowded, width, height)
+    text = "\n".join(lines)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    assert "ship" in text
+    assert "12 m" in text
+    assert ("4001 on node-a" in text) == (width >= 80)
+    assert "blocked the longest" in text
+    assert text.index("running for long") < text.index("blocked the longest")
+    for character in "\x1b\x07\u202e\u2066":
+        assert character not in text
+
+
+def test_two_supervisors_of_one_host_have_two_names(scene):
+    members = (replace(an_instance(1), supervisor=UUID(int=7)), replace(an_instance(2), supervisor=UUID(int=8)))
+    cluster = replace(scene.sighting.cluster, instances=members)
+    text = "\n".join(shown(replace(scene, sighting=replace(scene.sighting, cluster=cluster)), 120))
+    assert "node-a (2)" in text
 
 
 def test_what_is_wrong_is_said(scene):

@@ -132,22 +132,22 @@ def test_the_lag_is_that_of_the_oldest_event_that_is_not_finished_unread_or_park
     assert History().add(BEGAN, found, None).lag == 90.0
 
 
-def test_two_nodes_of_one_name_on_one_host_are_two_and_their_processes_stand_together():
-    mine, other = UUID(int=8), UUID(int=9)
+def test_two_nodes_of_one_name_on_one_host_are_two():
+    first, second = UUID(int=8), UUID(int=9)
     found = cluster(
         instances=[
-            instance(ADA, node="web-1", supervisor=other, age=5.0),
-            instance(BOB, node="web-1", supervisor=mine, age=60.0),
-            instance(EVE, node="web-1", supervisor=other, age=9.0),
+            instance(ADA, node="web-1", supervisor=second),
+            instance(BOB, node="web-1", supervisor=first),
+            instance(EVE, node="web-1", supervisor=second),
         ]
     )
     told = shown(found)
-    assert [(each["node"], each["pid"]) for each in told["instances"]] == [
-        ("web-1", 2),
-        ("web-1 (2)", 1),
-        ("web-1 (2)", 3),
+    assert [(each["pid"], each["node"]) for each in told["instances"]] == [
+        (1, "web-1 (2)"),
+        (2, "web-1"),
+        (3, "web-1 (2)"),
     ]
-    assert (told["nodes"], set(told["owners"])) == (2, {1})  # ADA owns them all, and is the second in that list
+    assert told["nodes"] == 2
 
 
 def test_handlers_that_run_for_long_are_told_with_their_process_the_longest_first():
@@ -161,8 +161,9 @@ def test_handlers_that_run_for_long_are_told_with_their_process_the_longest_firs
         [(0, 2, 70), (0, 1, 12)],
     )
     assert told["handlers"][0]["aggregate_id"] == r"7\u202e"
-    many = cluster(instances=[instance(ADA, running=tuple(running(11.0, number) for number in range(100)))])
-    assert (shown(many)["running"]["count"], len(shown(many)["running"]["handlers"])) == (100, frame.MOST_RUNNING)
+    many = tuple(running(11.0, number) for number in range(100))
+    told = shown(cluster(instances=[instance(ADA, running=many, running_more=7)]))["running"]
+    assert (told["count"], len(told["handlers"])) == (107, frame.MOST_RUNNING)
 
 
 def test_the_page_calls_processes_as_a_terminal_does():

@@ -103,14 +103,18 @@ def test_a_drop_removes_what_belongs_to_it_and_nothing_else(outbox, conn, consum
     assert gets(conn, "audit") == list(range(1, 10))
 
 
-def test_a_drop_is_refused_while_worker_processes_are_registered_and_leaves_it_paused(outbox, conn, consumed):
+@pytest.mark.parametrize("before", [False, True])
+def test_a_drop_is_refused_while_worker_processes_are_registered_and_leaves_all_as_it_was(
+    outbox, conn, consumed, before
+):
     join(conn, 7, node="node-a", subscription="audit")
-    with pytest.raises(
-        PartboxError,
-        match=r"worker processes still run for it: node-a 1, .*node-a 5 and 2 more\. It stays paused: stop",
-    ):
+    if before:
+        outbox.subscriptions.pause("audit")
+    left = "it stays paused, as it was before" if before else "and it goes on"
+    said = rf"still run for it: node-a 1, .*node-a 5 and 2 more\. Stop them and repeat this; nothing was .*{left}$"
+    with pytest.raises(PartboxError, match=said):
         outbox.subscriptions.drop("audit", timeout="100ms")
-    assert is_paused(conn, "audit") is True
+    assert is_paused(conn, "audit") is before
     assert len(rows(conn, "audit", "*")) == 256
 
 

@@ -12,7 +12,7 @@ from psycopg import sql
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.db import connect
+from partbox.db import connect, instances
 from partbox.db import migrate as migrations
 from partbox.db.sql import composed, query
 from partbox.errors import PartboxError, SchemaError
@@ -29,14 +29,22 @@ select pg_is_in_recovery(),
        has_sequence_privilege({sequence}, 'SELECT') or has_sequence_privilege({sequence}, 'USAGE')
 """
 """What programs before version 3 ask on each new connection."""
+REGISTER = """
+insert into {schema}.instance (subscription, node, hostname, pid, version, lease)
+select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second'
+  from unnest(%(pids)s::integer[]) as pid
+returning instance_id, pid
+"""
+"""What programs before version 5 say of a process."""
 
 
 @pytest.fixture
 def first(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A database with the schema of the first version, in a process whose program knows no other."""
-    marker = composed(MARKER, "partbox").as_bytes()
+    old = {name: composed(text, "partbox").as_bytes() for name, text in (("marker", MARKER), ("register", REGISTER))}
     monkeypatch.setattr(migrations, "migrations", lambda: ALL[:1])
-    monkeypatch.setattr(connect, "query", lambda name, schema: marker if name == "marker" else query(name, schema))
+    for asking in (connect, instances):
+        monkeypatch.setattr(asking, "query", lambda name, schema: old.get(name) or query(name, schema))
     assert migrations.migrate(empty_dsn) == [ALL[0].name]
     return empty_dsn
 

@@ -2,9 +2,13 @@
 
 import os
 import signal
+import threading
 from typing import Any
 
 from partbox import DownstreamUnavailable, Outbox
+
+hanging = threading.Event()
+"""Ends what hangs, in this process."""
 
 
 def ill(*given: str, **settings: Any) -> Outbox:
@@ -18,6 +22,10 @@ def ill(*given: str, **settings: Any) -> Outbox:
     @outbox.on("Broken")
     def broken(event: Any) -> None:
         raise ValueError("no such customer")
+
+    @outbox.on("Hanging")
+    def hangs(event: Any) -> None:
+        hanging.wait(600)
 
     @outbox.on("Sent")
     def sent(event: Any) -> None:

@@ -27,7 +27,38 @@ def test_a_key_that_has_only_just_failed_is_not_said_to_be_blocked(clinic):
     clinic.plant.park("8", "retrying", blocks=True, attempts=2, due=1, age=90)
     assert clinic.one("blocked-key")["evidence"][0].startswith("Order 8: ")
     clinic.conn.execute("update partbox.parked set attempts = 3, parked_at = now()")
-    assert len(clinic.one("blocked-key")["evidence"]) == 2
+    (both,) = clinic.one("blocked-key")["evidence"]
+    assert both.startswith("2 aggregates for the same reason, such as Order 7: record 1 ")
+
+
+def test_aggregates_that_are_blocked_for_one_reason_are_one_row_of_the_finding(clinic):
+    for number in range(9):
+        clinic.plant.park(
+            str(number), "retrying", blocks=True, error=f"ValueError: no customer {number}", age=900 - number
+        )
+    clinic.plant.park("x", "retrying", blocks=True, error="KeyError: 'vat'", age=5)
+    found = clinic.one("blocked-key")
+    assert found["summary"] == "10 aggregates: events wait for an event whose handler fails"
+    first, second = found["evidence"]
+    assert first.startswith("9 aggregates for the same reason, such as Order 0: record 1 (Placed) retrying")
+    assert first.endswith("ValueError: no customer 0")
+    assert second.startswith("Order x: ")
+
+
+def test_an_open_circuit_is_one_finding_however_many_aggregates_wait_for_it(clinic):
+    clinic.ghost()
+    clinic.conn.execute("update partbox.partition p set owner = instance_id from partbox.instance")
+    for number in range(44):
+        clinic.plant.park(
+            str(number), "deferred", blocks=True, attempts=0, due=5, age=300, error="ship waits for its downstream"
+        )
+    found = clinic.one("deferred")
+    assert clinic.causes() == ["deferred"]
+    assert (found["severity"], found["summary"][:18]) == ("problem", "44 events deferred")
+    assert found["evidence"] == [
+        "44 of type Placed, for 5 m: ship waits for its downstream",
+        "44 aggregates blocked by that, for up to 5 m, 0 events behind them",
+    ]
 
 
 def test_dead_records_that_are_no_flood_wait_for_a_decision(clinic):

@@ -85,19 +85,112 @@ def test_a_subscription_that_nobody_works_on_can_be_dropped(clinic):
     assert clinic.findings() == []
 
 
+STANDS = (
+    "update partbox.partition p set owner = instance_id, claimed_at = now() - interval '1 h',"
+    " saved_at = now() - interval '10 min' from partbox.instance"
+)
+
+
 def test_a_partition_without_progress(clinic):
     clinic.ghost()
-    clinic.conn.execute(
-        "update partbox.partition p set owner = instance_id, claimed_at = now() - interval '1 h',"
-        " saved_at = now() - interval '10 min' from partbox.instance"
-    )
+    clinic.conn.execute(STANDS)
     assert clinic.findings() == []
     clinic.plant.publish("7")
     assert clinic.findings() == []
     clinic.conn.execute("update partbox.record set created_at = now() - interval '5 min'")
     found = clinic.one("stalled")
-    assert "the oldest record published 5 m ago" in found["evidence"][0]
+    assert found["severity"] == "problem"
+    assert "1 record pending, the oldest published 5 m ago, no progress for 10 m" in found["evidence"][0]
     assert "owned by process 4711 on node-ghost" in found["evidence"][1]
+    assert "`py-spy dump --pid 4711` on node-ghost" in found["remedy"][0]
+    clinic.conn.execute("update partbox.partition set saved_at = now()")
+    assert clinic.findings() == []
+
+
+def test_a_partition_that_stands_while_its_process_works_on_others_is_a_warning(clinic):
+    clinic.ghost()
+    clinic.conn.execute(STANDS)
+    clinic.old(2)  # of two partitions
+    assert clinic.one("stalled")["severity"] == "problem"
+    clinic.conn.execute("update partbox.partition set saved_at = now() where partition = 1")
+    found = clinic.one("stalled")
+    assert (found["severity"], found["summary"]) == (
+        "warning",
+        "1 partition without progress while their process works on others",
+    )
+
+
+def test_what_has_just_become_visible_is_not_taken_for_a_partition_without_progress(clinic):
+    clinic.ghost()
+    clinic.conn.execute(STANDS)
+    clinic.old(1)
+
+    def delivered(seconds: float) -> None:
+        clinic.conn.execute("update partbox.partition set last_id = 1, saved_at = now() where partition = 1")
+        clinic.conn.execute(OLD_AGAIN)
+
+    causes = {each.cause for each in examine(lambda: clinic.dsn, load(), Limits(), wait=delivered).findings}
+    assert "stalled" not in causes
+
+
+OLD_AGAIN = (
+    "insert into partbox.record (partition, event_id, event_type, created_at)"
+    " values (1, gen_random_uuid(), 'Placed', now() - interval '9 days')"
+)
+
+
+def test_a_braked_partition_is_not_said_to_stand_still_too(clinic, monkeypatch):
+    monkeypatch.setenv("PARTBOX_MAX_PARKED", "1")
+    clinic.ghost()
+    clinic.conn.execute(STANDS)
+    clinic.plant.park("7", "retrying", blocks=True, attempts=1, due=3_600, age=1)
+    clinic.plant.publish("7")
+    clinic.conn.execute("update partbox.record set created_at = now() - interval '5 min'")
+    assert clinic.causes() == ["braked"]
+
+
+RUNNING = """
+update partbox.instance set running = (
+    select json_agg(jsonb_build_object('handler', 'ship', 'event_type', 'Placed', 'aggregate_type', 'Order',
+                                       'aggregate_id', id, 'record_id', 17, 'partition', 3,
+                                       'timeout', %(timeout)s::float8,
+                                       'since', extract(epoch from now())::float8 - %(seconds)s::float8))
+      from unnest(%(ids)s::text[]) as id)
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "timeout", "hangs"),
+    [(50, None, False), (600, None, True), (600, 900.0, False), (905, 900.0, False), (950, 900.0, True)],
+)
+def test_a_handler_hangs_if_no_timeout_will_end_it(clinic, seconds, timeout, hangs):
+    clinic.ghost()
+    clinic.conn.execute("update partbox.partition p set owner = instance_id from partbox.instance")
+    clinic.conn.execute(RUNNING, {"seconds": seconds, "timeout": timeout, "ids": ["7"]})
+    assert clinic.causes() == (["hanging-handler"] if hangs else [])
+
+
+def test_a_partition_that_waits_for_a_handler_that_is_named_is_not_said_to_stand_still_too(clinic):
+    clinic.ghost()
+    clinic.conn.execute(STANDS)
+    clinic.old(1)
+    clinic.conn.execute(RUNNING, {"seconds": 30, "timeout": 900.0, "ids": ["7"]})
+    assert "stalled" not in clinic.causes()
+
+
+def test_handlers_that_hang_are_one_finding_with_a_row_for_each_handler(clinic):
+    clinic.ghost("web-1")
+    clinic.conn.execute("update partbox.partition p set owner = instance_id from partbox.instance")
+    hostile = "a\x1b[2J" + "x" * 90
+    clinic.conn.execute(RUNNING, {"seconds": 720, "timeout": None, "ids": ["7", "8", hostile]})
+    found = clinic.one("hanging-handler")
+    assert found["summary"] == "3 handlers running without an end"
+    (row, *_) = found["evidence"]
+    assert row.startswith("ship, for 12 m, in process 4711 on web-1: record 17 (Placed) of Order ")
+    assert row.endswith("; it has 2 events more like that")
+    assert "behind it in partition 3: 0 records pending, 0 held" in found["evidence"][1]
+    code, out, _ = clinic.run("doctor")
+    assert (code, "\x1b" in out) == (1, False)
 
 
 def test_workers_of_two_versions(clinic):

@@ -1,20 +1,25 @@
-"""Six ways in which an outbox gets stuck: `partbox doctor` alone explains each, and its remedy ends it.
+"""Seven ways in which an outbox gets stuck: `partbox doctor` alone explains each, and its remedy ends it.
 
 Workers are threads of this process; with `--soak` the same is shown of nodes of processes.
 """
 
 import json
+import os
+import signal
 import threading
 from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
 from clinic import PATIENCE
+from doctor_app import hanging
 from waiting import eventually
 
+from partbox.doctor.checks import handlers
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import Limits
 from partbox.settings import load
+from partbox.worker import long_runs
 
 
 @pytest.fixture(params=["threads", pytest.param("processes", marks=pytest.mark.soak)])
@@ -55,6 +60,32 @@ def test_a_handler_that_blocks_its_key(clinic):
     clinic.follow(remedy(found, "skip"))
     eventually(lambda: clinic.number("select count(*) from partbox.parked where state <> 'dead'") == 0)
     assert clinic.causes() == ["dead"]
+
+
+def test_a_handler_that_hangs(clinic, monkeypatch):
+    """It is named though its process saves idle cursors, and heartbeats go on."""
+    monkeypatch.setattr(long_runs, "LONG", 0.1)
+    if not clinic.processes:
+        monkeypatch.setattr(handlers, "HANGING", 0.2)
+    clinic.work("web-1", concurrency=1)
+    clinic.owned()
+    clinic.plant.publish("7", event_type="Hanging", payload={"secret": "s3cret"})
+    for number in range(3):
+        clinic.plant.publish(str(number))
+    found = eventually(lambda: clinic.one("hanging-handler") if "hanging-handler" in clinic.causes() else None, 120)
+    assert clinic.doctor()[0] == 1
+    (named, behind, everywhere) = found["evidence"]
+    pid = clinic.number("select pid from partbox.instance")
+    assert f" in process {pid} on web-1: record 1 (Hanging) of Order 7" in named
+    assert " pending, 0 held" in behind
+    assert everywhere == "in all partitions of that process: 4 pending"
+    assert f"`py-spy dump --pid {pid}` on web-1" in remedy(found, "py-spy")
+    assert "PARTBOX_HANDLER_TIMEOUT=30s" in remedy(found, "limit")
+
+    hanging.set()
+    if clinic.processes:
+        os.kill(pid, signal.SIGTERM)
+    eventually(lambda: "hanging-handler" not in clinic.causes())
 
 
 def test_all_workers_are_down(clinic):

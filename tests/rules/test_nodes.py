@@ -1,41 +1,62 @@
-"""Names of nodes."""
+"""Nodes of one name are told apart, and keep their names."""
 
+from dataclasses import dataclass
 from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.rules.nodes import Process, names
+from partbox.rules.nodes import named
 
-ONE, TWO, THREE = (UUID(int=number) for number in (1, 2, 3))
 
-processes = st.builds(
-    Process,
-    node=st.sampled_from(["web-1", "web-2"]),
-    supervisor=st.none() | st.integers(1, 4).map(lambda number: UUID(int=number)),
-    age=st.floats(0, 1e6),
+@dataclass(frozen=True)
+class Process:
+    instance_id: UUID
+    node: str
+    supervisor: UUID | None
+
+
+ids = st.uuids()
+processes = st.lists(
+    st.builds(Process, ids, st.sampled_from(["web-1", "web-2"]), st.sampled_from([None, UUID(int=1), UUID(int=2)])),
+    unique_by=lambda each: each.instance_id,
 )
 
 
-def test_nodes_of_one_name_are_numbered_in_the_order_of_their_earliest_start():
-    found = [
-        Process("web-1", TWO, 50.0),
-        Process("web-1", ONE, 10.0),
-        Process("web-2", THREE, 99.0),
-        Process("web-1", ONE, 60.0),  # its node was there first; the other process of it was replaced
-        Process("web-1", None, 5.0),
-    ]
-    assert names(found) == ["web-1 (2)", "web-1", "web-2", "web-1", "web-1 (3)"]
-    assert names([]) == []
+def a_process(number: int, supervisor: UUID | None, node: str = "web-1") -> Process:
+    return Process(UUID(int=number), node, supervisor)
 
 
-@given(st.lists(processes, max_size=12), st.randoms())
-def test_processes_have_one_name_when_they_are_of_one_node_in_whatever_order_they_come(found, chance):
-    told = names(found)
-    for one, name in zip(found, told, strict=True):
-        for other, its in zip(found, told, strict=True):
-            assert (name == its) == (one[:2] == other[:2])
-        assert name.startswith(one.node)
-    order = list(range(len(found)))
-    chance.shuffle(order)
-    assert names([found[place] for place in order]) == [told[place] for place in order]
+def names(*processes: Process) -> list[str]:
+    found = named(processes)
+    return [found[each.instance_id] for each in processes]
+
+
+def test_supervisors_of_one_host_are_numbered_in_the_order_of_their_starts():
+    first, second, third = (UUID(int=number << 80) for number in (1, 2, 3))
+    later = [a_process(1, third), a_process(2, second), a_process(3, first), a_process(4, second)]
+    assert names(*later) == ["web-1 (3)", "web-1 (2)", "web-1", "web-1 (2)"]
+    assert names(a_process(5, second), a_process(6, first, "web-2")) == ["web-1", "web-2"]
+
+
+def test_processes_that_do_not_say_theirs_are_one_node_as_before():
+    assert names(a_process(1, None), a_process(2, None)) == ["web-1", "web-1"]
+    assert names(a_process(1, None), a_process(2, UUID(int=1))) == ["web-1", "web-1 (2)"]
+
+
+@given(processes)
+def test_two_processes_have_the_same_name_just_if_name_and_supervisor_are_the_same(found):
+    said = named(found)
+    assert said.keys() == {each.instance_id for each in found}
+    for each in found:
+        for other in found:
+            same = (each.node, each.supervisor) == (other.node, other.supervisor)
+            assert (said[each.instance_id] == said[other.instance_id]) == same
+
+
+@given(processes, st.randoms())
+def test_a_name_does_not_depend_on_which_of_its_processes_live_or_on_their_order(found, random):
+    kept = {(each.node, each.supervisor): each for each in found}
+    fewer = list(kept.values())
+    random.shuffle(fewer)
+    assert named(fewer).items() <= named(found).items()

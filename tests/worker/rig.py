@@ -128,7 +128,7 @@ class Rig:
         mine, _ = cursors.save(self.conn, SCHEMA, DEFAULT, self.me, [batch.saving() for batch in batches])
         with self.holdings.lock:
             for batch in batches:
-                batch.partition.saved(batch.target, 0.0)
+                batch.partition.saved(batch.target, batch.finished, 0.0)
         return mine
 
     def reconnect(self) -> None:

@@ -1,5 +1,6 @@
 """A cursor that only moved with the horizon holds back purge: it is saved by the clock, however busy others are."""
 
+import threading
 from itertools import count
 
 from partbox import partition_of
@@ -22,3 +23,38 @@ def test_the_cursor_of_an_idle_partition_is_saved_while_another_is_busy(desk, mo
 
     with desk.outbox.worker():
         desk.eventually(idle_one_passes)
+
+
+def test_an_idle_save_of_a_partition_where_nothing_ends_does_not_count_as_progress(desk, monkeypatch):
+    """What `saved_at` says is since when nothing became of its records, which doctor judges by."""
+    monkeypatch.setattr(saver, "IDLE_ADVANCE", 0.05)
+    monkeypatch.setattr(saver, "ADVANCE_LOOK", 0.02)
+    started, gate = threading.Event(), threading.Event()
+
+    def hangs(event) -> None:
+        started.set()
+        assert gate.wait(60)
+
+    desk.outbox.register(hangs, "Slow")
+    desk.outbox.register(desk.note, "Counted")
+    desk.publish(IDLE, 1, event_type="Slow")
+    numbers = count(1)
+
+    def row() -> tuple[object, ...]:
+        where = [partition_of(IDLE)]
+        query = "select saved_at, snapshot::text, last_id from partbox.partition where partition = %s"
+        return desk.conn.execute(query, where).fetchone()
+
+    def saved_since(before) -> bool:
+        desk.publish(BUSY, next(numbers))
+        return row()[1] != before[1]
+
+    with desk.outbox.worker(concurrency=2):
+        assert started.wait(60)
+        stands = row()
+        desk.eventually(lambda: saved_since(stands))  # its snapshot moves, with what others publish
+        again = row()
+        desk.eventually(lambda: saved_since(again))
+        assert row()[0] == again[0] == stands[0]
+        gate.set()
+        desk.eventually(lambda: row()[0] != stands[0] and row()[2] > stands[2])

@@ -99,8 +99,8 @@ def test_a_save_that_was_on_its_way_does_not_set_the_cursor_back_behind_an_effec
     held, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def saving(conn, schema, subscription, me, savings, *rest, durable=False):
-        mine = any(each.partition == P and each.last_id for each in savings)
-        if durable or not mine or held.is_set():
+        mine = any(each.partition == P and each.snapshot for each in savings)
+        if durable or not mine or held.is_set() or not effects():  # not before it has gone on
             return save(conn, schema, subscription, me, savings, *rest, durable=durable)
         held.set()
         go_on.wait(30)

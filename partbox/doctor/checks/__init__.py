@@ -1,7 +1,7 @@
 """Every known cause of trouble, in the order in which it is told: what explains others comes first."""
 
 from partbox.doctor.case import Check
-from partbox.doctor.checks import keys, ownership, server, sessions, storage, workers
+from partbox.doctor.checks import handlers, keys, ownership, server, sessions, storage, workers
 from partbox.doctor.finding import Severity
 
 # Met before there is a case to judge; the message is that of the error.
@@ -27,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     workers.paused,
     ownership.unowned,
     ownership.expired_process,
+    handlers.hanging_handler,
     workers.stalled,
     workers.crashes,
     keys.blocked_key,

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from partbox.db.blocked import BlockedKey
-from partbox.db.facts import Dead
+from partbox.db.facts import Dead, Deferred
 from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import ATTEMPTS, BACKLOG, BLOCKED, DEFERRED, FLOOD
-from partbox.doctor.words import copyable, said
+from partbox.doctor.words import MORE, copyable, said
 from partbox.rules.wording import age, counted, in_short
 
 SHOWN = 5
@@ -15,10 +15,10 @@ SHOWN = 5
 
 @check("blocked-key", Severity.PROBLEM)
 def blocked_key(case: Case) -> Iterator[Finding]:
-    """An aggregate waits for an event whose handler keeps failing, or puts it off: at least three attempts failed, or
-    it has been so for a minute."""
+    """An aggregate waits for an event whose handler keeps failing: at least three attempts failed, or it has been so
+    for a minute."""
     for name, keys in _by_subscription(case).items():
-        stuck = [each for each in keys if each.state in ("retrying", "deferred") and _lasting(case, each)]
+        stuck = [each for each in keys if each.state == "retrying" and _lasting(case, each)]
         if stuck:
             yield _blocked(case, name, stuck, "wait for an event whose handler fails")
 
@@ -36,40 +36,58 @@ def blocked_by_dead(case: Case) -> Iterator[Finding]:
 def braked(case: Case) -> Iterator[Finding]:
     """A partition reads nothing new: it has `max_parked` parked records. One aggregate that is blocked for long, or an
     outage of what handlers call, does that."""
-    for each in case.evidence.braked:
-        yield Finding(
-            Severity.PROBLEM,
-            f"{counted(each.partitions, 'partition')} braked: nothing new is read there",
-            (f"up to {each.rows:,} open parked records in one; max_parked = {case.limits.max_parked:,}",),
-            (
-                f"see what they wait for: {case.command('blocked list', each.subscription)}",
-                "when the cause is gone they go on by themselves; a higher `max_parked` only moves the brake",
-            ),
-            each.subscription,
-        )
-
-
-@check("deferred", Severity.WARNING)
-def deferred(case: Case) -> Iterator[Finding]:
-    """Many events are put off without an attempt being charged: the circuit of their handler is open because what it
-    calls is down (the database does not show circuits), or handlers return `RetryAfter`."""
-    for cluster in case.clusters:
-        rows = [each for each in case.evidence.deferred if each.subscription == cluster.subscription]
-        total = sum(each.rows for each in rows)
-        if total >= DEFERRED:
+    for name in dict.fromkeys(each.subscription for each in case.evidence.open):
+        full = case.braked(name)
+        if full:
+            most = max(each.rows for each in full)
             yield Finding(
-                Severity.WARNING,
-                f"{total:,} events deferred: the circuit of a handler is open, or handlers return RetryAfter",
-                tuple(
-                    f"{each.rows:,} of type {in_short(each.event_type, 60)}, for {age(each.age)}: {said(each.reason)}"
-                    for each in rows[:SHOWN]
+                Severity.PROBLEM,
+                f"{counted(len(full), 'partition')} braked: nothing new is read there",
+                (f"up to {most:,} open parked records in one; max_parked = {case.limits.max_parked:,}",),
+                (
+                    f"see what they wait for: {case.command('blocked list', name)}",
+                    "when the cause is gone they go on by themselves; a higher `max_parked` only moves the brake",
                 ),
+                name,
+            )
+
+
+@check("deferred", Severity.WARNING, Severity.PROBLEM)
+def deferred(case: Case) -> Iterator[Finding]:
+    """Events are put off without an attempt being charged: the circuit of their handler is open because what it calls
+    is down (the database does not show circuits), or handlers return `RetryAfter`. A warning when they are many, a
+    problem when aggregates have waited for them for a minute."""
+    for cluster in case.clusters:
+        name = cluster.subscription
+        rows = [each for each in case.evidence.deferred if each.subscription == name]
+        keys = [each for each in _by_subscription(case).get(name, []) if each.state == "deferred"]
+        stuck = [each for each in keys if _lasting(case, each)]
+        total = sum(each.rows for each in rows)
+        if total >= DEFERRED or stuck:
+            yield Finding(
+                Severity.PROBLEM if stuck else Severity.WARNING,
+                f"{counted(max(total, len(keys)), 'event')} deferred: the circuit of a handler is open, or handlers "
+                "return RetryAfter",
+                (*_reasons(rows), *_stuck(case, stuck)),
                 (
                     "bring back what the handler calls: one event probes it every 30 s at the latest, "
                     "then all go on in order",
+                    f"see which aggregates wait: {case.command('blocked list', name)}",
                 ),
-                cluster.subscription,
+                name,
             )
+
+
+def _reasons(rows: list[Deferred]) -> Iterator[str]:
+    for each in rows[:SHOWN]:
+        yield f"{each.rows:,} of type {in_short(each.event_type, 60)}, for {age(each.age)}: {said(each.reason)}"
+
+
+def _stuck(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
+    if keys:
+        longest = max(_since(case, each) for each in keys)
+        behind = counted(sum(each.followers for each in keys), "event")
+        yield f"{counted(len(keys), 'aggregate')} blocked by that, for up to {age(longest)}, {behind} behind them"
 
 
 @check("dead-flood", Severity.PROBLEM)
@@ -128,7 +146,7 @@ def backlog_grows(case: Case) -> Iterator[Finding]:
             ),
             (
                 "find out what handlers spend their time on",
-                "then more of them: `partbox worker … --concurrency`, `--processes`, or another node",
+                MORE,
             ),
             cluster.subscription,
         )
@@ -151,15 +169,25 @@ def _since(case: Case, key: BlockedKey) -> float:
 
 
 def _blocked(case: Case, name: str, stuck: list[BlockedKey], why: str) -> Finding:
+    """One row for those of one type that fail of the same kind of error."""
+    groups: dict[tuple[str, str | None], list[BlockedKey]] = {}
+    for each in stuck:
+        groups.setdefault((each.event_type, each.error_type or each.error), []).append(each)
     total = next((each.blocked_keys for each in case.clusters if each.subscription == name), len(stuck))
-    more = (f"{counted(total, 'aggregate')} blocked in all",) if total > min(len(stuck), SHOWN) else ()
+    shown = [_group(case, each) for each in groups.values()][:SHOWN]
+    more = (f"{counted(total, 'aggregate')} blocked in all",) if total > len(stuck) or len(groups) > SHOWN else ()
     return Finding(
         Severity.PROBLEM,
         f"{counted(len(stuck), 'aggregate')}: events {why}",
-        (*(_key(case, each) for each in stuck[:SHOWN]), *more),
+        (*shown, *more),
         tuple(_ways_on(case, name, stuck[0])),
         name,
     )
+
+
+def _group(case: Case, keys: list[BlockedKey]) -> str:
+    alike = f"{len(keys):,} aggregates for the same reason, such as " if len(keys) > 1 else ""
+    return f"{alike}{_key(case, keys[0])}"
 
 
 def _key(case: Case, key: BlockedKey) -> str:

@@ -7,7 +7,7 @@ from partbox.db.stats import Cluster, Partition
 from partbox.doctor.case import Case, check, living, ownerless, waiting
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import GONE_LEASES
-from partbox.doctor.words import WORKER, listed, process, processes
+from partbox.doctor.words import WORKER, listed, processes
 from partbox.rules.wording import counted
 
 
@@ -23,7 +23,7 @@ def expired_process(case: Case) -> Iterator[Finding]:
         yield Finding(
             Severity.PROBLEM if left else Severity.WARNING,
             f"{processes(expired)} without a heartbeat for longer than the lease",
-            tuple(process(each) for each in expired[:5]),
+            tuple(case.process(each) for each in expired[:5]),
             (
                 "look at that node: does it run, is it stopped, does it reach the database?",
                 f"start its worker again: {case.command(WORKER, cluster.subscription)}; any node that works on the "
@@ -44,7 +44,7 @@ def unowned(case: Case) -> Iterator[Finding]:
         yield Finding(
             Severity.PROBLEM,
             f"{counted(len(stuck), 'partition')} without an owner, though workers live: {processes(living(cluster))}",
-            tuple(_whose(cluster, stuck)),
+            tuple(_whose(case, cluster, stuck)),
             tuple(_taking(case, cluster, stuck)),
             cluster.subscription,
         )
@@ -64,7 +64,7 @@ def _groups(stuck: list[Partition]) -> dict[UUID | None, list[str]]:
     return groups
 
 
-def _whose(cluster: Cluster, stuck: list[Partition]) -> Iterator[str]:
+def _whose(case: Case, cluster: Cluster, stuck: list[Partition]) -> Iterator[str]:
     """Why, by who was to take them."""
     there = {each.instance_id: each for each in cluster.instances}
     for assignee, numbers in _groups(stuck).items():
@@ -72,7 +72,7 @@ def _whose(cluster: Cluster, stuck: list[Partition]) -> Iterator[str]:
         if assignee is None:
             yield f"{which}: no node has planned them"
         elif assignee in there:
-            yield f"{which}: not claimed by their assignee, {process(there[assignee])}"
+            yield f"{which}: not claimed by their assignee, {case.process(there[assignee])}"
         else:
             yield f"{which}: their assignee is gone, and no node has planned them anew"
     waiting_there = sum(each.pending for each in stuck)
@@ -83,7 +83,8 @@ def _taking(case: Case, cluster: Cluster, stuck: list[Partition]) -> Iterator[st
     there = {each.instance_id: each for each in cluster.instances}
     assignees = _groups(stuck)
     for each in [there[one] for one in assignees if one in there][:3]:
-        yield f"look at the log of process {each.pid}, then let its node replace it: `kill {each.pid}` on {each.node}"
+        kill = f"`kill {each.pid}` on {case.node(each)}"
+        yield f"look at the log of process {each.pid}, then let its node replace it: {kill}"
     if any(one not in there for one in assignees):
-        nodes = sorted({each.node for each in living(cluster)})
+        nodes = sorted({case.node(each) for each in living(cluster)})
         yield f"planning is the supervisor's: look at the log of `partbox worker` on {listed(nodes)}, or restart it"

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from partbox.db.stats import Cluster, Partition
-from partbox.doctor.case import Case, check, living, waiting
+from partbox.db.stats import Cluster, Instance, Partition
+from partbox.doctor.case import Case, check, living, quiet, standing, waiting
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import PAUSED, SKEW, STALLED
-from partbox.doctor.words import WORKER, listed, process
+from partbox.doctor.words import MORE, WORKER, listed
 from partbox.rules.wording import age, counted
 
 
@@ -22,7 +22,7 @@ def no_workers(case: Case) -> Iterator[Finding]:
         yield Finding(
             Severity.PROBLEM,
             "no process works on it, and records wait",
-            (_backlog(cluster), *(f"its lease is over: {process(each)}" for each in cluster.instances[:5])),
+            (_backlog(cluster), *(f"its lease is over: {case.process(each)}" for each in cluster.instances[:5])),
             tuple(remedy),
             cluster.subscription,
         )
@@ -48,31 +48,54 @@ def paused(case: Case) -> Iterator[Finding]:
         )
 
 
-@check("stalled", Severity.PROBLEM)
+@check("stalled", Severity.PROBLEM, Severity.WARNING)
 def stalled(case: Case) -> Iterator[Finding]:
-    """A living process has saved no progress in a partition for minutes though records wait there: a handler does not
-    return, or what is between the process and the database hangs again and again."""
+    """Records wait in a partition, its cursor has not moved for minutes, and its process names no handler that runs for
+    long: one holds the interpreter, or what is between the process and the database hangs again and again. A warning
+    where the process moves on in other partitions: it has more to do than it can."""
     for cluster in case.clusters:
-        alive = {each.instance_id: each for each in living(cluster)}
-        still = [each for each in cluster.partitions if each.owner in alive and _stands(each)]
-        if not still:
-            continue
-        owners = {each.owner: alive[each.owner] for each in still if each.owner}
-        yield Finding(
-            Severity.PROBLEM,
-            f"{counted(len(still), 'partition')} without progress though records wait",
-            (
-                f"partitions {listed([str(each.partition) for each in still], 8)}, the oldest record published "
-                f"{age(max(each.oldest_age or 0 for each in still))} ago",
-                *(f"owned by {process(each)}" for each in list(owners.values())[:5]),
-            ),
-            (
-                "look at what its handlers wait for: `py-spy dump --pid PID` on its node",
-                "give handlers a limit: `handler_timeout`, such as PARTBOX_HANDLER_TIMEOUT=30s",
-                "look at its node's /readyz, and for `partbox.connection_hung` in its log: a proxy or pooler may hang",
-            ),
-            cluster.subscription,
+        owners = {each.instance_id: each for each in living(cluster) if not each.running}
+        still = [each for each in _standing(case, cluster) if each.owner in owners]
+        works = {each.owner for each in cluster.partitions if each.pending and quiet(each) <= STALLED}
+        for slow in (False, True):
+            found = [each for each in still if (each.owner in works) == slow]
+            if found:
+                held_up = {each.owner: owners[each.owner] for each in found if each.owner}
+                yield _stalled(case, cluster, found, list(held_up.values()), slow=slow)
+
+
+def _standing(case: Case, cluster: Cluster) -> list[Partition]:
+    """Those that stood still at both looks and are not braked, which another check tells."""
+    braked = {each.partition for each in case.braked(cluster.subscription)}
+    earlier = case.earlier(cluster.subscription)
+    then = {(each.partition, each.epoch, each.last_id) for each in standing(earlier or cluster)}
+    found = [each for each in standing(cluster) if (each.partition, each.epoch, each.last_id) in then]
+    return [each for each in found if each.partition not in braked]
+
+
+def _stalled(case: Case, cluster: Cluster, found: list[Partition], owners: list[Instance], *, slow: bool) -> Finding:
+    what = "though records wait" if not slow else "while their process works on others"
+    where = (
+        f"partitions {listed([str(each.partition) for each in found], 8)}: "
+        f"{counted(sum(each.pending for each in found), 'record')} pending, the oldest published "
+        f"{age(max(each.oldest_age or 0 for each in found))} ago, no progress for {age(min(map(quiet, found)))}"
+    )
+    remedy = (
+        ("find out what handlers spend their time on", MORE)
+        if slow
+        else (
+            f"look at what it does: `py-spy dump --pid {owners[0].pid}` on {case.node(owners[0])}",
+            "look at its node's /readyz, and for `partbox.connection_hung` in its log: a proxy or pooler may hang",
+            "give handlers a limit: `handler_timeout`, such as PARTBOX_HANDLER_TIMEOUT=30s",
         )
+    )
+    return Finding(
+        Severity.WARNING if slow else Severity.PROBLEM,
+        f"{counted(len(found), 'partition')} without progress {what}",
+        (where, *(f"owned by {case.process(each)}" for each in owners[:5])),
+        remedy,
+        cluster.subscription,
+    )
 
 
 @check("crashes", Severity.WARNING, Severity.PROBLEM)
@@ -108,7 +131,7 @@ def mixed_versions(case: Case) -> Iterator[Finding]:
     for cluster in case.clusters:
         nodes: dict[str, set[str]] = {}
         for each in living(cluster):
-            nodes.setdefault(each.version, set()).add(each.node)
+            nodes.setdefault(each.version, set()).add(case.node(each))
         if len(nodes) > 1:
             yield Finding(
                 Severity.WARNING,
@@ -137,9 +160,3 @@ def _backlog(cluster: Cluster) -> str:
     oldest = f", the oldest published {age(cluster.oldest_age)} ago" if cluster.pending else ""
     about = "" if cluster.exact else "about "
     return f"{about}{counted(cluster.pending, 'record')} pending{oldest}; {parked:,} parked"
-
-
-def _stands(each: Partition) -> bool:
-    oldest, saved, claimed = each.oldest_age or 0, each.saved_age, each.claimed_age
-    quiet = min((one for one in (saved, claimed) if one is not None), default=0)
-    return each.pending > 0 and oldest > STALLED and quiet > STALLED

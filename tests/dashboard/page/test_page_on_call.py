@@ -1,6 +1,6 @@
 """The page in trouble, as somebody on call sees it, at a desk and on a phone."""
 
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 from waiting import eventually
@@ -142,7 +142,7 @@ def test_a_traceback_is_text_in_a_block_that_scrolls_within_itself(live, dead, t
 
 
 def test_two_nodes_of_one_name_are_two_and_a_handler_that_hangs_is_named(live, conn, joins, tab):
-    first, second = uuid4(), uuid4()
+    first, second = UUID(int=1), UUID(int=2)
     slow = joins("web-1", 4_711, supervisor=first)
     joins("web-1", 4_712, supervisor=second)
     conn.execute(f"update partbox.instance set running = {running(200)} where instance_id = %s", [slow])
@@ -175,7 +175,7 @@ SIDEWAYS = """[...document.querySelectorAll(".scroll, .within, #ask, .trouble-ro
 def test_on_a_phone_no_action_is_off_the_screen_and_nothing_scrolls_sideways(
     live, conn, plant, dead, blocked, joins, tab
 ):
-    joins("web-1.fsn1.example.internal", 4_711, supervisor=uuid4())
+    joins("web-1.fsn1.example.internal", 4_711, supervisor=UUID(int=1))
     conn.execute(f"update partbox.instance set running = {running(200)}")
     plant.park("a-" + "long-" * 30 + "name", "retrying", blocks=True, error="ConnectionError: " + "x" * 300)
     seen = tab(live.with_token)

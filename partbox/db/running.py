@@ -1,0 +1,59 @@
+"""The handlers of a process that have run for long, as its row in `instance` says them.
+
+`instance.running` is an array of objects with the fields of `Running`, but for the time: the database turns how long a
+handler has run into `since`, by its own clock, at the moment of writing. So what is read there is an age by one clock,
+whatever the clocks of the hosts say. More handlers than fit are counted by a last object: how many `more` there are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+from psycopg import Connection
+
+from partbox.db.sql import query
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A handler that has run for `seconds`, with the event that it has; of a list, the first.
+
+    Texts are cut, and may hold anything. `timeout`: the seconds that it may run, None for ever.
+    """
+
+    handler: str
+    event_type: str
+    aggregate_type: str
+    aggregate_id: str | None
+    record_id: int
+    seconds: float
+    partition: int | None = None
+    timeout: float | None = None
+
+
+def note(conn: Connection[Any], schema: str, instance: UUID, running: Sequence[Running], more: int) -> None:
+    """Write that these run for long in this process, and so many `more`; with none the column is null again."""
+    said = [*map(asdict, running), *([{"more": more}] if more else [])]
+    conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(said).decode()})
+
+
+def noted(said: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[Running, ...], int]:
+    """The handlers that a row names, as of `at`, and how many more there are."""
+    rows = said or []
+    return tuple(_running(each, at) for each in rows if "since" in each), sum(each.get("more", 0) for each in rows)
+
+
+def _running(said: dict[str, Any], at: datetime) -> Running:
+    return Running(
+        handler=said["handler"],
+        event_type=said["event_type"],
+        aggregate_type=said["aggregate_type"],
+        aggregate_id=said["aggregate_id"],
+        record_id=said["record_id"],
+        seconds=max(0.0, at.timestamp() - said["since"]),
+        partition=said.get("partition"),
+        timeout=said.get("timeout"),
+    )

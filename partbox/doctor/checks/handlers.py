@@ -1,0 +1,93 @@
+"""Handlers that do not come to an end."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from partbox.db.stats import Cluster, Instance, Running
+from partbox.doctor.case import Case, check, living
+from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.limits import HANGING, OVERDUE
+from partbox.doctor.words import listed
+from partbox.rules.wording import age, counted, in_short
+
+SHOWN = 5
+
+
+class Hang(NamedTuple):
+    """A handler that hangs, in a process."""
+
+    process: Instance
+    running: Running
+
+
+@check("hanging-handler", Severity.PROBLEM)
+def hanging_handler(case: Case) -> Iterator[Finding]:
+    """A handler has run for over a minute and has no timeout, or is over its timeout and runs on: its aggregate waits,
+    and so would a rebalance and a stop; where all handlers of a process hang, everything that the process owns waits.
+    """
+    for cluster in case.clusters:
+        hangs = [Hang(process, each) for process in living(cluster) for each in process.running if _hangs(each)]
+        hangs.sort(key=lambda hang: -hang.running.seconds)
+        if hangs:
+            others = sum(process.running_more for process in {hang.process for hang in hangs})
+            more = f", {others:,} more for long" if others else ""
+            yield Finding(
+                Severity.PROBLEM,
+                f"{counted(len(hangs), 'handler')} running without an end{more}",
+                (*_rows(case, hangs), *_behind(case, cluster, hangs)),
+                tuple(_ways_out(case, hangs)),
+                cluster.subscription,
+            )
+
+
+def _hangs(running: Running) -> bool:
+    """Not what a timeout will end."""
+    return running.seconds > (HANGING if running.timeout is None else running.timeout + OVERDUE)
+
+
+def _rows(case: Case, hangs: list[Hang]) -> Iterator[str]:
+    """A row for each handler, with the event that it has had for the longest."""
+    by_name: dict[str, list[Hang]] = {}
+    for hang in hangs:
+        by_name.setdefault(hang.running.handler, []).append(hang)
+    for name, found in list(by_name.items())[:SHOWN]:
+        (process, running), more = found[0], len(found) - 1
+        limit = f" (timeout {age(running.timeout)})" if running.timeout is not None else ""
+        key = f" of {in_short(f'{running.aggregate_type} {running.aggregate_id}')}" if running.aggregate_id else ""
+        also = f"; it has {counted(more, 'event')} more like that" if more else ""
+        yield (
+            f"{in_short(name)}, for {age(running.seconds)}{limit}, in process {process.pid} on {case.node(process)}: "
+            f"record {running.record_id} ({in_short(running.event_type, 60)}){key}{also}"
+        )
+
+
+def _behind(case: Case, cluster: Cluster, hangs: list[Hang]) -> Iterator[str]:
+    """How much waits, in the partitions of those events and in all that their processes own."""
+    numbers = {hang.running.partition for hang in hangs if hang.running.partition is not None}
+    owners = {hang.process.instance_id for hang in hangs}
+    pending = sum(each.pending for each in cluster.partitions if each.partition in numbers)
+    held = sum(
+        each.held
+        for each in case.evidence.open
+        if each.subscription == cluster.subscription and each.partition in numbers
+    )
+    everywhere = sum(each.pending for each in cluster.partitions if each.owner in owners)
+    if numbers:
+        which = f"partition{'s' if len(numbers) > 1 else ''} {listed([str(each) for each in sorted(numbers)], 8)}"
+        yield f"behind it in {which}: {counted(pending, 'record')} pending, {held:,} held"
+    if everywhere > pending:
+        yield f"in all partitions of {'these processes' if len(owners) > 1 else 'that process'}: {everywhere:,} pending"
+
+
+def _ways_out(case: Case, hangs: list[Hang]) -> Iterator[str]:
+    process = hangs[0].process
+    yield f"see what it waits for: `py-spy dump --pid {process.pid}` on {case.node(process)}"
+    if any(hang.running.timeout is None for hang in hangs):
+        yield (
+            "give handlers a limit, `@outbox.on(…, timeout=30)` or for all PARTBOX_HANDLER_TIMEOUT=30s: a process "
+            "whose handler is over it is replaced, and the event is tried again"
+        )
+    yield (
+        f"or end it: `kill {process.pid}` on {case.node(process)}; its supervisor replaces it, and what ran is "
+        "delivered again (an embedded worker ends with its application)"
+    )

@@ -1,0 +1,89 @@
+"""What a process says of its handlers that run for long, and what everybody reads of it."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import psycopg
+import pytest
+from ownership import SCHEMA, bury, join, worker
+
+from partbox.db import instances, running, stats
+from partbox.db.running import Running
+from partbox.db.stats import Instance
+
+LONG = Running("ship", "Placed", "Order", "7", 17, 12.0, partition=3, timeout=None)
+
+
+def told(conn, instance: UUID) -> Instance:
+    (found,) = [each for each in stats.cluster(conn, SCHEMA, "default").instances if each.instance_id == instance]
+    return found
+
+
+def column(conn, instance: UUID) -> object:
+    row = conn.execute("select running from partbox.instance where instance_id = %s", [instance]).fetchone()
+    return row[0]
+
+
+def test_what_is_noted_is_read_with_an_age_by_the_clock_of_the_database_alone(conn, dsn):
+    me, other = join(conn, 2)
+    with worker(dsn) as own:
+        running.note(own, SCHEMA, me, [LONG, replace(LONG, aggregate_id=None, timeout=900.0)], 0)
+    first, second = told(conn, me).running
+    assert first == replace(LONG, seconds=first.seconds)
+    assert (second.aggregate_id, second.timeout) == (None, 900.0)
+    assert first.seconds == pytest.approx(12, abs=5)
+    assert (told(conn, other).running, told(conn, me).running_more) == ((), 0)
+    said = column(conn, me)
+    assert "seconds" not in said[0]
+    conn.execute(
+        "update partbox.instance set running = jsonb_set(running::jsonb, '{0,since}', to_jsonb(%s))::json"
+        " where instance_id = %s",
+        [said[0]["since"] - 3_600, me],
+    )
+    assert told(conn, me).running[0].seconds == pytest.approx(3_612, abs=5)
+
+
+def test_what_does_not_fit_is_counted_and_with_none_the_column_is_null_again(conn, dsn):
+    (me,) = join(conn)
+    with worker(dsn) as own:
+        running.note(own, SCHEMA, me, [LONG], 7)
+        assert (len(told(conn, me).running), told(conn, me).running_more) == (1, 7)
+        running.note(own, SCHEMA, me, [], 0)
+    assert column(conn, me) is None
+    assert (told(conn, me).running, told(conn, me).running_more) == ((), 0)
+
+
+def test_who_was_buried_notes_nothing(conn, dsn):
+    me, other = join(conn, 2)
+    bury(conn, [me], known_dead=True)
+    with worker(dsn) as own:
+        running.note(own, SCHEMA, me, [LONG], 0)
+    assert column(conn, other) is None
+
+
+def test_hostile_texts_are_kept_as_they_are(conn, dsn):
+    (me,) = join(conn)
+    hostile = "'\"\\ {0} %s %(x)s \x1b[2J \u202e ünï </script>"
+    with worker(dsn) as own:
+        running.note(own, SCHEMA, me, [replace(LONG, handler=hostile, aggregate_id=hostile, event_type=hostile)], 0)
+    (found,) = told(conn, me).running
+    assert (found.handler, found.aggregate_id, found.event_type) == (hostile, hostile, hostile)
+
+
+def test_a_note_waits_for_no_heartbeat_of_others_and_holds_up_none(conn, dsn):
+    me, other = join(conn, 2)
+    with worker(dsn) as own, psycopg.connect(dsn) as beating:
+        instances.heartbeat(beating, SCHEMA, {other: False})
+        running.note(own, SCHEMA, me, [LONG], 0)
+    assert told(conn, me).running
+
+
+def test_two_supervisors_of_one_host_are_told_apart(conn):
+    ids = [UUID(int=1), UUID(int=2), None]
+    for number, supervisor in enumerate(ids, start=1):
+        instances.register(
+            conn, SCHEMA, subscription="default", node="web-1", hostname="h", pids=[number], version="0", lease=6,
+            supervisor=supervisor,
+        )  # fmt: skip
+    found = stats.cluster(conn, SCHEMA, "default").instances
+    assert [(each.pid, each.supervisor) for each in found] == [(3, None), (1, UUID(int=1)), (2, UUID(int=2))]
