@@ -260,11 +260,11 @@ class Outbox:
             self.settings,
             _Imported(source) if source else _Carried(self.handlers, self.codecs),
             self._resolve(dsn),
+            handlers=self.handlers,
             processes=processes or self.settings.processes,
             concurrency=concurrency or self.settings.concurrency,
             subscription=subscription,
             dead_to=dead_to,
-            observers=self.handlers.observers,
             meters=self._shown.separate(subscription, self._names(subscription), metrics),
         )
 
@@ -355,7 +355,12 @@ class Outbox:
 
     @overload
     def task(
-        self, /, *, subscription: str = "default", **options: Unpack[Options]
+        self,
+        /,
+        *,
+        subscription: str = "default",
+        aggregate_type: str | Enum | None = None,
+        **options: Unpack[Options],
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
@@ -364,17 +369,20 @@ class Outbox:
         /,
         *,
         subscription: str = "default",
+        aggregate_type: str | Enum | None = None,
         **options: Unpack[Options],
     ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
         """Decorates a function with annotated parameters: `publish(conn, **arguments)` has a worker call it.
 
         `name` is the type of its events, module and function unless given; a function that is renamed keeps it, so
-        that what was published before is delivered. All other options are those of a handler. A parameter annotated
-        with `DeliveredEvent` gets the event. RegistrationError for a second task of that name.
+        that what was published before is delivered. `aggregate_type` has its events join those of that type, so that
+        `options(aggregate_id=…)` puts them in order with the aggregate's others. All other options are those of a
+        handler. A parameter annotated with `DeliveredEvent` gets the event. RegistrationError for a second task of
+        that name.
         """
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
-            return task(self, self.handlers, function, subscription, options)
+            return task(self, self.handlers, function, subscription, aggregate_type, options)
 
         return decorate if function is None else decorate(function)
 

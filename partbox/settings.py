@@ -36,6 +36,10 @@ def _none_of_text(value: object) -> object:
     return None if nothing else value
 
 
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
 def _optional_seconds(value: object) -> object:
     value = _none_of_text(value)
     return None if value is None else seconds(value)
@@ -136,6 +140,11 @@ class Settings(BaseSettings):
     )
     log_format: Literal["text", "json"] = Field(
         default="text", description="how `partbox worker` and its processes log: `text`, or `json`, an object a line"
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+        default="info",
+        description="the least level that they log: `debug` (with the trace of every error that is retried), `info`, "
+        "`warning`, `error`",
     )
     http_token: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
         default=None, description="what the live page's actions ask for, 16 or more letters, digits, `-`, `_`; a secret"

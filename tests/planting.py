@@ -9,10 +9,10 @@ from partbox import Event, Outbox
 
 PARK = """
 insert into partbox.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state, blocks,
-                            attempts, due_at, parked_at, started_at, last_error, traceback)
+                            attempts, due_at, parked_at, started_at, last_error)
 select %(subscription)s, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.event_type, %(state)s, %(blocks)s,
        %(attempts)s, clock_timestamp() + %(due)s * interval '1 s', clock_timestamp() - %(age)s * interval '1 s',
-       case when %(started)s then clock_timestamp() end, %(error)s, %(traceback)s
+       case when %(started)s then clock_timestamp() end, %(error)s
   from partbox.record r where r.event_id = %(event_id)s
 returning record_id
 """
@@ -51,7 +51,7 @@ class Planter:
         age: float = 60,
         started: bool = False,
         error: str | None = "ValueError: boom",
-        traceback: str | None = None,
+        trace: str | None = None,
         subscription: str = "default",
         consumed: bool = True,
         **event: Any,
@@ -69,10 +69,11 @@ class Planter:
             "age": age,
             "started": started,
             "error": error,
-            "traceback": traceback,
             "event_id": event_id,
         }
         ((record_id,),) = self.conn.execute(PARK, values).fetchall()
+        if trace is not None:  # the first versions of the schema have no such column
+            self.conn.execute("update partbox.parked set traceback = %s where record_id = %s", [trace, record_id])
         return int(record_id)
 
     def row(self, record_id: int, subscription: str = "default") -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from enum import Enum
 import dill
 import pytest
 
+from partbox import Outbox
 from partbox.errors import RegistrationError
 from partbox.handlers import Handlers
 from partbox.handlers.routes import CACHED
@@ -104,6 +105,44 @@ def test_async_handlers_are_recognised(handlers):
         assert found(handlers, f"async {number}").is_async
     handlers.register(Projection(), "sync")
     assert not found(handlers, "sync").is_async
+
+
+def bare_function(event): ...
+
+
+class BareClass:
+    def handle(self, event): ...
+
+
+@pytest.mark.parametrize("decorator", ["on", "on_batch"])
+@pytest.mark.parametrize(
+    "bare", [bare_function, BareClass, BareClass(), staticmethod(bare_function), classmethod(bare_function)]
+)
+def test_a_decorator_without_parentheses_is_refused_with_the_remedy(handlers, decorator, bare):
+    says = rf"^@outbox\.{decorator} stands above .*[Bb]are.* write @outbox\.{decorator}\(\"OrderPlaced\"\), or .*\*"
+    for registry in (handlers, Outbox("postgresql://nowhere")):
+        with pytest.raises(RegistrationError, match=says):
+            getattr(registry, decorator)(bare)
+    assert handlers.table() == []
+
+
+def test_an_event_type_that_can_be_called_is_one_all_the_same(handlers):
+    class Called(Enum):
+        PLACED = "OrderPlaced"
+
+        def __call__(self): ...
+
+    handlers.on(Called.PLACED)(print)
+    assert found(handlers, "OrderPlaced").call is print
+
+
+def test_a_handler_for_several_aggregate_types_is_registered_for_all_or_none(handlers):
+    handlers.register(print, "Placed", "Order")
+    with pytest.raises(RegistrationError, match="'Placed' of Order has a handler"):
+        handlers.register_for(len, "Placed", ["Cart", "Order"])
+    assert found(handlers, "Placed", "Cart").name == "on_unroutable"
+    handlers.register_for(len, "Placed", ["Cart", "Bill"])
+    assert [found(handlers, "Placed", each).call for each in ("Cart", "Bill", "Order")] == [len, len, print]
 
 
 def test_an_object_may_carry_its_types_and_an_enum_may_name_them(handlers):

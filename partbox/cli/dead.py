@@ -258,6 +258,8 @@ def _details(found: DeadDetail, payload: bool) -> Iterator[tuple[str, str]]:
     yield "died", moment(found.died_at)
     yield "attempts", str(found.attempts)
     yield "error", ": ".join(part for part in (found.error_type, found.error) if part) or "-"
+    if found.traceback is not None:
+        yield "traceback", found.traceback
     for name, value in found.headers.items():
         yield "header", f"{name}: {value}"
     if payload:

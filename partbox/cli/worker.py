@@ -1,6 +1,6 @@
 """`partbox worker`: runs the processes that deliver."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from partbox.cli.target import load_target
 from partbox.db.glance import Glance
 from partbox.errors import SettingsError
 from partbox.observe.address import Address
-from partbox.observe.logs import Format, configure
+from partbox.observe.logs import configure, level_said
 
 Processes = Annotated[
     int | None, typer.Option(min=1, metavar="N", show_default=False, help="Processes per database (else all cores).")
@@ -44,6 +44,14 @@ LogFormat = Annotated[
         help="How to log: text, or json, an object a line (else PARTBOX_LOG_FORMAT, text).",
     ),
 ]
+LogLevel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVEL",
+        show_default=False,
+        help="The least level to log: debug, info, warning or error (else PARTBOX_LOG_LEVEL, info).",
+    ),
+]
 UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Exit when everything that is due was delivered.")]
 
 
@@ -58,6 +66,7 @@ def worker(
     dsn: Dsns = None,
     schema: Schema = None,
     log_format: LogFormat = None,
+    log_level: LogLevel = None,
 ) -> None:
     """Deliver events to the handlers of an outbox until stopped.
 
@@ -65,11 +74,15 @@ def worker(
 
     Example: partbox worker shop:outbox --processes 4 --concurrency 8
     """
-    configure(_log_format(log_format))
+    given = {"log_format": log_format, "log_level": log_level}
+    flags = {name: value for name, value in given.items() if value is not None}
+    _configure(_surroundings(flags))
     outbox = load_target(target)
-    if log_format is not None:
-        outbox.settings = outbox.settings.replace(log_format=log_format)
-    configure(outbox.settings.log_format)  # its own keyword, perhaps
+    outbox.settings = outbox.settings.replace(**flags)
+    _configure(outbox.settings)  # its own keywords, perhaps
+    if outbox.settings.enabled:
+        where = f" in module {target.partition(':')[0]!r}, which was imported, or in one that it imports"
+        outbox.handlers.require(subscription, outbox.settings, where)
     code = outbox.run(
         processes=processes,
         concurrency=concurrency,
@@ -92,11 +105,15 @@ def _pages(chosen: settings.Settings, dsn: Callable[[], str], address: Address, 
     return [*pages(chosen, dsn, address, glance)]
 
 
-def _log_format(flag: str | None) -> Format:
-    """The flag, or what the surroundings say before the outbox is there; what is wrong with them it will say itself."""
+def _configure(chosen: settings.Settings) -> None:
+    configure(chosen.log_format, level_said(chosen))
+
+
+def _surroundings(flags: Mapping[str, str]) -> settings.Settings:
+    """The settings before the outbox is there; what is wrong with the surroundings it will say itself."""
     try:
-        return settings.load(flags={"log_format": flag}).log_format
+        return settings.load(flags=flags)
     except SettingsError:
-        if flag is not None:
+        if flags:
             raise
-        return "text"
+        return settings.Settings()

@@ -1,6 +1,6 @@
 """Blocked keys: what holds them up, how many wait, and the two ways to get them going."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -17,6 +17,7 @@ class BlockedKey:
 
     `followers` is how many are parked behind it; more may wait in the log. `due_at` is None for a head that waits for
     no time. `owner`, `node` and `pid` are those of the process that has its partition, None if there is none now.
+    `traceback`: of the error, as in `DeadRecord`.
     """
 
     aggregate_type: str
@@ -35,6 +36,7 @@ class BlockedKey:
     owner: UUID | None
     node: str | None
     pid: int | None
+    traceback: str | None = field(default=None, repr=False)
 
 
 _COLUMNS = tuple(each.name for each in fields(BlockedKey))
@@ -86,7 +88,7 @@ def skip(
 
 
 def _key(*row: Any) -> BlockedKey:
-    *head, due_at, error, followers, since, partition, owner, node, pid = row
+    *head, due_at, error, followers, since, partition, owner, node, pid, traceback = row
     due_at = due_at and due_at.astimezone(UTC)
-    values = (*head, due_at, *typed(error), followers, since.astimezone(UTC), partition, owner, node, pid)
+    values = (*head, due_at, *typed(error), followers, since.astimezone(UTC), partition, owner, node, pid, traceback)
     return BlockedKey(**dict(zip(_COLUMNS, values, strict=True)))

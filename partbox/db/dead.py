@@ -40,7 +40,8 @@ class DeadRecord:
     """A dead record, without its payload. `event_id` is None only if somebody took the record out of the log.
 
     `attempts` that were counted; `error` of at most 4,000 characters, `error_type` None for a reason without one;
-    `blocks`: later events of its aggregate wait for it.
+    `blocks`: later events of its aggregate wait for it. `traceback`: of that error, the end of it, the application's
+    frames only; None where no handler has raised it.
     """
 
     record_id: int
@@ -55,6 +56,7 @@ class DeadRecord:
     error_type: str | None
     error: str | None
     blocks: bool
+    traceback: str | None = field(repr=False)
 
 
 _COLUMNS = tuple(each.name for each in fields(DeadRecord))
@@ -67,7 +69,6 @@ class DeadDetail(DeadRecord):
     occurred_at: datetime | None
     content_type: str | None
     headers: dict[str, str]
-    traceback: str | None
     payload: str | bytes | None = field(repr=False)
 
 
@@ -131,13 +132,12 @@ def show(conn: Connection[Any], schema: str, subscription: str, record_id: int, 
     row = conn.execute(query("dead_show", schema), values).fetchone()
     if row is None:
         return None
-    occurred_at, content_type, headers, traceback, text, data = row[11:]
+    occurred_at, content_type, headers, text, data = row[len(_COLUMNS) - 1 :]
     return DeadDetail(
-        **_fields(row[:11]),
+        **_fields(row[: len(_COLUMNS) - 1]),  # type and text of the error are one column
         occurred_at=_utc(occurred_at),
         content_type=content_type,
         headers=_headers(headers),
-        traceback=traceback,
         payload=data if text is None else text,
     )
 
@@ -168,8 +168,8 @@ def typed(said: str | None) -> tuple[str | None, str | None]:
 
 
 def _fields(row: Sequence[Any]) -> dict[str, Any]:
-    *known, died_at, published_at, error, blocks = row
-    values = (*known, _utc(died_at), _utc(published_at), *typed(error), blocks)
+    *known, died_at, published_at, error, blocks, traceback = row
+    values = (*known, _utc(died_at), _utc(published_at), *typed(error), blocks, traceback)
     return dict(zip(_COLUMNS, values, strict=True))
 
 

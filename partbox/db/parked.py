@@ -38,12 +38,14 @@ def park(
     delay: float | None = None,
     due: str | None = None,
     error: str | None = None,
+    trace: str | None = None,
     new: bool = True,
     charge: bool = False,
 ) -> dict[str, Any]:
     """One element of `save(parks)`: `delay` in seconds from the database's now, or `due` as an ISO timestamp.
 
-    `charge`: it is about to be started. A letter ("l") changes the due time of a row that is still dead, no more.
+    `trace` belongs to `error`: where that is None, what is stored of both stays. `charge`: it is about to be started.
+    A letter ("l") changes the due time of a row that is still dead, no more.
     """
     return {
         "p": partition,
@@ -57,6 +59,7 @@ def park(
         "in": delay,
         "due": due,
         "e": error,
+        "t": trace,
         "new": new,
         "c": charge,
     }

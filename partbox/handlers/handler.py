@@ -65,6 +65,11 @@ class Registration:
     max_size: int | None = None
 
     @property
+    def key(self) -> tuple[str, str, str | None]:
+        """No two have the same."""
+        return self.subscription, self.event_type, self.aggregate_type
+
+    @property
     def who(self) -> str:
         return f"{self.name} ({place_of(self.call)})"
 
@@ -91,13 +96,14 @@ class Registration:
         )
 
 
-def routing(subscription: str, settings: Settings, *, awaited: bool) -> Handler:
+def routing(subscription: str, settings: Settings, *, awaited: bool, missed: Call | None = None) -> Handler:
     """What takes the events that have no handler: the setting `on_unroutable`, as a handler of its own.
 
-    `awaited`: it must be async, because there are interceptors around it that are.
+    `awaited`: it must be async, because there are interceptors around it that are. `missed` is called first with each
+    such event, unless the setting is a function of the application.
     """
     mode = settings.unroutable_in(subscription)
-    call = mode if callable(mode) else _ROUTINGS[mode]
+    call = mode if callable(mode) else _ROUTINGS[mode] if missed is None else _telling(_ROUTINGS[mode], missed)
     if awaited and not is_async(call):
         call = _awaitable(call)
     return Handler("on_unroutable", call, is_async(call), ANY, None, subscription, **_usual(settings))
@@ -105,6 +111,14 @@ def routing(subscription: str, settings: Settings, *, awaited: bool) -> Handler:
 
 def _awaitable(call: Call) -> Call:
     async def route(event: Any) -> Any:
+        return call(event)
+
+    return route
+
+
+def _telling(call: Call, missed: Call) -> Call:
+    def route(event: Any) -> Any:
+        missed(event)
         return call(event)
 
     return route

@@ -6,7 +6,7 @@ type (`"*"` = every type) and an aggregate type (None = any) of one subscription
 What is registered is plain data without locks, so that it travels to spawned processes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, TypeVar, Unpack
 
@@ -19,6 +19,7 @@ from partbox.rules.signature import call_of, is_async, name_of, place_of, takes
 from partbox.settings import Settings
 
 BATCH = 100
+NAMED = 8  # subscriptions that an error names, at most
 
 AnyHandler = TypeVar("AnyHandler")
 
@@ -40,6 +41,7 @@ class Handlers:
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
         """Decorates the handler of these events, which stays what it is."""
+        _check_not_bare("on", event_type)
 
         def decorate(handler: AnyHandler) -> AnyHandler:
             self.register(handler, event_type, aggregate_type, subscription, **options)
@@ -57,9 +59,10 @@ class Handlers:
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
         """Decorates the handler of lists of these events: at most `max_size`, those of one key in order."""
+        _check_not_bare("on_batch", event_type)
 
         def decorate(handler: AnyHandler) -> AnyHandler:
-            self._register(handler, event_type, aggregate_type, subscription, options, max_size)
+            self._add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
             return handler
 
         return decorate
@@ -73,7 +76,18 @@ class Handlers:
         **options: Unpack[Options],
     ) -> None:
         """Registers a function or an object with `handle`, which may carry `event_type` and `aggregate_type` itself."""
-        self._register(handler, event_type, aggregate_type, subscription, options, None)
+        self._add(_registration(handler, event_type, aggregate_type, subscription, options, None))
+
+    def register_for(
+        self,
+        handler: Any,
+        event_type: str,
+        aggregate_types: Iterable[str | Enum],
+        subscription: str = "default",
+        **options: Unpack[Options],
+    ) -> None:
+        """Registers a handler for each of these aggregate types, or for none if one of them is taken."""
+        self._add(*(_registration(handler, event_type, each, subscription, options, None) for each in aggregate_types))
 
     def intercept(self, interceptor: AnyHandler) -> AnyHandler:
         """Adds an interceptor around every handler, inside those added before; returns it. See `interceptors`."""
@@ -99,13 +113,40 @@ class Handlers:
         self.dead_letter = hook
         return hook
 
-    def routes(self, subscription: str, settings: Settings) -> Routes[Handler]:
-        """The routes of a subscription as registered now, options filled in from `settings`."""
+    def routes(
+        self, subscription: str, settings: Settings, missed: Callable[[Any], None] | None = None
+    ) -> Routes[Handler]:
+        """The routes of a subscription as registered now, options filled in from `settings`.
+
+        `missed` is called with each event that has no handler; see `routing`.
+        """
         mine = (each for each in self._registered.values() if each.subscription == subscription)
+        awaited = any(map(interceptors.must_be_awaited, self.interceptors))
         return Routes(
             {(each.event_type, each.aggregate_type): each.resolved(settings) for each in mine},
-            default=routing(subscription, settings, awaited=any(map(interceptors.must_be_awaited, self.interceptors))),
+            default=routing(subscription, settings, awaited=awaited, missed=missed),
         )
+
+    def lack(self, subscription: str, settings: Settings, where: str = "") -> str | None:
+        """Why a worker of the subscription may not start now: nothing would take its events. None if something does.
+
+        A function as `on_unroutable` takes them all, so it is enough. `where`: the place to register a handler.
+        """
+        having = dict.fromkeys(each.subscription for each in self._registered.values())
+        if subscription in having or callable(settings.unroutable_in(subscription)):
+            return None
+        others = ", ".join(map(repr, having)) if len(having) <= NAMED else f"{len(having)} others"
+        its_own = "" if subscription == "default" else f", subscription={subscription!r}"
+        return (
+            f"subscription {subscription!r} has no handler, so a worker would deliver nothing of it: before the worker "
+            f'starts, register one{where}, such as @outbox.on("OrderPlaced"{its_own}); '
+            + (f"there are handlers of {others}" if others else "no other subscription has one either")
+        )
+
+    def require(self, subscription: str, settings: Settings, where: str = "") -> None:
+        """RegistrationError if the subscription lacks a handler; see `lack`."""
+        if (lack := self.lack(subscription, settings, where)) is not None:
+            raise RegistrationError(lack)
 
     def table(self, subscription: str | None = None) -> list[Row]:
         """Who takes what, of all subscriptions unless one is named; catch-alls last."""
@@ -121,48 +162,59 @@ class Handlers:
             ),
         )
 
-    def _register(
-        self,
-        handler: Any,
-        event_type: str | Enum | None,
-        aggregate_type: str | Enum | None,
-        subscription: str,
-        options: Options,
-        max_size: int | None,
-    ) -> None:
-        call = call_of(handler, 2 if options.get("transactional") is True else 1)
-        name = options.get("name") or name_of(handler)
-        where = f"{name} ({place_of(call)})"
-        if event_type is None:
-            event_type = getattr(handler, "event_type", None)
-        if aggregate_type is None:
-            aggregate_type = getattr(handler, "aggregate_type", None)
-        given = checked(options, where)
-        if given.get("transactional"):
-            _check_transactional(call, max_size, where)
-        self._add(
-            Registration(
-                name=_text("name", name, where),
-                call=call,
-                event_type=_text("event_type", event_type, where),
-                aggregate_type=None
-                if aggregate_type in (None, ANY)
-                else _text("aggregate_type", aggregate_type, where),
-                subscription=_text("subscription", subscription, where),
-                options=given,
-                max_size=None if max_size is None else batch_size(max_size, where),
-            )
-        )
+    def _add(self, *news: Registration) -> None:
+        for new in news:
+            self._check_free(new)
+        self._registered.update({new.key: new for new in news})
 
-    def _add(self, new: Registration) -> None:
-        key = (new.subscription, new.event_type, new.aggregate_type)
-        old = self._registered.setdefault(key, new)
-        if old is not new:
+    def _check_free(self, new: Registration) -> None:
+        old = self._registered.get(new.key)
+        if old is not None:
             pair = f"{new.event_type!r} of {new.aggregate_type or 'any aggregate type'}"
             raise RegistrationError(
                 f"{pair} has a handler in subscription {new.subscription!r}, {old.who}; {new.who} cannot take it too: "
                 "remove one, or give it another aggregate type or subscription"
             )
+
+
+def _registration(
+    handler: Any,
+    event_type: str | Enum | None,
+    aggregate_type: str | Enum | None,
+    subscription: str,
+    options: Options,
+    max_size: int | None,
+) -> Registration:
+    call = call_of(handler, 2 if options.get("transactional") is True else 1)
+    name = options.get("name") or name_of(handler)
+    where = f"{name} ({place_of(call)})"
+    if event_type is None:
+        event_type = getattr(handler, "event_type", None)
+    if aggregate_type is None:
+        aggregate_type = getattr(handler, "aggregate_type", None)
+    given = checked(options, where)
+    if given.get("transactional"):
+        _check_transactional(call, max_size, where)
+    return Registration(
+        name=_text("name", name, where),
+        call=call,
+        event_type=_text("event_type", event_type, where),
+        aggregate_type=None if aggregate_type in (None, ANY) else _text("aggregate_type", aggregate_type, where),
+        subscription=_text("subscription", subscription, where),
+        options=given,
+        max_size=None if max_size is None else batch_size(max_size, where),
+    )
+
+
+def _check_not_bare(decorator: str, event_type: Any) -> None:
+    """Refuses `@outbox.on` without parentheses, which would register nothing."""
+    if isinstance(event_type, str | Enum):
+        return
+    if callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle"):
+        raise RegistrationError(
+            f"@outbox.{decorator} stands above {name_of(event_type)} without an event type, and would register nothing:"
+            f' write @outbox.{decorator}("OrderPlaced"), or @outbox.{decorator}("*") for every type'
+        )
 
 
 def _text(what: str, value: Any, where: str) -> str:

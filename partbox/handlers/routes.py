@@ -29,6 +29,10 @@ class Routes(dict[tuple[str, str], T]):
         """Everything that an event may find, the default last."""
         return [*self._registered.values(), self._default]
 
+    def registered(self) -> list[T]:
+        """The same without the default."""
+        return [*self._registered.values()]
+
     def map(self, made: Callable[[T], U]) -> "Routes[U]":
         """The same routes to what `made` makes of each."""
         return Routes({pair: made(each) for pair, each in self._registered.items()}, made(self._default))

@@ -4,7 +4,7 @@ The name is the field `event` of the log record, with `partbox.` before it. `doc
 """
 
 from dataclasses import dataclass
-from logging import CRITICAL, ERROR, INFO, WARNING, getLevelName
+from logging import CRITICAL, DEBUG, ERROR, INFO, WARNING, getLevelName
 
 PREFIX = "partbox."
 EVENT = "subscription, partition, record_id, event_id, event_type, aggregate_type, attempt, epoch"
@@ -37,12 +37,25 @@ LOG_EVENTS: dict[str, LogEvent] = {
         ("handler", "attempts"),
         about=True,
     ),
+    "unroutable": LogEvent(
+        WARNING,
+        "no handler of the subscription `default` takes events of this type: `on_unroutable` is what becomes of them; "
+        "said of the first of each type in each process, of 100 types at most, with what handlers take. A type was "
+        "misspelt, or a module with handlers is not imported",
+        about=True,
+    ),
     "retrying": LogEvent(
         INFO,
         "an event failed and comes again in `delay` seconds; those behind it wait, unless `on_failure` is `continue`",
         ("handler", "attempts", "delay"),
         about=True,
         every=False,
+    ),
+    "failure": LogEvent(
+        DEBUG,
+        "the trace of the error for which an event is retried or deferred; that of a dead one is in its own line",
+        ("handler", "attempts"),
+        about=True,
     ),
     "deferred": LogEvent(
         INFO,

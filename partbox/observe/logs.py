@@ -17,6 +17,7 @@ import orjson
 from partbox.observe.outlet import Outlet
 from partbox.rules.printing import printable, printable_json
 from partbox.rules.secrets import masked
+from partbox.settings import Settings
 
 Format = Literal["text", "json"]
 
@@ -91,9 +92,11 @@ class Unread(logging.Handler):
         return self._line(log.makeRecord(log.name, logging.WARNING, "", 0, text, (count,), None, extra=more))
 
 
-def configure(format: Format, level: int = logging.INFO) -> None:
-    """Log to the standard error output in this format. A second call changes the format; the application's own setup,
-    if it has one, stays as it is."""
+def configure(format: Format, level: int | None = None) -> None:
+    """Log to the standard error output in this format, from this level on; None: from INFO, or as it is.
+
+    A second call changes both. The application's own setup, if it has one, stays as it is.
+    """
     root = logging.getLogger()
     ours = next((each for each in root.handlers if isinstance(each.formatter, TextLines | JsonLines)), None)
     if ours is None:
@@ -101,8 +104,22 @@ def configure(format: Format, level: int = logging.INFO) -> None:
             return
         ours = Unread() if _may_block() else logging.StreamHandler()
         root.addHandler(ours)
+        level = logging.INFO if level is None else level
+    if level is not None:
         root.setLevel(level)
     ours.setFormatter(JsonLines() if format == "json" else TextLines())
+
+
+def level_said(settings: Settings) -> int | None:
+    """The level that somebody has set; None where it is the default, which overrides no setup of an application."""
+    said = settings.origins["log_level"] != "default"
+    return logging.getLevelNamesMapping()[settings.log_level.upper()] if said else None
+
+
+def level_of(settings: Settings) -> int:
+    """The level of worker processes: as it was set, else that of this process."""
+    said = level_said(settings)
+    return logging.getLogger().getEffectiveLevel() if said is None else said
 
 
 def _may_block() -> bool:

@@ -29,11 +29,11 @@ def tell(
     text: str,
     *arguments: object,
     about: DeliveredEvent | None = None,
-    trace: BaseException | None = None,
+    trace: BaseException | Traced | None = None,
     **fields: object,
 ) -> None:
     """Log `text % arguments` as the log event `name`, with `fields`, those of the event it is `about`, and the trace of
-    an error.
+    an error, or as much of it as a tuple of its type, itself and frames has.
 
     Of lines that may come in floods the tenth within ten seconds is the last at its level; the others are for DEBUG,
     and the next line counts them.
@@ -61,9 +61,11 @@ def is_ctrl_c(error: BaseException) -> bool:
     return issubclass(type(error), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
-def _traced(error: BaseException | None) -> Traced | None:
+def _traced(error: BaseException | Traced | None) -> Traced | None:
     """What logging prints a trace of: without a question to the error, which may be anything."""
-    return None if error is None else (type(error), error, _TRACEBACK(error))
+    if error is None or isinstance(error, tuple):
+        return error
+    return type(error), error, _TRACEBACK(error)
 
 
 def _admitted(event: LogEvent, kind: tuple[object, ...]) -> tuple[int, str]:

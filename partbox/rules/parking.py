@@ -28,7 +28,8 @@ OPEN = ("retrying", "deferred", "held", "ready")
 class Verdict:
     """How an event is parked: its state, attempts so far, seconds until due (None: never by itself), and why.
 
-    `fault`: what the application's retry policy did instead of deciding, so that `LAST_RESORT` did.
+    `fault`: what the application's retry policy did instead of deciding, so that `LAST_RESORT` did. `trace`: the
+    traceback of what the handler raised, see `rules.trace`; None where nothing of the application was.
     """
 
     state: State
@@ -37,6 +38,7 @@ class Verdict:
     blocks: bool
     error: str | None
     fault: BaseException | None = None
+    trace: str | None = None
 
 
 class Policy(Protocol):
@@ -158,7 +160,12 @@ def describe(error: BaseException, limit: int) -> str:
 
 def storable(text: str, limit: int) -> str:
     """At most `limit` characters that PostgreSQL can store: neither NUL nor lone surrogates."""
-    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()[:limit]
+    return cleaned(text)[:limit]
+
+
+def cleaned(text: str) -> str:
+    """The text as PostgreSQL can store it, whole."""
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
 @dataclass(slots=True)

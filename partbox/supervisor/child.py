@@ -213,6 +213,9 @@ def _forget_signals() -> None:
 
 def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     handlers, codecs = job.load()
+    if (lack := handlers.lack(job.subscription, job.settings)) is not None:
+        tell(log, "worker_failed", "the worker ends: %s", lack, subscription=job.subscription)
+        return FATAL
     if job.dead_to is not None:
         handlers.dead_letter = both(handlers.dead_letter, sink_of(job.dead_to))
     worker = Worker(

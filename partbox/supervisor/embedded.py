@@ -14,7 +14,7 @@ from types import TracebackType
 from psycopg import Error
 
 from partbox.codecs import Codecs
-from partbox.errors import PartboxError
+from partbox.errors import PartboxError, RegistrationError
 from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.observe.meter import Meter, Meters
@@ -44,6 +44,7 @@ class EmbeddedWorker:
         meters: Meters | None = None,
     ) -> None:
         self._settings = settings
+        self._lack = handlers.lack(subscription, settings)  # of what it has now: later handlers it does not know
         self._meters = meters
         self._meter = Meter(meters.layout) if meters is not None else None
         recorders = [Recorder(self._meter)] if self._meter is not None else []
@@ -74,7 +75,10 @@ class EmbeddedWorker:
         return self._state == "started" and self._pid == os.getpid()
 
     def start(self) -> None:
-        """Join the cluster and deliver; a second call does nothing. PartboxError after a stop, or if it cannot."""
+        """Join the cluster and deliver; a second call does nothing. PartboxError after a stop, or if it cannot.
+
+        RegistrationError if its subscription had no handler when the worker was made.
+        """
         if self._state == "started":
             return
         if self._state == "stopped":
@@ -83,6 +87,8 @@ class EmbeddedWorker:
         if not self._settings.enabled:
             tell(log, "disabled", "enabled is false: nothing is delivered by this process")
             return
+        if self._lack is not None:
+            raise RegistrationError(self._lack)
         try:
             self._membership.open()
             self._membership.tick([self._ward])

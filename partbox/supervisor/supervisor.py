@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
@@ -15,7 +15,8 @@ from psycopg import Error
 from partbox.codecs import Codecs
 from partbox.errors import PartboxError
 from partbox.handlers import Handlers
-from partbox.observe import Observer, Observers
+from partbox.observe import Observers
+from partbox.observe.logs import level_of
 from partbox.observe.meter import Meters
 from partbox.observe.node import Vitals
 from partbox.observe.recorder import Recorder
@@ -38,7 +39,10 @@ ENDING = 2.0  # seconds that the loop has to end when all processes are killed
 
 
 class Supervisor:
-    """Runs `processes` worker processes in one subscription of one database."""
+    """Runs `processes` worker processes in one subscription of one database.
+
+    `handlers` are those of this process; those of the worker processes are what `load` gives there.
+    """
 
     def __init__(
         self,
@@ -46,11 +50,11 @@ class Supervisor:
         load: Callable[[], tuple[Handlers, Codecs]],
         dsn: Callable[[], str],
         *,
+        handlers: Handlers,
         processes: int,
         concurrency: int,
         subscription: str = "default",
         dead_to: str | None = None,
-        observers: Sequence[Observer] = (),
         meters: Meters | None = None,
     ) -> None:
         if not 1 <= processes <= MOST:
@@ -60,9 +64,9 @@ class Supervisor:
         self.subscription = subscription
         self.meters = meters
         layout = meters.layout if meters is not None else None
-        level = logging.getLogger().getEffectiveLevel()
-        self._job = Job(settings, load, dsn, subscription, concurrency, level, dead_to, layout)
-        told = [*observers, *([Recorder(meters.own)] if meters is not None else [])]
+        self._handlers = handlers
+        self._job = Job(settings, load, dsn, subscription, concurrency, level_of(settings), dead_to, layout)
+        told = [*handlers.observers, *([Recorder(meters.own)] if meters is not None else [])]
         self._membership = Membership(settings, subscription, dsn, Observers(told))
         self._purging = Purging(settings, dsn)
         self._context = get_context("spawn")
@@ -116,7 +120,8 @@ class Supervisor:
         )
 
     def start(self) -> None:
-        """Check the database and spawn; raises SchemaError or psycopg.Error when it cannot work."""
+        """Check handlers and database, and spawn; RegistrationError, SchemaError or psycopg.Error if it cannot work."""
+        self._check_handlers()
         self._membership.open()
         if self.settings.enabled:
             self._purging.start()
@@ -160,6 +165,12 @@ class Supervisor:
             return
         with suppress(OSError):
             os.write(self._wake_writer, b"x")
+
+    def _check_handlers(self) -> None:
+        """Handlers may be known to worker processes alone: only where there are none here, look as they will."""
+        if self._handlers.lack(self.subscription, self.settings) is not None:
+            handlers, _ = self._job.load()
+            handlers.require(self.subscription, self.settings)
 
     def _say_start(self) -> None:
         node, processes, concurrency = self.settings.node, self._wanted, self._job.concurrency

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import update_wrapper
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
@@ -13,7 +14,7 @@ from psycopg import AsyncConnection, Connection
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
 from partbox.events.reserved import TASK
-from partbox.handlers import Handlers
+from partbox.handlers import ANY, Handlers
 from partbox.handlers import Options as HandlerOptions
 from partbox.tasks.runner import Runner, runner
 
@@ -47,8 +48,11 @@ class Publishes(Protocol):
 class Task(Generic[P, R]):
     """Calls its function when it is called; `publish` has a worker call it, with the same arguments by name."""
 
-    def __init__(self, outbox: Publishes, runner: Runner, fields: Fields | None = None) -> None:
+    def __init__(
+        self, outbox: Publishes, runner: Runner, aggregate_type: str | Enum = TASK, fields: Fields | None = None
+    ) -> None:
         self._outbox = outbox
+        self._aggregate_type = aggregate_type
         self._fields: Fields = fields or {}
         self.runner = runner
         self.name = runner.task
@@ -70,31 +74,47 @@ class Task(Generic[P, R]):
 
     def event(self, /, **arguments: Any) -> Event:
         """The event of such a call, for `publish_many`. Raises PublishError."""
-        return Event(self.name, self.runner.arguments.payload(arguments), aggregate_type=TASK, **self._fields)
+        payload = self.runner.arguments.payload(arguments)
+        return Event(self.name, payload, aggregate_type=self._aggregate_type, **self._fields)
 
     def options(self, **fields: Unpack[Fields]) -> "Task[P, R]":
-        """The same task, whose events have these fields: tasks of one `aggregate_id` run one at a time, in order."""
+        """The same task, whose events have these fields.
+
+        Events of one aggregate type and `aggregate_id`, of whatever tasks, run one at a time and in order.
+        """
         for field in fields.keys() - Fields.__annotations__.keys():
             known = ", ".join(Fields.__annotations__)
             raise PublishError(f"task {self.name!r} has no option {field!r}: there are {known}")
-        return Task(self._outbox, self.runner, {**self._fields, **fields})
+        return Task(self._outbox, self.runner, self._aggregate_type, {**self._fields, **fields})
 
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
 
 
 def task(
-    outbox: Publishes, handlers: Handlers, function: Callable[P, R], subscription: str, options: HandlerOptions
+    outbox: Publishes,
+    handlers: Handlers,
+    function: Callable[P, R],
+    subscription: str,
+    aggregate_type: str | Enum | None,
+    options: HandlerOptions,
 ) -> Task[P, R]:
-    """Register the function as the handler of its own events. RegistrationError if that cannot be."""
+    """Register the function as the handler of its own events. RegistrationError if that cannot be.
+
+    One that joins an aggregate type also takes what was published before it joined, so no other can have its name.
+    """
     name = options.get("name", name_of(function))
     if not isinstance(name, str) or not name:
         raise RegistrationError(f"the name of a task must be a text, not {name!r}: leave it out, or name it")
     run = runner(function, name)
     if options.get("transactional"):
         raise RegistrationError(f"task {run.task!r} cannot be transactional: register a handler for that by outbox.on")
-    handlers.register(run, run.task, TASK, subscription, **(options | {"name": run.task}))
-    return Task(outbox, run)
+    joined = TASK if aggregate_type is None else aggregate_type
+    if joined == ANY:
+        raise RegistrationError(f"task {run.task!r} cannot join every aggregate type ('*'): name the one of its events")
+    taken = dict.fromkeys((joined, TASK))
+    handlers.register_for(run, run.task, taken, subscription, **(options | {"name": run.task}))
+    return Task(outbox, run, joined)
 
 
 def name_of(function: Any) -> str:

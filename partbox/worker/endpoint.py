@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from partbox.errors import DownstreamUnavailable, UnrecoverableError
 from partbox.events import DeliveredEvent
@@ -20,6 +21,7 @@ from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.rules.circuit import PROBE_LOST, Circuit
 from partbox.rules.parking import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
 from partbox.rules.signature import Call
+from partbox.rules.trace import trace_of
 from partbox.worker.lane import key_of
 
 log = logging.getLogger("partbox.worker")
@@ -89,10 +91,13 @@ class Endpoint:
         another event of its list.
         """
         try:
-            return self._judge(event, result, started, counts=counts)
+            verdict = self._judge(event, result, started, counts=counts)
         except BaseException as wrong:  # an object of the application's own whose very questions fail
             error = TypeError(f"what the handler returned or raised cannot be looked at ({type(wrong).__name__})")
-            return judge(self.handler, event.attempt - 1, error, self._limit)
+            verdict = judge(self.handler, event.attempt - 1, error, self._limit)
+        if verdict is None or not issubclass(type(result), BaseException):
+            return verdict
+        return replace(verdict, trace=trace_of(cast(BaseException, result), self._limit))
 
     def _judge(self, event: DeliveredEvent, result: object, started: float | None, *, counts: bool) -> Verdict | None:
         attempts = event.attempt - 1

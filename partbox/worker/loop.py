@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from types import TracebackType
 from typing import Any
 from weakref import WeakSet
 
@@ -55,7 +56,8 @@ class Loop:
                 raise asyncio.CancelledError from error
             result = error
             if isinstance(error, TimeoutError) and limit.expired():
-                result = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
+                late = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
+                result = late.with_traceback(_cancelled_at(error))
         if task is not None and task.cancelling():
             await _uncancel(task)
         return result
@@ -122,6 +124,12 @@ async def _uncancel(task: asyncio.Task[Any]) -> None:
     except asyncio.CancelledError:
         if task in _told_to_end:
             raise
+
+
+def _cancelled_at(error: TimeoutError) -> TracebackType | None:
+    """Where the handler was when its time was over."""
+    cause = error.__cause__ if type(error) is TimeoutError else None
+    return cause.__traceback__ if type(cause) is asyncio.CancelledError else None
 
 
 def _is_closing(task: asyncio.Task[Any]) -> bool:

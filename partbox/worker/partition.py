@@ -147,7 +147,7 @@ class Partition:
             if delay is None and verdict.state in OPEN:
                 delay = 0.0
         event.parked = row
-        self._send(event, row, key, delay, verdict.error, new)
+        self._send(event, row, key, delay, new, verdict.error, verdict.trace)
         return row
 
     def hold(self, event: DeliveredEvent) -> None:
@@ -199,7 +199,7 @@ class Partition:
         if row.id in self.parks:  # replayed meanwhile, and something has become of it already
             return
         key = key_of(event)
-        self._send(event, row, key, delay, None, False)
+        self._send(event, row, key, delay, False)
         self.parks[row.id].sent["l"] = True
 
     def vanished_letter(self, row: ParkedRow) -> None:
@@ -397,11 +397,20 @@ class Partition:
                 del self.chains[key]
 
     def _send(
-        self, event: DeliveredEvent, row: ParkedRow, key: Key, delay: float | None, error: str | None, new: bool
+        self,
+        event: DeliveredEvent,
+        row: ParkedRow,
+        key: Key,
+        delay: float | None,
+        new: bool,
+        error: str | None = None,
+        trace: str | None = None,
     ) -> None:
         before = self.parks.get(row.id)  # not sent yet: the two become one
         if before is not None:
-            new, error = new or before.sent["new"], before.sent["e"] if error is None else error
+            new = new or before.sent["new"]
+            if error is None:
+                error, trace = before.sent["e"], before.sent["t"]
         sent = park(
             self.number,
             row.id,
@@ -413,6 +422,7 @@ class Partition:
             attempts=row.attempts,
             delay=delay,
             error=error,
+            trace=trace,
             new=new,
         )
         self.parks[row.id] = Pending(row, key, delay, sent)

@@ -9,6 +9,7 @@ from partbox.handlers import Routes
 from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.rules.parking import AT_ONCE, Verdict
+from partbox.rules.trace import application_frames
 from partbox.worker.endpoint import Endpoint
 from partbox.worker.tally import Tally
 
@@ -61,10 +62,14 @@ class Reports:
 
 def _tell(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, handler: str) -> None:
     state, attempts, delay, why = verdict.state, verdict.attempts, verdict.delay or 0.0, verdict.error
+    trace = None if error is None or verdict.trace is None else (type(error), error, application_frames(error))
     if state == "dead":
         name = "decode_error" if issubclass(type(error), PayloadError) else "dead"
         text, told = "%s is dead after %d attempts: %s", (event, attempts, why)
-        tell(log, name, text, *told, about=event, trace=error, handler=handler, attempts=attempts)
+        tell(log, name, text, *told, about=event, trace=trace, handler=handler, attempts=attempts)
     elif state in ("retrying", "deferred"):
         text, said = "%s is %s, due in %.3g s: %s", (event, state, delay, why)
         tell(log, state, text, *said, about=event, handler=handler, attempts=attempts, delay=delay)
+        if trace is not None:
+            text = "what the handler of %s raised"
+            tell(log, "failure", text, event, about=event, trace=trace, handler=handler, attempts=attempts)

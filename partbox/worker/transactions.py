@@ -477,7 +477,8 @@ class _Transaction:
         elif self._ending and not self._conn.closed and self._is_theirs(error):
             owner._alone = len(self._runs)
             if len(self._runs) == 1:
-                owner._guilty[self._runs[0].pair], owner._alone = error, 0
+                # The commit has raised it, not the handler: its frames are ours alone.
+                owner._guilty[self._runs[0].pair], owner._alone = error.with_traceback(None), 0
 
     def _is_theirs(self, error: Error) -> bool:
         """Whether handlers have brought it about: at the commit always, before it unless the server was the matter."""

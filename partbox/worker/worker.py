@@ -10,6 +10,7 @@ from partbox.errors import SchemaError
 from partbox.handlers import Handlers
 from partbox.observe import Observers, Started
 from partbox.observe.telling import tell
+from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import BUNDLE, Dispatcher
@@ -23,6 +24,7 @@ from partbox.worker.poller import Poller
 from partbox.worker.reports import Reports
 from partbox.worker.slot import STOPPING, TIMEOUT, Slot
 from partbox.worker.transactions import Transactions
+from partbox.worker.unroutable import Unroutable
 from partbox.worker.watch import Watch
 
 log = logging.getLogger("partbox.worker")
@@ -48,10 +50,11 @@ class Worker:
         self._slot = slot
         self._failure: BaseException | None = None
         self._observers = observers = observers or Observers(handlers.observers)
-        self._routes = handlers.routes(subscription, settings).map(
+        self._routes = handlers.routes(subscription, settings, _missed(handlers, subscription, settings)).map(
             lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers)
         )
-        self._about = Started(subscription, tuple(each.handler.name for each in self._routes.all()), concurrency)
+        names = dict.fromkeys(each.handler.name for each in self._routes.registered())
+        self._about = Started(subscription, tuple(names), concurrency)
         kinds = {endpoint.kind for endpoint in self._routes.all()}
         self.holdings = holdings = Holdings(concurrency)
         reports = Reports(observers, self._routes)
@@ -84,8 +87,8 @@ class Worker:
         )
         if Kind.TRANSACTIONAL in kinds:
             self._add_transactions(subscription)
-        # The last takes what has no handler; unless it is the application's it does nothing that could last.
-        timed = self._routes.all() if callable(settings.on_unroutable) else self._routes.all()[:-1]
+        # The default takes what has no handler; unless it is the application's it does nothing that could last.
+        timed = self._routes.all() if callable(settings.on_unroutable) else self._routes.registered()
         timeouts = [endpoint.handler.timeout for endpoint in timed] or [settings.handler_timeout]
         slot[TIMEOUT] = 0.0 if None in timeouts else max(timeout for timeout in timeouts if timeout)
 
@@ -119,9 +122,15 @@ class Worker:
         self._observers.started(self._about)
         self.poller.start()
         handlers, at_once = len(self._about.handlers), self._about.concurrency
-        text = "delivering in subscription %r: %d handlers, %d at once"
+        text = "delivering in subscription %r: %s, %d at once"
         self._tell(
-            "worker_started", text, self._about.subscription, handlers, at_once, handlers=handlers, concurrency=at_once
+            "worker_started",
+            text,
+            self._about.subscription,
+            counted(handlers, "handler"),
+            at_once,
+            handlers=handlers,
+            concurrency=at_once,
         )
 
     def wake(self) -> None:
@@ -180,3 +189,10 @@ class Worker:
     def _owned(self) -> set[Partition]:
         with self.holdings.lock:
             return {partition for partition in self.holdings.partitions.values() if not partition.lost}
+
+
+def _missed(handlers: Handlers, subscription: str, settings: Settings) -> Unroutable | None:
+    """Who is told of events without a handler: in `default` alone, for other subscriptions mostly want few types."""
+    if subscription != "default":
+        return None
+    return Unroutable(subscription, handlers.table(subscription), str(settings.on_unroutable))

@@ -6,7 +6,7 @@
 --
 --   snapshot_no   1-based index into snapshots; null leaves the cursor as it is
 --   last_ids      null beside a snapshot: nothing has become of a record since the last save, and `saved_at` says since when
---   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "new", "c", "l"}}]: see parked.py
+--   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "t", "new", "c", "l"}}]: see parked.py
 --   done_ids      parked records that are finished
 --   durable       false: synchronous_commit = off for this save
 create or replace function {schema}.save(
@@ -50,18 +50,19 @@ begin
 
     if save.parks is not null then
         insert into {schema}.parked as k (subscription, record_id, partition, aggregate_type, aggregate_id, event_type,
-                                          state, blocks, attempts, due_at, last_error)
+                                          state, blocks, attempts, due_at, last_error, traceback)
         select save.subscription, j.id, j.p, j.at, j.ai, j.et, j.s, j.b, j.n,
                coalesce(j.due, case when j."in" is not null then
-                                    clock_timestamp() + least(j."in", 36500 * 86400.0) * interval '1 second' end), j.e
+                                    clock_timestamp() + least(j."in", 36500 * 86400.0) * interval '1 second' end), j.e, j.t
           from json_to_recordset(save.parks) as j (p smallint, id bigint, "at" text, ai text, et text, s text,
-                                                   b boolean, n integer, "in" float8, due timestamptz, e text, new boolean)
+                                                   b boolean, n integer, "in" float8, due timestamptz, e text, t text, new boolean)
          where j.new
          order by j.id
             on conflict (subscription, record_id) do nothing;
 
         update {schema}.parked k
            set state = j.s, last_error = coalesce(j.e, k.last_error),
+               traceback = case when j.e is null then k.traceback else j.t end,
                blocks = case when j.l then k.blocks else j.b end,
                attempts = case when j.l then k.attempts else j.n end,
                due_at = coalesce(j.due, case when j."in" is not null then
@@ -69,7 +70,7 @@ begin
                parked_at = case when j.s = 'dead' and k.state <> 'dead' then clock_timestamp() else k.parked_at end,
                started_at = case when j.c then clock_timestamp() end
           from json_to_recordset(save.parks) as j (id bigint, s text, b boolean, n integer, "in" float8,
-                                                   due timestamptz, e text, new boolean, c boolean, l boolean)
+                                                   due timestamptz, e text, t text, new boolean, c boolean, l boolean)
          where not j.new and k.subscription = save.subscription and k.record_id = j.id
                and (j.l is not true or k.state = 'dead');
     end if;

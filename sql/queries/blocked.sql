@@ -10,7 +10,7 @@ with blocked as (
 )
 select b.aggregate_type, b.aggregate_id, b.head, r.event_id, k.event_type, k.state, k.attempts,
        case when k.due_at is not null then least(k.due_at, '9999-12-30 00:00Z') end, k.last_error, b.followers,
-       b.since, k.partition, i.instance_id, i.node, i.pid
+       b.since, k.partition, i.instance_id, i.node, i.pid, k.traceback
   from blocked b
   join {schema}.parked k on k.subscription = %(subscription)s and k.record_id = b.head
   left join lateral (

@@ -1,7 +1,7 @@
 -- name: dead_list
 -- Dead records, oldest first. The log is asked for those alone, one row at a time, by its key: it may be any size.
 select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
-       r.created_at, k.last_error, k.blocks
+       r.created_at, k.last_error, k.blocks, k.traceback
   from (select k.*
           from {schema}.parked k
          where k.subscription = %(subscription)s and k.state = 'dead'
@@ -23,7 +23,7 @@ select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, 
 -- Dead records that are alike, the most frequent first: how many, since when, and the newest of them as in a list.
 select n.number, n.count, n.blocking, n.died_from, n.died_to,
        k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
-       r.created_at, k.last_error, k.blocks
+       r.created_at, k.last_error, k.blocks, k.traceback
   from (select {schema}.dead_group(k.event_type, k.last_error) as number, count(*) as count,
                count(*) filter (where k.blocks) as blocking, min(k.parked_at) as died_from, max(k.parked_at) as died_to,
                max(k.record_id) as newest
@@ -90,9 +90,9 @@ select k.record_id
 -- One dead record with what the log holds of it; the payload only if it is wanted.
 select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
        case when r.id is not null then least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') end,
-       k.last_error, k.blocks,
+       k.last_error, k.blocks, k.traceback,
        case when r.id is not null then least(greatest(r.occurred_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') end,
-       r.content_type, r.headers::text, k.traceback,
+       r.content_type, r.headers::text,
        case when %(payload)s then r.payload::text end, case when %(payload)s then r.payload_bytes end
   from {schema}.parked k
   left join {schema}.record r on r.partition = k.partition and r.id = k.record_id

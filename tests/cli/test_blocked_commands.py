@@ -14,7 +14,9 @@ def plant(conn, dsn, monkeypatch) -> Planter:
 
 
 def test_list_shows_who_waits_for_what(partbox, plant):
-    head = plant.park("a", "retrying", blocks=True, due=60, attempts=2, error="TimeoutError: slow")
+    head = plant.park(
+        "a", "retrying", blocks=True, due=60, attempts=2, error="TimeoutError: slow", trace="Traceback: there"
+    )
     plant.park("a", "held", blocks=True, attempts=0, error=None)
     ran = partbox("blocked", "list")
     header, row = ran.out.splitlines()
@@ -25,6 +27,7 @@ def test_list_shows_who_waits_for_what(partbox, plant):
     assert (ran.code, ran.err) == (0, "")
     (shown,) = json.loads(partbox("blocked", "list", "--json").out)
     assert (shown["record_id"], shown["followers"], shown["owner"]) == (head, 1, None)
+    assert shown["traceback"] == "Traceback: there"
     assert "the 1 that are blocked the longest" in partbox("blocked", "list", "--limit", "1").out
 
 

@@ -93,6 +93,20 @@ def test_show_tells_all_of_a_record_and_its_payload_only_when_asked(partbox, pla
     assert json.loads(partbox("dead", "show", str(raw), "--payload", "--json").out)["payload_base64"] == "AP8="
 
 
+def test_show_tells_where_the_handler_raised(partbox, plant):
+    trace = 'Traceback (most recent call last):\n  File "shop.py", line 7, in confirm\n    raise ValueError("boom")'
+    record = str(plant.park("a", trace=trace + "\x1b[31m"))
+    lines = partbox("dead", "show", record).out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.split()[:1] == ["traceback"])
+    assert [line.strip().removeprefix("traceback").strip() for line in lines[at : at + 3]] == [
+        "Traceback (most recent call last):",
+        'File "shop.py", line 7, in confirm',
+        r'raise ValueError("boom")\x1b[31m',
+    ]
+    assert json.loads(partbox("dead", "show", record, "--json").out)["traceback"] == trace + "\x1b[31m"
+    assert "traceback" not in partbox("dead", "show", str(plant.park("b"))).out
+
+
 def test_one_record_is_replayed_or_discarded_without_asking(partbox, plant):
     one, other = plant.park("a"), plant.park("a")
     ran = partbox("dead", "replay", str(one))

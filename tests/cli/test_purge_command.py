@@ -187,7 +187,8 @@ def test_an_outbox_with_subscriptions_does_not_become_writer_only(partbox, dsn, 
 
 def test_a_worker_of_a_writer_only_outbox_is_refused_in_one_line(partbox, empty_dsn, here):
     migrate(empty_dsn, writer_only=True)
-    (here / "quiet.py").write_text("from partbox import Outbox\n\noutbox = Outbox()\n")
+    quiet = 'from partbox import Outbox\n\noutbox = Outbox()\noutbox.register(print, "Placed")\n'
+    (here / "quiet.py").write_text(quiet)
     ran = partbox("worker", "quiet:outbox", "--processes", "1", "--dsn", empty_dsn)
     assert ran.code == 1
     assert "`partbox subscription create default`" in ran.err

@@ -34,6 +34,10 @@ async def notify(event): ...
 
 @outbox.on("*", subscription="audit")
 def audit(event): ...
+
+
+served = Recording()
+served.handlers = outbox.handlers
 """
 
 
@@ -122,12 +126,12 @@ def test_a_module_that_does_not_import_names_its_innermost_cause(partbox, shop, 
 
 
 def test_worker_hands_its_flags_to_the_outbox_and_ends_with_its_code(partbox, shop):
-    plain = partbox("worker", "shop:recording")
+    plain = partbox("worker", "shop:served")
     assert plain.code == 3
     assert ast.literal_eval(plain.out) == {"subscription": "default", "until_empty": False, "dsns": []}
     full = partbox(
         "worker",
-        "shop:recording",
+        "shop:served",
         "--processes",
         "2",
         "--concurrency",

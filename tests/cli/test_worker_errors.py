@@ -6,6 +6,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from partbox import Outbox
+
 SHOP = """
 from partbox import Outbox
 
@@ -13,7 +15,23 @@ outbox = Outbox()
 
 
 @outbox.on("OrderPlaced")
+@outbox.on("OrderPlaced", subscription="audit")
 def confirm(event): ...
+"""
+BARE = """
+from partbox import Outbox
+
+outbox = Outbox()
+
+
+@outbox.on
+def confirm(event): ...
+"""
+EMPTY = """
+from partbox import Outbox
+
+outbox = Outbox()
+outbox.register(print, "OrderPlaced", subscription="audit")
 """
 
 
@@ -70,3 +88,25 @@ def test_a_logical_copy_is_refused_before_anything_is_delivered(worker, dsn):
     assert code == 1
     assert "partbox rebase" in said
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("shop", "says"),
+    [
+        (BARE, "(shop.py:7): @outbox.on stands above shop.confirm without an event type, and would register nothing: "),
+        (EMPTY, "register one in module 'shop', which was imported, or in one that it imports, such as @outbox.on("),
+        (EMPTY, "subscription 'default' has no handler, so a worker would deliver nothing of it"),
+        (EMPTY, "there are handlers of 'audit'"),
+    ],
+)
+def test_a_module_without_handlers_is_refused_in_one_line_and_nothing_is_delivered(worker, dsn, tmp_path, shop, says):
+    (tmp_path / "shop.py").write_text(shop)
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        with conn.transaction():
+            Outbox(dsn).publish(conn, "OrderPlaced", None)
+        code, said = worker(dsn, "--until-empty")
+        assert code == 1
+        assert says in said
+        assert len(said.splitlines()) == 1
+        assert conn.execute("select status from partbox.record_status").fetchall() == [("pending",)]
+        assert conn.execute("select count(owner) from partbox.partition").fetchone() == (0,)

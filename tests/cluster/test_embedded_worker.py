@@ -16,6 +16,7 @@ FORGOTTEN = """
 from partbox import Outbox
 
 outbox = Outbox()
+outbox.register(print, "Greeted")
 outbox.worker().start()
 print("the end")
 """
@@ -149,9 +150,10 @@ def test_a_stop_before_the_start_is_fine_and_final(outbox):
 
 
 def test_a_start_that_fails_leaves_no_thread_and_no_instance(outbox, empty_dsn):
-    before = threading.active_count()
+    before, elsewhere = threading.active_count(), Outbox(empty_dsn)
+    elsewhere.register(print, "Greeted")
     with pytest.raises(PartboxError, match="partbox init"):
-        Outbox(empty_dsn).worker().start()
+        elsewhere.worker().start()
     eventually(lambda: threading.active_count() == before)
 
 

@@ -278,7 +278,7 @@ def test_what_is_hostile_comes_short_and_spelt_out_and_whole_on_demand(live, pla
 
 def test_a_password_in_an_error_is_not_shown(live, plant):
     secret = "OperationalError: postgresql://shop:hunter2@db/shop refused"
-    record = plant.park("a", error=secret, traceback=f'File "shop.py", line 7, in ship\n{secret}')
+    record = plant.park("a", error=secret, trace=f'File "shop.py", line 7, in ship\n{secret}')
     whole = live.get(f"/api/dead/{record}")
     for answer in (live.get("/api/dead"), live.get("/api/dead-groups"), whole):
         assert (b"shop:***@db" in answer.body, b"hunter2" in answer.body) == (True, False)

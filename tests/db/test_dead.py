@@ -141,6 +141,16 @@ def test_a_dead_record_whose_event_somebody_deleted_is_still_there(plant, outbox
     assert outbox.dead.discard(record) == 1
 
 
+def test_a_record_has_the_traceback_of_its_error_and_a_replay_keeps_both(plant, outbox):
+    record = plant.park("a", trace="Traceback: there")
+    other = plant.park("b")
+    assert [each.traceback for each in outbox.dead.list()] == ["Traceback: there", None]
+    assert outbox.dead.show(record).traceback == "Traceback: there"
+    assert outbox.dead.show(other).traceback is None
+    outbox.dead.replay(record)
+    assert (plant.row(record)["last_error"], plant.row(record)["traceback"]) == ("ValueError: boom", "Traceback: there")
+
+
 def test_a_replayed_record_is_ready_again_with_all_its_attempts_and_its_last_error(plant, outbox, caplog):
     record = plant.park("a", due=0, started=True)
     with caplog.at_level(logging.INFO, "partbox.commands"):
@@ -417,6 +427,6 @@ def test_what_is_no_group_is_refused(outbox, group):
 
 
 def test_a_dead_record_is_shown_with_its_traceback(plant, outbox):
-    record, other = plant.park("a", traceback='File "shop.py", line 7, in ship'), plant.park("b")
+    record, other = plant.park("a", trace='File "shop.py", line 7, in ship'), plant.park("b")
     assert outbox.dead.show(record).traceback == 'File "shop.py", line 7, in ship'
     assert outbox.dead.show(other).traceback is None

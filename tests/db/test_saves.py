@@ -130,6 +130,7 @@ def test_a_park_keeps_what_it_says(conn, me, mine):
         attempts=2,
         delay=60,
         error='ValueError: ä\n"no"',
+        trace='File "ß.py"\n',
     )
     save(conn, me, [saving(mine[0])], parks=[full])
     (row,) = rows(conn).values()
@@ -147,6 +148,7 @@ def test_a_park_keeps_what_it_says(conn, me, mine):
         "parked_at": None,
         "started_at": None,
         "last_error": 'ValueError: ä\n"no"',
+        "traceback": 'File "ß.py"\n',
     }
 
 
@@ -174,6 +176,25 @@ def test_a_change_of_a_parked_row_keeps_its_error_unless_there_is_a_new_one(conn
     again = rows(conn)[7]
     assert (again["state"], again["blocks"], again["attempts"], again["last_error"]) == ("retrying", False, 2, "second")
     assert again["due_at"] is not None
+
+
+def test_a_traceback_stays_as_long_as_its_error_and_goes_with_it(conn, me, mine):
+    def stored(**changes):
+        parks = [parking(0, 7, "retrying", attempts=1, delay=60, new=False, **changes)]
+        save(conn, me, [saving(mine[0])], parks=parks)
+        row = rows(conn)[7]
+        return row["last_error"], row["traceback"]
+
+    save(conn, me, [saving(mine[0])], parks=[parking(0, 7, "retrying", delay=60, error="first", trace="there")])
+    assert stored() == ("first", "there")
+    assert stored(error="second", trace="here") == ("second", "here")
+    assert stored(error="third") == ("third", None)
+
+
+def test_a_park_of_a_worker_that_knows_no_tracebacks_is_saved(conn, me, mine):
+    old = {name: value for name, value in parking(0, 7, "retrying", delay=60, error="x").items() if name != "t"}
+    save(conn, me, [saving(mine[0])], parks=[old])
+    assert (rows(conn)[7]["last_error"], rows(conn)[7]["traceback"]) == ("x", None)
 
 
 def test_a_row_that_dies_is_dated_from_its_death(conn, me, mine):

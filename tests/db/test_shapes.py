@@ -71,9 +71,16 @@ def test_many_at_once_who_disagree_make_one_schema(empty_dsn, conn):
     assert (subscriptions(conn), refused) in ((1, 5), (0, 0))
 
 
+def served(dsn: str) -> Outbox:
+    """An outbox with a handler."""
+    outbox = Outbox(dsn)
+    outbox.register(print, "Placed")
+    return outbox
+
+
 def test_workers_refuse_a_writer_only_outbox_and_name_the_remedy(empty_dsn):
     migrate(empty_dsn, writer_only=True)
-    supervisor = Outbox(empty_dsn).supervisor(processes=1)
+    supervisor = served(empty_dsn).supervisor(processes=1)
     with pytest.raises(SchemaError, match=r"no subscription 'default'.*`partbox subscription create default`"):
         supervisor.start()
 
@@ -100,7 +107,7 @@ def test_an_inbox_alone_is_no_outbox_to_workers_and_publishers(empty_dsn, conn):
     with pytest.raises(SchemaError, match=r"nothing but an inbox: run `partbox init` to make it a whole outbox"):
         check(conn)
     with pytest.raises(SchemaError, match="run `partbox init`"):
-        Outbox(empty_dsn).supervisor(processes=1).start()
+        served(empty_dsn).supervisor(processes=1).start()
     with conn.transaction(force_rollback=True), pytest.raises(SchemaError, match="run `partbox init`"):
         Outbox(empty_dsn).publish(conn, "Placed", 1)
 

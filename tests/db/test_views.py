@@ -43,13 +43,15 @@ def test_a_record_that_commits_late_is_in_the_backlog(conn, dsn):
 def test_parked_records_are_not_in_the_backlog_and_dead_ones_have_a_view(conn):
     plant = Planter(conn)
     plant.park("a", "retrying", blocks=True)
-    record = plant.park("b", "dead", attempts=3, error="ValueError: no", tenant_id="t1", payload={"card": "4711"})
+    said = {"error": "ValueError: no", "trace": "Traceback: there"}
+    record = plant.park("b", "dead", attempts=3, **said, tenant_id="t1", payload={"card": "4711"})
     assert backlog(conn) == {"default": 0}
     with conn.cursor(row_factory=psycopg.rows.dict_row) as cursor:
         (dead,) = cursor.execute("select * from partbox.dead").fetchall()
     assert (dead["subscription"], dead["record_id"], dead["event_id"]) == ("default", record, plant.event_id(record))
     assert (dead["event_type"], dead["aggregate_type"], dead["aggregate_id"]) == ("Placed", "Order", "b")
     assert (dead["tenant_id"], dead["attempts"], dead["error"], dead["blocks"]) == ("t1", 3, "ValueError: no", False)
+    assert dead["traceback"] == "Traceback: there"
     assert dead["died_at"] < dead["published_at"]  # as planted
     assert "payload" not in dead
     assert "4711" not in str(dead)

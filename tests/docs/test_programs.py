@@ -107,6 +107,7 @@ def test_the_program_of_the_page_on_publishing_publishes_what_the_page_says(read
     assert printed.count("OrderPlaced order-7 {'total': 42}") == 1
     assert "committed: ['OrderPlaced']" in printed
     assert "welcome ada@example.org, 10% off" in printed
+    assert "order 7 is billed 42" in printed
 
 
 def test_the_program_of_the_page_on_operations_does_what_the_page_says(reader):

@@ -61,6 +61,37 @@ def test_an_error_that_cannot_be_looked_at_is_an_error_like_any_other(house):
     house.live()
 
 
+SLOTS = ("__traceback__", "__cause__", "__context__", "__suppress_context__", "__notes__")
+
+
+def of_many_causes():
+    """Errors whose causes go round in circles, grow, or do not let themselves be looked at."""
+    circle, link = ValueError("circle"), KeyError("link")
+    circle.__cause__, link.__cause__ = link, circle
+    yield "circle", circle
+    deep = ValueError("the first")
+    for number in range(1_000):
+        following = ValueError(number)
+        following.__context__, deep = deep, following
+    yield "chain", deep
+    for name, cause in hostile(Exception):
+        if not name.startswith(("__str__", "__class__", "__getattribute__")):
+            continue
+        caused = ValueError("caused")
+        caused.__cause__ = cause
+        yield f"cause {name}", caused
+        yield f"group {name}", ExceptionGroup("all", [cause, ValueError("other")])
+    for slot, answer in product(SLOTS, ("raises", "exits", "recurses", "is an odd text")):
+        yield f"{slot} {answer}", made(Exception, {slot: property(DEEDS[answer])})
+
+
+def test_an_error_whose_story_cannot_be_told_is_an_error_like_any_other(house, caplog):
+    caplog.set_level("DEBUG", "partbox")
+    for name, error in of_many_causes():
+        house.invite(name, first_time(throws(error)), RETRIED)
+    house.live()
+
+
 RETURNED = {
     "a thing": (Thing, (), RETRIED),
     "a list": (list, ([],), RETRIED),

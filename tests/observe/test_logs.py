@@ -238,6 +238,7 @@ def test_a_brake_is_said_once_an_episode_and_when_it_is_over(dsn, lines):
 
 def test_partitions_of_a_process_that_died_are_taken_over_with_a_warning(outbox, lines, conn):
     conn.execute("update partbox.partition set suspect_until_id = 7 where partition in (3, 4, 200)")
+    outbox.register(print, "Counted")
 
     with outbox.worker():
         line, claimed, planned = lines.one("takeover"), lines.one("claimed"), lines.one("planned")
@@ -383,11 +384,46 @@ def test_all_processes_of_a_node_log_json_and_what_a_crash_entails_can_be_read(d
     assert CANARY not in lines
 
 
-def test_a_wrong_format_is_refused_in_one_line(tmp_path, forks):
-    process = forks.start("partbox", "worker", "shop:outbox", "--log-format", "xml", cwd=tmp_path)
+def test_the_level_reaches_the_worker_processes_and_the_flag_beats_the_environment(dsn, tmp_path, forks):
+    (tmp_path / "level_shop.py").write_text(APPLICATION.replace("== 13", "is None"))
+    publish(Outbox(dsn), 7)
+    settings = {"PARTBOX_MAX_ATTEMPTS": "2", "PARTBOX_RETRY": "fixed:10ms", "PARTBOX_LOG_LEVEL": "error"}
+    flags = ["--dsn", dsn, "--processes", "1", "--until-empty", "--log-format", "json", "--log-level", "DEBUG"]
+    process = forks.start("partbox", "worker", "level_shop:outbox", *flags, cwd=tmp_path, env=plain() | settings)
+    _, lines = process.communicate()
+    assert process.returncode == 0, lines
+    by_name = {line["event"]: line for line in map(json.loads, lines.splitlines())}
+    started, failure, dead = (by_name[f"partbox.{name}"] for name in ("node_started", "failure", "dead"))
+    assert (started["level"], failure["level"], dead["level"]) == ("INFO", "DEBUG", "ERROR")
+    assert started["pid"] != failure["pid"] == dead["pid"]
+    assert 'raise ValueError("no such customer")' in failure["trace"]
+
+
+def plain() -> dict[str, str]:
+    """The environment without settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
+
+
+def test_worker_processes_log_from_the_level_that_is_set_else_from_that_of_their_parent():
+    def of_job(**settings: Any) -> int:
+        return Outbox("postgresql://nowhere", **settings).supervisor(processes=1)._job.log_level
+
+    with root_logger() as root:
+        root.setLevel(logging.CRITICAL)
+        assert of_job() == logging.CRITICAL
+        assert of_job(log_level="Warning") == logging.WARNING
+        assert of_job(log_level="info") == logging.INFO
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "choices"),
+    [("format", "xml", "'text' or 'json'"), ("level", "all", "'debug', 'info', 'warning' or 'error'")],
+)
+def test_a_wrong_format_or_level_is_refused_in_one_line(tmp_path, forks, option, value, choices):
+    process = forks.start("partbox", "worker", "shop:outbox", f"--log-{option}", value, cwd=tmp_path)
     _, said = process.communicate()
     assert process.returncode == 1
-    assert said == "partbox: setting log_format = xml (from --log-format) is invalid: use 'text' or 'json'\n"
+    assert said == f"partbox: setting log_{option} = {value} (from --log-{option}) is invalid: use {choices}\n"
 
 
 # Formats.
@@ -468,11 +504,20 @@ def test_logging_is_set_up_once_and_may_change_its_format():
     assert root.level == logging.INFO
 
 
+def test_a_second_set_up_changes_the_level_only_where_it_names_one():
+    with root_logger() as root:
+        configure("text", logging.DEBUG)
+        configure("text")
+        assert root.level == logging.DEBUG
+        configure("text", logging.ERROR)
+        assert root.level == logging.ERROR
+
+
 def test_an_application_that_has_set_up_logging_keeps_its_own():
     own = logging.NullHandler()
     with root_logger() as root:
         root.addHandler(own)
-        configure("json")
+        configure("json", logging.DEBUG)
 
     assert root.handlers == [own]
     assert own.formatter is None

@@ -119,6 +119,7 @@ def test_the_registry_stays_here_when_handlers_travel_to_worker_processes(regist
 
 def test_a_node_in_an_application_is_shown_in_its_registry(registry, dsn):
     outbox = Outbox(dsn, registry=registry, lease=2, heartbeat=0.3)
+    outbox.register(print, "Greeted")
     supervisor = outbox.supervisor(processes=1)
     supervisor.start()
     try:

@@ -201,6 +201,117 @@ def test_a_parameter_of_the_events_type_gets_the_event(outbox: Outbox, conn: psy
     assert got == [("k", 1, "an ordinary argument")]
 
 
+def test_however_the_annotation_is_written_a_task_may_ask_for_its_event(
+    outbox: Outbox, conn: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    """Under `from __future__ import annotations` every annotation is a text."""
+    program = """
+from __future__ import annotations
+
+import typing
+from typing import Annotated, Optional
+
+import partbox
+from partbox import DeliveredEvent
+
+
+def plain(n: int, event: DeliveredEvent) -> None:
+    got["plain"] = event, n
+
+def by_module(n: int, event: partbox.DeliveredEvent) -> None:
+    got["by_module"] = event, n
+
+def optional(n: int, event: Optional[DeliveredEvent] = None) -> None:
+    got["optional"] = event, n
+
+def united(n: int, *, event: "DeliveredEvent | None" = None) -> None:
+    got["united"] = event, n
+
+def noted(n: int, event: Annotated[DeliveredEvent, "the event"]) -> None:
+    got["noted"] = event, n
+
+async def awaited(n: int, event: DeliveredEvent) -> None:
+    got["awaited"] = event, n
+"""
+    got: dict[str, tuple[DeliveredEvent, int]] = {}
+    scope: dict[str, Any] = {"got": got, "__name__": "annotated_shop"}
+    exec(compile(program, str(tmp_path / "annotated_shop.py"), "exec"), scope)
+    names = ["plain", "by_module", "optional", "united", "noted", "awaited"]
+    with conn.transaction():
+        for number, name in enumerate(names):
+            outbox.task(name=name)(scope[name]).publish(conn, n=number)
+    deliver(outbox, conn)
+    assert {name: (event.event_type, n) for name, (event, n) in got.items()} == {
+        name: (name, number) for number, name in enumerate(names)
+    }
+
+
+class Type(enum.Enum):
+    ORDER = "Order"
+
+
+@pytest.mark.parametrize("joined", ["Order", Type.ORDER])
+def test_a_task_that_joins_an_aggregate_type_keeps_the_order_of_the_aggregates_other_events(
+    outbox: Outbox, conn: psycopg.Connection[Any], joined: Any
+) -> None:
+    seen: list[str] = []
+    failed: list[bool] = []
+
+    @outbox.on("OrderPlaced", aggregate_type="Order", retry="fixed:1ms")
+    def place(event: DeliveredEvent) -> None:
+        if event.aggregate_id == "7" and not failed:
+            failed.append(True)
+            raise ValueError("not yet")
+        seen.append(f"{event.aggregate_id}: placed")
+
+    @outbox.task(name="bill", aggregate_type=joined)
+    def bill(amount: int, event: DeliveredEvent) -> None:
+        seen.append(f"{event.aggregate_id}: {event.aggregate_type} is billed {amount}")
+
+    with conn.transaction():
+        for order in ("7", "8"):
+            outbox.publish(conn, "OrderPlaced", None, aggregate_type="Order", aggregate_id=order)
+            bill.options(aggregate_id=order).publish(conn, amount=5)
+        bill.publish(conn, amount=6)
+    assert outbox.drain(timeout=30)
+    assert [each for each in seen if each.startswith("7")] == ["7: placed", "7: Order is billed 5"]
+    assert [each for each in seen if each.startswith("8")] == ["8: placed", "8: Order is billed 5"]
+    assert "None: Order is billed 6" in seen
+
+
+def test_a_task_that_joins_still_takes_what_was_published_before_it_joined(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    before, after, got = Outbox(dsn), Outbox(dsn), []
+
+    @before.task(name="bill")
+    def bill(amount: int) -> None: ...
+
+    @after.task(name="bill", aggregate_type="Order")
+    def bill_the_order(amount: int) -> None:
+        got.append(amount)
+
+    with conn.transaction():
+        bill.publish(conn, amount=1)
+        bill_the_order.publish(conn, amount=2)
+    assert after.drain(timeout=30)
+    assert sorted(got) == [1, 2]
+
+
+def test_a_joined_task_has_its_name_alone_and_a_type_that_is_one(outbox: Outbox) -> None:
+    outbox.task(name="bill", aggregate_type="Order")(lambda: None)
+    for second in (None, "Order", "Cart"):
+        with pytest.raises(RegistrationError, match="has a handler"):
+            outbox.task(name="bill", aggregate_type=second)(lambda: None)
+    for wrong, says in (("*", "cannot join every aggregate type"), (7, "must be a str or an Enum"), ("", "must be")):
+        with pytest.raises(RegistrationError, match=says):
+            outbox.task(name="other", aggregate_type=wrong)(lambda: None)  # type: ignore[call-overload]
+    assert {(row.event_type, row.aggregate_type) for row in outbox.handlers.table()} == {
+        ("bill", "Order"),
+        ("bill", TASK),
+    }
+
+
 def test_options_set_the_fields_of_the_event(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
     @outbox.task
     def send(n: int) -> None: ...

@@ -106,14 +106,21 @@ def test_a_purger_starts_once_and_stops_for_good(dsn):
         unborn.start()
 
 
+def idle(dsn: str, **settings: object) -> Outbox:
+    """An outbox with a handler that nobody needs: a worker without any does not start."""
+    outbox = Outbox(dsn, **SOON, **settings)
+    outbox.register(print, "Unpublished")
+    return outbox
+
+
 def test_an_embedded_worker_purges(dsn, conn, handled):
-    with Outbox(dsn, **SOON).worker():
+    with idle(dsn).worker():
         eventually(lambda: left(conn) == 0)
     assert threads() == []
 
 
 def test_a_node_of_worker_processes_purges(dsn, conn, handled):
-    supervisor = Outbox(dsn, **SOON).supervisor(processes=1)
+    supervisor = idle(dsn).supervisor(processes=1)
     supervisor.start()
     try:
         eventually(lambda: left(conn) == 0)
@@ -125,7 +132,7 @@ def test_a_node_of_worker_processes_purges(dsn, conn, handled):
 
 
 def test_nothing_is_purged_where_nothing_is_enabled(dsn, conn, handled):
-    outbox = Outbox(dsn, enabled=False, **SOON)
+    outbox = idle(dsn, enabled=False)
     with outbox.worker():
         assert threads() == []
     supervisor = outbox.supervisor(processes=1)

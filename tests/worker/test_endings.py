@@ -316,6 +316,7 @@ def test_a_function_decides_what_becomes_of_events_without_a_handler(desk_with, 
 
 def test_an_event_without_a_handler_is_looked_at_again_when_there_is_one(desk_with):
     desk = desk_with(on_unroutable="retry")
+    desk.outbox.register(desk.note, "Other")
     desk.publish("k", 1)
     with desk.outbox.worker():
         desk.eventually(lambda: desk.parked() == [(1, "deferred", 0, True)])

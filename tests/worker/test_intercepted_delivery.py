@@ -292,12 +292,16 @@ def test_a_failing_before_fails_its_list(desk_with):
 )
 def test_unroutable_events_are_intercepted_too(desk_with, mode, error, parked, audit):
     desk = desk_with(on_unroutable=mode)
+    desk.outbox.register(note_later, "Other")
     audit = desk.outbox.intercept(audit())
     desk.publish("k", 1, event_type="Unknown")
     with desk.outbox.worker():
         desk.eventually(lambda: len(audit.told) == 2 and [row[1:3] for row in desk.parked()] == parked)
     assert audit.told[0] == ("before", 1)
     assert type(audit.told[1][-1]) is error
+
+
+async def note_later(event): ...
 
 
 def test_a_function_that_routes_the_rest_is_intercepted_with_its_outcome(desk_with):

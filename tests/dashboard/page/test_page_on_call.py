@@ -14,7 +14,7 @@ TRACEBACK = f'File "/srv/shop.py", line 7, in ship\n    <img src=x onerror=alert
 def dead(plant) -> list[int]:
     """Many that are alike, and one other."""
     records = [plant.park(f"order-{number}", error=f"ValueError: no order {number}") for number in range(12)]
-    return [*records, plant.park("x", event_type="Paid", error="KeyError: 'card'", traceback=TRACEBACK)]
+    return [*records, plant.park("x", event_type="Paid", error="KeyError: 'card'", trace=TRACEBACK)]
 
 
 @pytest.fixture

@@ -1,0 +1,53 @@
+"""Warns of events that no handler takes: of the first of each event type, once in each process."""
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from partbox.events import DeliveredEvent
+from partbox.handlers import Row
+from partbox.observe.telling import tell
+
+log = logging.getLogger("partbox.worker")
+
+MOST = 100  # event types that are warned of; types are free text, and their number has no bound
+KEPT = 200  # characters of a type that are remembered
+NAMED = 20  # registered types that a warning names
+
+
+class Unroutable:
+    """Called with every event without a handler. Any thread."""
+
+    def __init__(self, subscription: str, registered: Sequence[Row], becomes: str) -> None:
+        self._subscription = subscription
+        self._registered = registered
+        self._becomes = becomes
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, event: DeliveredEvent) -> None:
+        if len(self._seen) < MOST and event.event_type[:KEPT] not in self._seen and self._is_first(event):
+            self._warn(event)
+
+    def _is_first(self, event: DeliveredEvent) -> bool:
+        with self._lock:
+            known = len(self._seen)
+            if known < MOST:
+                self._seen.add(event.event_type[:KEPT])
+            return len(self._seen) > known
+
+    def _warn(self, event: DeliveredEvent) -> None:
+        last = "; further types are not named" if len(self._seen) >= MOST else ""
+        text = "no handler takes %r of aggregate type %r in subscription %r: on_unroutable is %r; handlers take %s%s"
+        given = event.event_type, event.aggregate_type, self._subscription, self._becomes, self._named(), last
+        tell(log, "unroutable", text, *given, about=event)
+
+    def _named(self) -> str:
+        """The registered types, with the aggregate type where only one is taken."""
+        pairs = [f"{row.event_type!r}{_only(row.aggregate_type)}" for row in self._registered[:NAMED]]
+        more = len(self._registered) - len(pairs)
+        return (", ".join(pairs) or "nothing") + (f" and {more} more" if more else "")
+
+
+def _only(aggregate_type: str | None) -> str:
+    return "" if aggregate_type is None else f" of {aggregate_type!r}"
