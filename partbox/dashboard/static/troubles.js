@@ -100,7 +100,7 @@ export function drawDoctor(doctor, troubles) {
   const warn = troubles.filter(({ level }) => level === "warn").length;
   const found = [bad && counted(bad, "problem"), warn && counted(warn, "warning")].filter(Boolean).join(", ");
   line.dataset.level = bad ? "bad" : warn ? "warn" : at ? "good" : "";
-  const looked = at ? [el("small", {}, ` partbox doctor looked for ${causes} causes of trouble at ${clock(at)}`)] : [el("small", {}, " partbox doctor is looking …")];
-  const failed = error ? [el("small", { class: "wrong" }, " It could not look again: ", said(error))] : [];
-  return show(line, el("strong", {}, found || (at ? "Nothing is wrong." : "…")), ...looked, ...failed);
+  const looked = at ? `partbox doctor looked for ${causes} causes of trouble at ${clock(at)}. ` : error ? "" : "partbox doctor is looking …";
+  const failed = error ? [el("small", { class: "wrong" }, `partbox doctor could not look${at ? " again" : ""}: `, said(error))] : [];
+  return show(line, el("strong", {}, found || (at ? "Nothing is wrong." : "No trouble is known yet.")), " ", el("small", {}, looked), ...failed);
 }
