@@ -224,8 +224,8 @@ def test_nothing_jumps_while_it_rebalances(live, plant, joins, claims, conn, tab
     eventually(lambda: sorted(seen.letters()) == ["A"] * 128 + ["B"] * 128)
     seen.page.evaluate(WATCH)
     plant.publish("7")
-    cleo = joins("south.example", 4_713)
-    seen.waits_for("#workers tbody tr:nth-child(3)")
+    cleo, *_ = [joins("south.example", 4_713 + number) for number in range(15)]
+    seen.waits_for("#workers tbody tr:nth-child(17)")
     conn.execute("update partbox.partition set assignee = %s where partition < 43", [cleo])
     seen.waits_for(".cell[data-next]")
     claims(cleo, range(43))
