@@ -22,7 +22,13 @@ def blocked(plant) -> list[int]:
     """What waits for a circuit that is open."""
     return [
         plant.park(
-            f"order-{number}", "deferred", blocks=True, due=600, error=WAITS, event_type=("Placed", "Paid")[number % 2]
+            f"order-{number}",
+            "deferred",
+            blocks=True,
+            due=600,
+            age=120,
+            error=WAITS,
+            event_type=("Placed", "Paid")[number % 2],
         )
         for number in range(12)
     ]
@@ -74,7 +80,9 @@ def test_what_doctor_found_stands_on_top_in_rows_with_evidence_and_a_remedy_to_c
     seen.waits_for("#toast", "copied")
     assert seen.page.evaluate("navigator.clipboard.readText()") == command
     # One row for all that wait for one thing, though many do.
-    assert seen.page.locator("[data-trouble=blocked-key]").count() == 1
+    circuit = seen.waits_for("[data-trouble=deferred]", "12 events deferred: the circuit of a handler is open")
+    assert "12 aggregates blocked by that" in circuit.inner_text()
+    assert seen.page.locator("[data-trouble=blocked-key]").count() == 0
     assert "looked for" in seen.text("#doctor")
     top = seen.page.locator("main > *").first
     assert top.locator("[data-trouble]").count() == seen.page.locator("[data-trouble]").count() > 2
