@@ -205,7 +205,7 @@ def _pending(cluster: stats.Cluster) -> str:
         return "none"
     about = "" if cluster.exact else "about "
     return (
-        f"{about}{cluster.pending:,} in all, {about}{cluster.pending_max:,} at most in a partition, "
+        f"{about}{cluster.pending:,}, at most {about}{cluster.pending_max:,} in a partition, "
         f"the oldest published {age(cluster.oldest_age)} ago"
     )
 
@@ -226,7 +226,8 @@ def _paused(cluster: stats.Cluster) -> list[Line]:
 
 
 def _unowned(cluster: stats.Cluster) -> str:
-    return f"{cluster.unowned} without an owner" if cluster.unowned else "all owned"
+    why = ", while it is paused" if cluster.paused else ""
+    return f"{cluster.unowned} without an owner{why}" if cluster.unowned else "all owned"
 
 
 def _blocked(cluster: stats.Cluster) -> list[Line]:

@@ -216,7 +216,8 @@ def _waiting() -> Iterator[Progress]:
 
             yield progress
     except KeyboardInterrupt as interrupt:
-        typer.echo(f"partbox: interrupted: {printable(str(interrupt) or 'nothing was changed')}", err=True)
+        said = str(interrupt) or "`partbox subscription list` shows how it is"
+        typer.echo(f"partbox: interrupted: {printable(said)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -21,8 +21,10 @@ BESIDE = 62  # columns from which the numbers have room beside the map
 ROOMY = 80  # columns from which blocked aggregates are shown with everything that is known
 WIDE = 110  # columns from which the map's cells are three wide
 FULL = 56  # columns that the whole table of processes needs
+COLUMNS = {"node": 40, "pid": 0, "owns": 0, "heartbeat": FULL}  # of that table, each from so many on
 GAP = 3
 TOTALS = 8  # lines
+LESS = 20  # characters of a name that stands for others as well
 SHORT = 200  # characters of an id or an error that are looked at; the terminal cuts the rest
 DIM = "bright_black"
 
@@ -86,34 +88,38 @@ def _numbers(scene: Scene, width: int, room: int) -> RenderableType:
     if not scene.sighting.cluster.instances:
         said = Text("no worker process: start some with\n`partbox worker MODULE:OUTBOX`", "bold red")
         return Group(said, Text(), _totals(scene.sighting))
-    return Group(_processes(scene, width >= FULL, room), Text(), _totals(scene.sighting))
+    return Group(_processes(scene, width, room), Text(), _totals(scene.sighting))
 
 
-def _processes(scene: Scene, full: bool, room: int) -> Table:
+def _processes(scene: Scene, width: int, room: int) -> Table:
+    """With the node where there is room for it, and with the heartbeat where there is more."""
+    columns = [name for name, least in COLUMNS.items() if width >= least]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM)
     table.add_column("", no_wrap=True)
-    if full:
-        table.add_column("node", no_wrap=True, overflow="ellipsis", max_width=20)
-    for column in ("pid", "owns", "heartbeat") if full else ("pid", "owns"):
-        table.add_column(column, justify="right", no_wrap=True)
+    for column in columns:
+        if column == "node":
+            table.add_column(column, no_wrap=True, overflow="ellipsis", max_width=20 if width >= FULL else 14)
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     found = scene.sighting.cluster.instances
     shown = found if len(found) <= room else found[: room - 1]
     nodes = named(found)
     for each in shown:
-        table.add_row(*_process(scene.roster, each, nodes[each.instance_id], full))
+        cells = _cells(each, nodes[each.instance_id])
+        table.add_row(badge(scene.roster.face(each.instance_id)), *(cells[column] for column in columns), _state(each))
     if left := len(found) - len(shown):
         table.add_row("…", Text(f"{left} more", DIM))
     return table
 
 
-def _process(roster: Roster, each: Instance, node: str, full: bool) -> list[RenderableType]:
-    state = Text(each.state, "bold red" if each.expired else "yellow") if each.state != "working" else Text()
+def _cells(each: Instance, node: str) -> dict[str, RenderableType]:
     beat = f"{each.heartbeat_age:.1f} s ago" if each.heartbeat_age < 10 else f"{age(each.heartbeat_age)} ago"
-    face = badge(roster.face(each.instance_id))
-    if not full:
-        return [face, str(each.pid), str(each.partitions), state]
-    return [face, Text(_short(node)), str(each.pid), str(each.partitions), beat, state]
+    return {"node": Text(_short(node)), "pid": str(each.pid), "owns": str(each.partitions), "heartbeat": beat}
+
+
+def _state(each: Instance) -> Text:
+    return Text(each.state, "bold red" if each.expired else "yellow") if each.state != "working" else Text()
 
 
 def _totals(sighting: Sighting) -> Table:
@@ -130,6 +136,7 @@ def _lines(sighting: Sighting) -> list[tuple[str, str, str]]:
     cluster, rates = sighting.cluster, sighting.rates
     dead = cluster.parked.get("dead", 0)
     waiting = {state: count for state, count in cluster.parked.items() if state != "dead"}
+    away = cluster.unowned and not cluster.paused
     return [
         ("published", f"{rates.published:,.0f}/s" if rates else "-", "bold"),
         ("delivered", f"{rates.delivered:,.0f}/s" if rates else "-", "bold"),
@@ -138,7 +145,7 @@ def _lines(sighting: Sighting) -> list[tuple[str, str, str]]:
         ("parked", ", ".join(f"{count:,} {state}" for state, count in waiting.items()) or "0", ""),
         ("dead", f"{dead:,}", "bold red" if dead else ""),
         ("blocked", counted(cluster.blocked_keys, "aggregate"), "bold yellow" if cluster.blocked_keys else ""),
-        ("unowned", f"{cluster.unowned} of {len(cluster.partitions)}", "bold red" if cluster.unowned else ""),
+        ("unowned", f"{cluster.unowned} of {len(cluster.partitions)}", "bold red" if away else ""),
     ]
 
 
@@ -174,13 +181,25 @@ def _blocked(scene: Scene, roomy: bool, room: int) -> list[RenderableType]:
     if roomy:
         table.add_column("state", no_wrap=True)
     table.add_column("error", no_wrap=True, overflow="ellipsis", ratio=1)
-    for key in scene.blocked[: room - 1]:
-        since = age(max(0.0, (scene.sighting.at - key.blocked_since).total_seconds()))
-        error = ": ".join(part for part in (key.error_type, key.error) if part)
-        aggregate = Text(_short(f"{key.aggregate_type} {key.aggregate_id}"))
-        more = (str(key.attempts), f"{key.followers:,}", key.state) if roomy else ()
+    for keys in _alike(scene.blocked)[: room - 1]:
+        first, others = keys[0], len(keys) - 1
+        since = age(max(0.0, (scene.sighting.at - first.blocked_since).total_seconds()))
+        error = ": ".join(part for part in (first.error_type, first.error) if part)
+        name = _short(f"{first.aggregate_type} {first.aggregate_id}")
+        aggregate = Text(f"{in_short(name, LESS)} and {others:,} more" if others else name)
+        behind = sum(each.followers for each in keys)
+        more = (str(first.attempts), f"{behind:,}", first.state) if roomy else ()
         table.add_row(aggregate, since, *more, Text(_short(error)))
     return [table]
+
+
+def _alike(keys: Sequence[BlockedKey]) -> list[list[BlockedKey]]:
+    """Those that wait for the same reason together: of an open circuit there may be any number."""
+    groups: dict[tuple[str, ...], list[BlockedKey]] = {}
+    for key in keys:
+        why = "" if key.state == "deferred" else key.error_type or key.error or ""
+        groups.setdefault((key.state, key.event_type, why), []).append(key)
+    return list(groups.values())
 
 
 def _short(text: str) -> str:

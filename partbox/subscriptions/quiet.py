@@ -9,7 +9,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from psycopg import Connection, Error
@@ -134,12 +134,15 @@ def _resumed(resumed: bool | None, acting: bool) -> str:
 
 
 def _as_before(conn: Connection[Any], schema: str, name: str, acting: bool) -> Left:
-    """It was paused before, and stays so unless it is gone; an interrupted statement may have been done."""
-    with suppress(Error):
-        if acting and subscriptions.paused(conn, schema, name) is None:
-            return Left(_resumed(None, acting), known=True)
-    perhaps = "it may have been done all the same" if acting else "nothing was changed"
-    return Left(f"{perhaps}; it stays paused, as it was before", known=True)
+    """It was paused before, and stays so unless it is gone; a statement without an answer may have been done."""
+    if not acting:
+        return Left("nothing was changed; it stays paused, as it was before", known=True)
+    perhaps = "what was asked for may have been done; if not, it stays paused, as it was before"
+    try:
+        gone = subscriptions.paused(conn, schema, name) is None
+    except Error:
+        return Left(perhaps, known=False)
+    return Left(_resumed(None, acting) if gone else perhaps, known=True)
 
 
 def _told(name: str, error: BaseException, how: Left) -> BaseException:

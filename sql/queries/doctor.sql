@@ -110,9 +110,11 @@ select subscription, partition, count(*), count(*) filter (where state = 'held')
  order by subscription, partition
 
 -- name: doctor_deferred
--- Deferred rows by subscription and type, with the newest of their reasons.
+-- Deferred rows by subscription and type, with the newest of their reasons: what a handler has said, if any has.
 with kinds as (
-    select subscription, event_type, count(*) as count, max(record_id) as newest, min(parked_at) as since
+    select subscription, event_type, count(*) as count, min(parked_at) as since,
+           coalesce(max(record_id) filter (where last_error not like '%% waits for its downstream'),
+                    max(record_id)) as newest
       from {schema}.parked
      where state = 'deferred'
      group by subscription, event_type

@@ -167,10 +167,21 @@ def test_handlers_that_run_for_long_stand_above_what_is_blocked(scene, width, he
 
 
 def test_two_supervisors_of_one_host_have_two_names(scene):
+    # At 80 columns too: more than one node is what tells them apart.
     members = (replace(an_instance(1), supervisor=UUID(int=7)), replace(an_instance(2), supervisor=UUID(int=8)))
     cluster = replace(scene.sighting.cluster, instances=members)
-    text = "\n".join(shown(replace(scene, sighting=replace(scene.sighting, cluster=cluster)), 120))
-    assert "node-a (2)" in text
+    for width in (80, 120):
+        text = "\n".join(shown(replace(scene, sighting=replace(scene.sighting, cluster=cluster)), width))
+        assert "node-a (2)" in text
+
+
+def test_aggregates_that_wait_for_one_reason_are_one_row(scene):
+    keys = [replace(a_key(str(number)), state="deferred", error_type=None, error=f"{number}") for number in range(44)]
+    text = shown(replace(scene, blocked=[*keys, a_key("x" * 50)]), 100, 40)
+    rows = text[text.index(next(line for line in text if line.startswith("blocked the longest"))) + 1 :]
+    assert [row.split()[:5] for row in rows] == [["Order", "0", "and", "43", "more"], rows[1].split()[:5]]
+    assert rows[1].startswith("Order xxxxx")
+    assert " 528 " in rows[0]  # 12 behind each
 
 
 def test_what_is_wrong_is_said(scene):

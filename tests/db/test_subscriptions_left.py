@@ -79,6 +79,17 @@ def test_one_that_was_paused_and_is_dropped_when_it_is_interrupted_is_said_to_be
         act(outbox, "drop")
 
 
+@pytest.mark.parametrize("what", ["replay", "drop"])
+def test_a_connection_that_is_lost_for_good_amid_one_that_was_paused_leaves_open_what_was_done(
+    outbox, conn, monkeypatch, what
+):
+    outbox.subscriptions.pause("audit")
+    failing(monkeypatch, what, psycopg.OperationalError("the connection is closed"), lost=True)
+    with pytest.raises(PartboxError, match=r"the connection is closed; what was asked for may have been done; if not,"):
+        act(outbox, what)
+    assert is_paused(conn, "audit") is True
+
+
 def test_the_command_that_resumes_is_for_this_schema_and_name(outbox, conn, monkeypatch, dsn):
     outbox.subscriptions.create("audit log")
     failing(monkeypatch, "replay", psycopg.OperationalError("the server closed the connection"), lost=True)

@@ -7,7 +7,7 @@ from partbox.db.stats import Cluster, Instance, Running
 from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import HANGING, OVERDUE
-from partbox.doctor.words import listed
+from partbox.doctor.words import listed, processes
 from partbox.rules.wording import age, counted, in_short
 
 SHOWN = 5
@@ -51,13 +51,14 @@ def _rows(case: Case, hangs: list[Hang]) -> Iterator[str]:
     for hang in hangs:
         by_name.setdefault(hang.running.handler, []).append(hang)
     for name, found in list(by_name.items())[:SHOWN]:
-        (process, running), more = found[0], len(found) - 1
+        process, running = found[0]
+        several = processes(list({hang.process for hang in found}))
+        often = f"{len(found):,} times in {several}, the longest " if len(found) > 1 else ""
         limit = f" (timeout {age(running.timeout)})" if running.timeout is not None else ""
         key = f" of {in_short(f'{running.aggregate_type} {running.aggregate_id}')}" if running.aggregate_id else ""
-        also = f"; it has {counted(more, 'event')} more like that" if more else ""
         yield (
-            f"{in_short(name)}, for {age(running.seconds)}{limit}, in process {process.pid} on {case.node(process)}: "
-            f"record {running.record_id} ({in_short(running.event_type, 60)}){key}{also}"
+            f"{in_short(name)}, {often}for {age(running.seconds)}{limit}, in process {process.pid} on "
+            f"{case.node(process)}: record {running.record_id} ({in_short(running.event_type, 60)}){key}"
         )
 
 

@@ -173,9 +173,10 @@ def _blocked(case: Case, name: str, stuck: list[BlockedKey], why: str) -> Findin
     groups: dict[tuple[str, str | None], list[BlockedKey]] = {}
     for each in stuck:
         groups.setdefault((each.event_type, each.error_type or each.error), []).append(each)
-    total = next((each.blocked_keys for each in case.clusters if each.subscription == name), len(stuck))
+    known = len(_by_subscription(case)[name])
+    total = next((each.blocked_keys for each in case.clusters if each.subscription == name), known)
     shown = [_group(case, each) for each in groups.values()][:SHOWN]
-    more = (f"{counted(total, 'aggregate')} blocked in all",) if total > len(stuck) or len(groups) > SHOWN else ()
+    more = (f"{counted(total, 'aggregate')} blocked in all",) if total > known or len(groups) > SHOWN else ()
     return Finding(
         Severity.PROBLEM,
         f"{counted(len(stuck), 'aggregate')}: events {why}",
