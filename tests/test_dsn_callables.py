@@ -68,6 +68,7 @@ def test_whatever_it_does_there_is_no_connection_and_one_clear_line_without_secr
     vault = Vault("")
     vault.trouble = trouble
     outbox = Outbox(vault)
+    outbox.register(print, "Placed")
     for use in (lambda: resolve(vault), lambda: outbox.dsn, outbox.drain, outbox.dead.count, outbox.purge):
         with pytest.raises(psycopg.OperationalError, match="what gives the DSN has") as failed:
             use()

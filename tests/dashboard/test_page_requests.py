@@ -276,6 +276,16 @@ def test_what_is_hostile_comes_short_and_spelt_out_and_whole_on_demand(live, pla
         assert b"4711-SECRET" not in body
 
 
+def test_one_dead_record_shows_where_it_failed_line_by_line_and_without_passwords(live, plant):
+    record = plant.park("a", trace='File "shop.py", line 7\n    connect("postgresql://shop:hunter2@db")\x1b[31m')
+    assert "traceback" not in live.get("/api/dead").plain["records"][0]
+    (first, second) = live.get(f"/api/dead/{record}").plain["traceback"].split("\n")
+    assert first == 'File "shop.py", line 7'
+    assert "hunter2" not in second
+    assert second.endswith(r"\x1b[31m")
+    assert live.get(f"/api/dead/{plant.park('b')}").plain["traceback"] is None
+
+
 def test_a_password_in_an_error_is_not_shown(live, plant):
     secret = "OperationalError: postgresql://shop:hunter2@db/shop refused"
     record = plant.park("a", error=secret, trace=f'File "shop.py", line 7, in ship\n{secret}')

@@ -72,7 +72,9 @@ def frozen():
 
 @pytest.fixture
 def node(frozen) -> Supervisor:
-    made = Outbox("postgresql://nowhere", purge_interval="1h").supervisor(processes=3)
+    outbox = Outbox("postgresql://nowhere", purge_interval="1h")
+    outbox.register(print, "Placed")
+    made = outbox.supervisor(processes=3)
     made._membership = frozen
     return made
 

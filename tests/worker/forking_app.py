@@ -170,7 +170,12 @@ def prefork() -> None:
 def supervise() -> None:
     """In a worker process; this one forks beside it, and its child must not touch it."""
     supervisor = Supervisor(
-        outbox.settings, lambda: (outbox.handlers, outbox.codecs), lambda: DSN, processes=1, concurrency=4
+        outbox.settings,
+        lambda: (outbox.handlers, outbox.codecs),
+        lambda: DSN,
+        handlers=outbox.handlers,
+        processes=1,
+        concurrency=4,
     )
     supervisor.start()
     child = os.fork()
