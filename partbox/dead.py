@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection
 
 from partbox.db import dead
-from partbox.db.dead import DeadDetail, DeadRecord, Filters
+from partbox.db.dead import DeadDetail, DeadGroup, DeadRecord, Filters
 from partbox.db.session import require, session
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
@@ -23,6 +23,7 @@ DONE = {"replay": "replayed", "discard": "discarded"}
 MEANWHILE = "later events of their aggregates may have been delivered meanwhile"
 
 Records = list[DeadRecord]
+Groups = list[DeadGroup]
 Progress = Callable[[int, int], None]
 Act = Callable[[Connection[Any], str, str, list[int]], int]
 
@@ -31,7 +32,8 @@ class DeadRecords:
     """The dead records of an outbox. Every call opens a connection of its own.
 
     The filters are those of `list` everywhere: `event_type`, `aggregate_type`, `aggregate_id`, and `older_than`, a
-    timedelta, seconds or a text such as "2h", counted from death by the database's clock. An id is a record's (int) or
+    timedelta, seconds or a text such as "2h", counted from death by the database's clock, and `group`, that of one of
+    `groups`. An id is a record's (int) or
     an event's (UUID), also as text. What cannot be done raises PartboxError with the remedy; a database that cannot
     be reached raises psycopg.Error: no answer ever means "none".
     """
@@ -50,12 +52,30 @@ class DeadRecords:
         limit: int = 100,
         *,
         after: int | None = None,
+        group: int | str | None = None,
         subscription: str = "default",
     ) -> Records:
         """At most `limit` dead records, oldest first, without payloads; `after`: those with higher record ids only."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
         with self._session(subscription) as conn:
             return dead.listed(conn, self._schema, subscription, filters, asked.limit(limit), asked.after(after))
+
+    def groups(
+        self,
+        event_type: str | Enum | None = None,
+        aggregate_type: str | Enum | None = None,
+        aggregate_id: str | None = None,
+        older_than: asked.Length | None = None,
+        limit: int = 100,
+        *,
+        group: int | str | None = None,
+        subscription: str = "default",
+    ) -> Groups:
+        """At most `limit` groups of dead records that are alike, the most frequent first: of one event type, with one
+        error but for the numbers and quoted parts in it."""
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
+        with self._session(subscription) as conn:
+            return dead.groups(conn, self._schema, subscription, filters, asked.limit(limit))
 
     def count(
         self,
@@ -64,10 +84,11 @@ class DeadRecords:
         aggregate_id: str | None = None,
         older_than: asked.Length | None = None,
         *,
+        group: int | str | None = None,
         subscription: str = "default",
     ) -> int:
         """How many records are dead."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
         with self._session(subscription) as conn:
             return dead.count(conn, self._schema, subscription, filters)
 
@@ -98,6 +119,7 @@ class DeadRecords:
         aggregate_id: str | None = None,
         older_than: asked.Length | None = None,
         *,
+        group: int | str | None = None,
         subscription: str = "default",
         progress: Progress | None = None,
     ) -> int:
@@ -106,7 +128,7 @@ class DeadRecords:
         It goes by transactions of about 500 records, each with whole aggregates; after each `progress(done, total)`
         is called. Interrupted, it has replayed whole aggregates; called again, it goes on with the others.
         """
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
         return self._bulk("replay", dead.replay, filters, subscription, progress)
 
     def discard(self, id: asked.Id, *, subscription: str = "default") -> int:
@@ -131,11 +153,12 @@ class DeadRecords:
         aggregate_id: str | None = None,
         older_than: asked.Length | None = None,
         *,
+        group: int | str | None = None,
         subscription: str = "default",
         progress: Progress | None = None,
     ) -> int:
         """Give up all that are dead now and match; how many. Those that no saved cursor has passed yet are left."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than)
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
         return self._bulk("discard", _discarded, filters, subscription, progress)
 
     def _bulk(self, what: str, act: Act, filters: Filters, subscription: str, progress: Progress | None) -> int:
@@ -194,12 +217,14 @@ def _filters(
     aggregate_type: str | Enum | None,
     aggregate_id: str | None,
     older_than: asked.Length | None,
+    group: int | str | None,
 ) -> Filters:
     return Filters(
         None if event_type is None else asked.kind("event_type", event_type),
         None if aggregate_type is None else asked.kind("aggregate_type", aggregate_type),
         None if aggregate_id is None else asked.text("aggregate_id", aggregate_id),
         None if older_than is None else asked.length("older_than", older_than),
+        None if group is None else asked.group(group),
     )
 
 

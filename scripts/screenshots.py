@@ -27,7 +27,7 @@ from partbox.supervisor import Supervisor
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-WIDE = {"width": 1120, "height": 1070}
+WIDE = {"width": 1120, "height": 1480}
 LATE = {"4711": 30.0, "1234": 90.0}  # orders whose events fail, and for how many seconds they are put off
 NOWHERE = 499  # every so many'th order goes nowhere
 
@@ -131,7 +131,8 @@ def picture(browser: Browser, address: str, scheme: Any, seconds: float, nodes: 
     tab.wait_for_selector(".cell[data-moved]", timeout=90_000)
     tab.wait_for_timeout(300)
     path = IMAGES / f"{name}-{scheme}.png"
-    tab.screenshot(path=path)
+    edge = tab.locator(".partitions").bounding_box()
+    tab.screenshot(path=path, clip={"x": 0, "y": 0, "width": WIDE["width"], "height": edge["y"] + edge["height"] + 14})
     print(f"{path.relative_to(IMAGES.parent.parent)}: {path.stat().st_size / 1024:.0f} kB")
     nodes[0].scale(len(nodes[0].children) - 1)
     context.close()

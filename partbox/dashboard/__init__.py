@@ -6,9 +6,12 @@ from starlette.routing import BaseRoute
 
 from partbox.dashboard.access import Access, access
 from partbox.dashboard.desk import Desk
+from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.faces import Faces, of_pids, own
 from partbox.dashboard.feed import Feed, Looker
 from partbox.dashboard.routes import Page
+from partbox.doctor.doctor import examine
+from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.observe.address import Address
 from partbox.settings import Settings
 
@@ -24,9 +27,11 @@ def routes(
 ) -> list[BaseRoute]:
     """The page and what is below it, for a Starlette application; give them last. `glance` may be shared with others.
 
-    Data is read through `glance` while somebody watches; lists and actions open connections to `dsn()`.
+    Data is read through `glance` while somebody watches; lists, actions and doctor open connections to `dsn()`.
     """
-    return Page(Feed(glance, settings.schema_name, faces), Desk(dsn, settings), access).routes()
+    diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, TRANSACTION)))
+    feed = Feed(glance, settings.schema_name, faces, diagnosis=diagnosis)
+    return Page(feed, Desk(dsn, settings), access).routes()
 
 
 def pages(settings: Settings, dsn: Callable[[], str], address: Address, glance: Looker) -> list[BaseRoute]:

@@ -49,6 +49,11 @@ class Access:
             return None
         return self._without_token(headers)
 
+    @property
+    def can_act(self) -> bool:
+        """Whether there is a token at all."""
+        return self.token is not None
+
     def holds(self, headers: Mapping[str, str]) -> bool:
         """Whether a request carries the token."""
         if self.token is None:

@@ -1,54 +1,47 @@
-"""What somebody who looks at the page must be told first."""
+"""The troubles that one look at a subscription shows: said at once, while doctor takes some seconds."""
 
 from collections.abc import Iterator
 from datetime import datetime
 from shlex import quote
-from typing import NamedTuple
 
 from partbox.dashboard.texts import cut
+from partbox.dashboard.trouble import BAD, WARN, Trouble
 from partbox.db.stats import Cluster
 
 UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
 LEAD_TIME = 2.0  # leases; a partition that is given from one to another is nobody's for a moment
 
-
-class Alarm(NamedTuple):
-    """`level` is bad where nothing is delivered, else warn; `action` is what the page can do about it, "resume"."""
-
-    level: str
-    name: str
-    text: str
-    remedy: str
-    action: str | None = None
+CAUSES = frozenset({"no-workers", "paused", "unowned"})
+"""As doctor calls them."""
 
 
-def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Alarm]:
-    """The worst first. `unowned_for`: seconds since every partition had an owner; `at` is now."""
+def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Trouble]:
+    """`unowned_for`: seconds since every partition had an owner; `at` is now."""
     living = [instance for instance in cluster.instances if not instance.expired]
     if cluster.paused:
-        yield Alarm(
-            "warn",
+        yield Trouble(
+            WARN,
             "paused",
             f"Subscription {cut(cluster.subscription)} has been paused{_since(cluster, at)}: nothing is delivered, "
             f"{_about(cluster)}{_events(cluster.pending)}.",
-            "Resume it when what it was paused for is over: the log is kept until then.",
-            "resume",
+            ("Resume it when what it was paused for is over: the log is kept until then.",),
+            action="resume",
         )
     if not living:
         silent = " Those that were there are silent." if cluster.instances else ""
-        yield Alarm(
-            "bad",
+        yield Trouble(
+            BAD,
             "no-workers",
             f"No worker process runs: nothing is delivered, {_about(cluster)}{_events(cluster.pending)}.{silent}",
-            _start(cluster.subscription),
+            (_start(cluster.subscription),),
         )
     elif cluster.unowned and not cluster.paused and unowned_for > LEAD_TIME * max(each.lease for each in living):
-        yield Alarm(
-            "warn",
+        yield Trouble(
+            WARN,
             "unowned",
             f"{cluster.unowned} of {len(cluster.partitions)} partitions have had no owner for {unowned_for:.0f} s: "
             "their events wait.",
-            "See `partbox doctor`, and the log of the supervisor that plans.",
+            ("See the log of the supervisor that plans.",),
         )
 
 
@@ -62,7 +55,7 @@ def _since(cluster: Cluster, at: datetime) -> str:
 
 def _start(subscription: str) -> str:
     named = "" if subscription == "default" else f" --subscription {quote(cut(subscription) or subscription)}"
-    return f"Start some: partbox worker MODULE:OUTBOX{named}"
+    return f"Start some: `partbox worker MODULE:OUTBOX{named}`"
 
 
 def _about(cluster: Cluster) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from partbox.blocked import BlockedKeys
 from partbox.dashboard.texts import LONG, cut, visible
 from partbox.db.blocked import BlockedKey
-from partbox.db.dead import DeadRecord
+from partbox.db.dead import DeadGroup, DeadRecord
 from partbox.dead import DeadRecords, Progress
 from partbox.errors import PartboxError
 from partbox.rules.secrets import masked
@@ -18,6 +18,7 @@ from partbox.settings import Settings
 from partbox.subscriptions import Subscriptions
 
 PAGE = 50
+MOST_GROUPS = 50  # those with the most dead records; others come up when these are through
 MOST_KEYS = 500  # the longest blocked ones; the others come up when these are through
 
 Plain = dict[str, Any]
@@ -38,6 +39,15 @@ class Desk:
             "count": self._dead.count(**filters, subscription=subscription),
             "records": [_dead(each) for each in page],
             "next": page[-1].record_id if len(found) > PAGE else None,
+        }
+
+    def dead_groups(self, subscription: str, filters: Filters) -> Plain:
+        """Dead records by type and error, the largest groups first, and how many records there are in all."""
+        found = self._dead.groups(**filters, limit=MOST_GROUPS + 1, subscription=subscription)
+        return {
+            "count": self._dead.count(**filters, subscription=subscription),
+            "groups": [_group(each) for each in found[:MOST_GROUPS]],
+            "more": len(found) > MOST_GROUPS,
         }
 
     def show(self, subscription: str, record_id: int) -> Plain:
@@ -133,6 +143,17 @@ def _dead(each: DeadRecord) -> Plain:
         "error_type": cut(each.error_type),
         "error": cut(each.error and masked(each.error), LONG),
         "blocks": each.blocks,
+    }
+
+
+def _group(each: DeadGroup) -> Plain:
+    return {
+        "group": str(each.group),  # more digits than a number has in a browser
+        "records": each.records,
+        "blocking": each.blocking,
+        "died_from": _moment(each.died_from),
+        "died_to": _moment(each.died_to),
+        "newest": _dead(each.newest),
     }
 
 

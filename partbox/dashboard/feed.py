@@ -14,13 +14,16 @@ from typing import Any, Protocol
 
 import psycopg
 
+import partbox
 from partbox.dashboard import frame
-from partbox.dashboard.alarms import alarms
+from partbox.dashboard.alarms import CAUSES, alarms
 from partbox.dashboard.aside import aside
+from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.faces import Faces, own
 from partbox.dashboard.history import History
 from partbox.dashboard.news import News
 from partbox.dashboard.texts import LONG, cut
+from partbox.dashboard.trouble import Trouble, told
 from partbox.db.stats import Cluster, Overview
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
@@ -48,6 +51,7 @@ class _Story:
     news: News = field(default_factory=News)
     history: History = field(default_factory=History)
     owned_at: datetime | None = None
+    alarms: list[Trouble] = field(default_factory=list)
     picture: Plain = field(default_factory=dict)
 
     def tell(self, at: datetime, cluster: Cluster, rates: Rates | None) -> None:
@@ -56,12 +60,12 @@ class _Story:
         if not cluster.unowned or self.owned_at is None:
             self.owned_at = at
         point = self.history.add(at, cluster, rates)
-        told = alarms(cluster, (at - self.owned_at).total_seconds(), at)
-        self.picture = frame.subscription(cluster, faces, told, point, self.news.happenings)
+        self.alarms = list(alarms(cluster, (at - self.owned_at).total_seconds(), at))
+        self.picture = frame.subscription(cluster, faces, point, self.news.happenings)
 
 
 class Feed:
-    """While it is `watched`, `frame` tells something new after each `turn`."""
+    """While it is `watched`, `frame` tells something new after each `turn`. Without `diagnosis` doctor is not asked."""
 
     def __init__(
         self,
@@ -69,9 +73,11 @@ class Feed:
         schema: str,
         faces: Callable[[], Faces] = own,
         clock: Callable[[], float] = time.monotonic,
+        diagnosis: Diagnosis | None = None,
     ) -> None:
         self._glance = glance
         self._schema = schema
+        self._diagnosis = diagnosis
         self._faces = faces
         self._clock = clock
         self._pace = Pace()
@@ -110,21 +116,31 @@ class Feed:
 
     def frame(self, subscription: str | None, *, history: bool) -> Plain:
         """What there is to see. `subscription` is null in it if there is none of that name."""
-        told: Plain = {"schema": cut(self._schema), "error": self._error, "at": None, "subscriptions": []}
+        shown: Plain = {"schema": cut(self._schema), "version": partbox.__version__, "error": self._error}
+        shown |= {"database": None, "at": None, "subscriptions": [], "subscription": None}
+        shown |= {"doctor": frame.doctor(self._diagnosis), "troubles": []}
         if self._overview is None:
-            return told | {"subscription": None}
+            return shown
+        shown |= {"database": cut(self._overview.database), "at": self._overview.at.isoformat()}
+        shown |= {"subscriptions": frame.summaries(self._overview)}
         names = list(self._stories)
         name = subscription or ("default" if "default" in names or not names else names[0])
         story = self._stories.get(name)
-        told |= {"at": self._overview.at.isoformat(), "subscriptions": frame.summaries(self._overview)}
+        shown |= {"troubles": self._troubles(name, story.alarms if story else [])}
         if story is None:
-            return told | {"subscription": None}
+            return shown
         past = [tuple(point) for point in story.history.points] if history else []
-        return told | {"subscription": story.picture} | ({"history": past} if history else {})
+        return shown | {"subscription": story.picture} | ({"history": past} if history else {})
+
+    def _troubles(self, subscription: str, alarms: list[Trouble]) -> list[Plain]:
+        report = self._diagnosis.report if self._diagnosis else None
+        return [each.plain() for each in told(alarms, report.findings if report else (), subscription, CAUSES)]
 
     async def _read(self) -> None:
         """Look again and again until the last watcher has gone."""
         while self._watchers:
+            if self._diagnosis is not None:
+                self._diagnosis.wanted()
             await self._look()
             turn, self._turn = self._turn, asyncio.Event()
             turn.set()

@@ -4,15 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from partbox.dashboard.alarms import Alarm
+from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.faces import Face
 from partbox.dashboard.history import Point
 from partbox.dashboard.news import Happening
 from partbox.dashboard.texts import cut
-from partbox.db.stats import Cluster, Instance, Overview, Partition
+from partbox.db.stats import Cluster, Instance, Overview, Partition, Running
+from partbox.rules import nodes
 
 NOBODY = -1
 GONE = -2  # an owner that is not among the living
+MOST_RUNNING = 20  # handlers that run for long, those that run the longest
 
 
 def summaries(overview: Overview) -> list[dict[str, Any]]:
@@ -29,24 +31,34 @@ def summaries(overview: Overview) -> list[dict[str, Any]]:
     ]
 
 
+def doctor(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
+    """When doctor looked, how many causes it knows, and why it could not; None where it is not asked."""
+    if diagnosis is None:
+        return None
+    report = diagnosis.report
+    at, causes = (report.at.isoformat(), len(report.checks)) if report else (None, 0)
+    return {"at": at, "causes": causes, "error": diagnosis.error}
+
+
 def subscription(
     cluster: Cluster,
     faces: Mapping[UUID, Face],
-    alarms: Iterable[Alarm],
     point: Point,
     happenings: Iterable[Happening],
 ) -> dict[str, Any]:
     """Everything about one subscription; lists of partitions have their values in order."""
+    names = nodes.named(cluster.instances)
     places = {instance.instance_id: place for place, instance in enumerate(cluster.instances)}
     return {
         "name": cluster.subscription,
         "paused": cluster.paused,
-        "alarms": [alarm._asdict() for alarm in alarms],
-        "instances": [_instance(each, faces[each.instance_id]) for each in cluster.instances],
+        "instances": [_instance(each, names, faces) for each in cluster.instances],
+        "nodes": len(set(names.values())),
+        "running": _running(cluster.instances),
         **_partitions(cluster.partitions, places),
         "pending": cluster.pending,
         "exact": cluster.exact,
-        "lag": cluster.oldest_age,
+        "lag": cluster.unfinished_age,
         "parked": cluster.parked,
         "completed": cluster.completed,
         "blocked_keys": cluster.blocked_keys,
@@ -62,7 +74,7 @@ def _partitions(partitions: Sequence[Partition], places: Mapping[UUID, int]) -> 
         "assignees": [_place(each.assignee, places) for each in partitions],
         "epochs": [each.epoch for each in partitions],
         "pendings": [each.pending for each in partitions],
-        "lags": [None if each.oldest_age is None else round(each.oldest_age, 2) for each in partitions],
+        "lags": [None if each.unfinished_age is None else round(each.unfinished_age, 2) for each in partitions],
         "claimed": [None if each.claimed_age is None else round(each.claimed_age) for each in partitions],
         "suspects": [each.partition for each in partitions if each.suspect],
     }
@@ -72,16 +84,38 @@ def _place(instance: UUID | None, places: Mapping[UUID, int]) -> int:
     return NOBODY if instance is None else places.get(instance, GONE)
 
 
-def _instance(each: Instance, face: Face) -> dict[str, Any]:
+def _running(instances: Sequence[Instance]) -> dict[str, Any]:
+    """The handlers that run for long by the places of their processes, the longest first, and how many there are."""
+    found = [(place, run) for place, each in enumerate(instances) for run in each.running]
+    found.sort(key=lambda each: -each[1].seconds)
+    count = len(found) + sum(each.running_more for each in instances)
+    return {"count": count, "handlers": [_run(*each) for each in found[:MOST_RUNNING]]}
+
+
+def _run(place: int, run: Running) -> dict[str, Any]:
+    return {
+        "place": place,
+        "handler": cut(run.handler),
+        "event_type": cut(run.event_type),
+        "aggregate_type": cut(run.aggregate_type),
+        "aggregate_id": cut(run.aggregate_id),
+        "record": run.record_id,
+        "seconds": round(run.seconds),
+    }
+
+
+def _instance(each: Instance, names: Mapping[UUID, str], faces: Mapping[UUID, Face]) -> dict[str, Any]:
+    face = faces[each.instance_id]
     return {
         "id": str(each.instance_id),
         "letter": face.letter,
         "slot": face.slot,
-        "node": cut(each.node, 60),
+        "node": cut(names[each.instance_id], 60),
         "hostname": cut(each.hostname, 60),
         "pid": each.pid,
         "version": cut(each.version, 30),
         "state": "silent" if each.expired else "draining" if each.draining else "working",
+        "same_host": each.hostname == each.node,
         "age": round(each.age),
         "heartbeat": round(each.heartbeat_age, 1),
         "lease": each.lease,

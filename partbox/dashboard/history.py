@@ -35,5 +35,5 @@ class History:
         parked = sum(count for state, count in cluster.parked.items() if state != "dead")
         known = rates if self.points else None
         published, delivered = (known.published, known.delivered) if known else (None, None)
-        self.points.append(Point(published, delivered, cluster.oldest_age or 0.0, cluster.pending + parked))
+        self.points.append(Point(published, delivered, cluster.unfinished_age or 0.0, cluster.pending + parked))
         return self.points[-1]

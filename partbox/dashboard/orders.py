@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from partbox.errors import PartboxError
 from partbox.rules.asked import LARGEST
 
-FILTERS = ("event_type", "aggregate_type", "aggregate_id", "older_than")
+FILTERS = ("event_type", "aggregate_type", "aggregate_id", "older_than", "group")
 MOST = 500  # records of one order
 LARGEST_ORDER = 64 * 1024  # bytes
 

@@ -65,7 +65,9 @@ class Page:
         return [
             *files.routes(),
             self._route("/events", self._events),
+            self._route("/api/unlock", self._unlock, "POST"),
             self._route("/api/dead", self._dead),
+            self._route("/api/dead-groups", self._dead_groups),
             self._route("/api/dead/{record}", self._show),
             self._route("/api/blocked", self._blocked),
             *(self._route(f"/api/{path}", self._acting(path, act), "POST") for path, act in actions.items()),
@@ -95,13 +97,13 @@ class Page:
         if self._streams >= MOST_STREAMS:
             return _plain({"error": TOO_MANY}, 503)
         self._streams += 1
-        may_act = self._access.holds(request.headers)
+        may_act = {"may_act": self._access.holds(request.headers), "can_act": self._access.can_act}
         return _Stream(self._stream(request, may_act), self._streamed)
 
     def _streamed(self) -> None:
         self._streams -= 1
 
-    async def _stream(self, request: Request, may_act: bool) -> AsyncIterator[bytes]:
+    async def _stream(self, request: Request, may_act: dict[str, bool]) -> AsyncIterator[bytes]:
         subscription, first = request.query_params.get("subscription"), True
         stopping = getattr(request.state, "stopping", None) or asyncio.Event()
         with self._feed.watched():
@@ -110,8 +112,21 @@ class Page:
             while not stopping.is_set():
                 frame = self._feed.frame(subscription, history=first)
                 first = False
-                yield b"data: " + orjson.dumps(frame | {"may_act": may_act}) + b"\n\n"
+                yield b"data: " + orjson.dumps(frame | may_act) + b"\n\n"
                 await self._feed.turn(stopping)
+
+    async def _unlock(self, request: Request) -> Response:
+        """For who wants to know at once whether a token is right: it is if this answers."""
+        await _order(request)
+        return _plain({"may_act": True})
+
+    async def _dead_groups(self, request: Request) -> Response:
+        subscription, filters = (
+            request.query_params.get("subscription", "default"),
+            orders.filters(request.query_params),
+        )
+        question = ("dead-groups", subscription, tuple(filters.items()))
+        return _plain(await self._shared.ask(question, lambda: self._desk.dead_groups(subscription, filters)))
 
     async def _dead(self, request: Request) -> Response:
         query = request.query_params

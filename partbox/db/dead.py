@@ -21,12 +21,13 @@ _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which dead records; None asks for nothing. `older_than` in seconds since death."""
+    """Which dead records; None asks for nothing. `older_than` in seconds since death; `group` as in DeadGroup."""
 
     event_type: str | None = None
     aggregate_type: str | None = None
     aggregate_id: str | None = None
     older_than: float | None = None
+    group: int | None = None
 
     def __str__(self) -> str:
         """What is asked for, as a log line says it."""
@@ -71,6 +72,21 @@ class DeadDetail(DeadRecord):
     payload: str | bytes | None = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class DeadGroup:
+    """Dead records of one event type and one error, numbers and quoted parts aside; `group` names it in filters.
+
+    They died between `died_from` and `died_to`; `blocking` of them block their aggregate. `newest` has the highest id.
+    """
+
+    group: int
+    records: int
+    blocking: int
+    died_from: datetime
+    died_to: datetime
+    newest: DeadRecord
+
+
 class Discarded(NamedTuple):
     """How many were discarded, and the ids that could not be, for no saved cursor has passed them."""
 
@@ -84,6 +100,13 @@ def listed(
     """At most `limit` dead records, oldest first, those with ids above `after`."""
     values = _values(subscription, filters) | {"limit": limit, "after": after}
     return [DeadRecord(**_fields(row)) for row in conn.execute(query("dead_list", schema), values)]
+
+
+def groups(conn: Connection[Any], schema: str, subscription: str, filters: Filters, limit: int) -> list[DeadGroup]:
+    """At most `limit` groups, the largest first."""
+    values = _values(subscription, filters) | {"limit": limit}
+    rows = conn.execute(query("dead_groups", schema), values)
+    return [_group(row[:5], row[5:]) for row in rows]
 
 
 def count(conn: Connection[Any], schema: str, subscription: str, filters: Filters) -> int:
@@ -148,6 +171,13 @@ def _fields(row: Sequence[Any]) -> dict[str, Any]:
     *known, died_at, published_at, error, blocks, traceback = row
     values = (*known, _utc(died_at), _utc(published_at), *typed(error), blocks, traceback)
     return dict(zip(_COLUMNS, values, strict=True))
+
+
+def _group(row: Sequence[Any], newest: Sequence[Any]) -> DeadGroup:
+    group, records, blocking, first, last = row
+    return DeadGroup(
+        group, records, blocking, first.astimezone(UTC), last.astimezone(UTC), DeadRecord(**_fields(newest))
+    )
 
 
 def _utc(moment: datetime | None) -> datetime | None:

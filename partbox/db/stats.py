@@ -58,6 +58,7 @@ class Partition:
     `claimed_age`: seconds since it was last claimed, None if never. `saved_age`: since a save has said that something
     became of its records. `suspect`: its last owner died, and what may have killed it is not passed yet. Above
     `last_id` so many ids in one are records of it: `fill`.
+    `parked_age`: so long a parked record should have been delivered (s); dead ones, and those of later, do not count.
     """
 
     partition: int
@@ -72,6 +73,12 @@ class Partition:
     suspect: bool
     last_id: int = 0
     fill: float | None = None
+    parked_age: float | None = None
+
+    @property
+    def unfinished_age(self) -> float | None:
+        """Seconds that its oldest event waits, unread or parked; None if none does."""
+        return max((age for age in (self.oldest_age, self.parked_age) if age is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,11 @@ class Cluster:
         return max((p.oldest_age for p in self.partitions if p.oldest_age is not None), default=None)
 
     @property
+    def unfinished_age(self) -> float | None:
+        """Seconds that the oldest event waits, unread or parked: one behind a failed one is late, too."""
+        return max((p.unfinished_age for p in self.partitions if p.unfinished_age is not None), default=None)
+
+    @property
     def records(self) -> dict[str, int]:
         """The records of the log by status: pending, completed, and each state of parked ones, zeros too."""
         parked = {state: self.parked.get(state, 0) for state in STATES}
@@ -129,12 +141,14 @@ class Overview:
     """All subscriptions of a schema, by name, at one moment of the database's clock; none if it is writer-only.
 
     `newest_id` is the highest record id that was drawn; a transaction that was rolled back has drawn its too.
+    `database` is its name.
     """
 
     schema: str
     at: datetime
     clusters: tuple[Cluster, ...]
     newest_id: int = 0
+    database: str = ""
 
     def cluster(self, subscription: str) -> Cluster:
         """That of this name; SchemaError, naming those that exist, if there is none."""
@@ -163,9 +177,9 @@ def overview(
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(query("stats_plan", schema), {"limit": limit})
         rows = cursor.execute(query("stats_overview", schema), values).fetchall()
-    at, newest_id, records, *_ = rows[0]
-    clusters = (_cluster(schema, at, records, *found) for _, _, _, *found in rows if found[0] is not None)
-    return Overview(schema=schema, at=at.astimezone(UTC), clusters=tuple(clusters), newest_id=newest_id)
+    at, database, newest_id, records, *_ = rows[0]
+    clusters = (_cluster(schema, at, records, *found) for _, _, _, _, *found in rows if found[0] is not None)
+    return Overview(schema, at.astimezone(UTC), tuple(clusters), newest_id, database)
 
 
 def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:

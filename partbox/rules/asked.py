@@ -1,5 +1,6 @@
 """What an operator asks for, as it is meant; each function raises ArgumentError with the value and what it must be."""
 
+import re
 from datetime import timedelta
 from enum import Enum
 from typing import Final
@@ -11,6 +12,7 @@ from partbox.rules.duration import seconds
 
 LARGEST: Final = (1 << 63) - 1
 DIGITS: Final = len(str(LARGEST))
+GROUP: Final = re.compile(rf"-?[0-9]{{1,{DIGITS}}}")
 
 Id = int | str | UUID
 AggregateId = str | int | UUID
@@ -80,6 +82,15 @@ def text(name: str, value: str) -> str:
         return checks.text(name, value)
     except PublishError as error:
         raise ArgumentError(name, str(error).removeprefix(f"{name} ")) from None
+
+
+def group(value: int | str) -> int:
+    """The number of a group of dead records; it may come as text."""
+    number = int(value) if isinstance(value, str) and GROUP.fullmatch(value) else value
+    if isinstance(number, bool) or not isinstance(number, int) or not -LARGEST - 1 <= number <= LARGEST:
+        said = repr(value[:40]) if isinstance(value, str) else "given"
+        raise PartboxError(f"group {said} must be the number of a group of dead records")
+    return number
 
 
 def record_or_event(value: Id) -> int | UUID:

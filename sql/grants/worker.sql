@@ -21,7 +21,8 @@ grant execute on function
     {schema}.save(text, uuid, smallint[], bigint[], integer[], bigint[], bigint[], boolean[], pg_snapshot[], json,
                   bigint[], boolean),
     {schema}.replay(text, bigint[]), {schema}.discard(text, bigint[]), {schema}.retry_now(text, text, text),
-    {schema}.skip(text, text, text, text, integer), {schema}.expired_dead({schema}.parked, timestamptz),
+    {schema}.skip(text, text, text, text, integer), {schema}.dead_group(text, text),
+    {schema}.expired_dead({schema}.parked, timestamptz),
     {schema}.purge_records(float8, float8, integer, bigint[], boolean),
     {schema}.purge_dead(float8, integer, bigint[], boolean), {schema}.purge_keys(float8, integer, bigint[], boolean),
     {schema}.purge_inbox(float8, integer, bigint[], boolean) to {role};

@@ -8,6 +8,7 @@ select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, 
                and (%(event_type)s::text is null or k.event_type = %(event_type)s)
                and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
                and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
+               and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
                and (%(older_than)s::float8 is null
                     or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
                and (%(after)s::bigint is null or k.record_id > %(after)s)
@@ -18,6 +19,31 @@ select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, 
          from {schema}.record r where r.partition = k.partition and r.id = k.record_id limit 1) r on true
  order by k.record_id
 
+-- name: dead_groups
+-- Dead records that are alike, the most frequent first: how many, since when, and the newest of them as in a list.
+select n.number, n.count, n.blocking, n.died_from, n.died_to,
+       k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
+       r.created_at, k.last_error, k.blocks, k.traceback
+  from (select {schema}.dead_group(k.event_type, k.last_error) as number, count(*) as count,
+               count(*) filter (where k.blocks) as blocking, min(k.parked_at) as died_from, max(k.parked_at) as died_to,
+               max(k.record_id) as newest
+          from {schema}.parked k
+         where k.subscription = %(subscription)s and k.state = 'dead'
+               and (%(event_type)s::text is null or k.event_type = %(event_type)s)
+               and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
+               and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
+               and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
+               and (%(older_than)s::float8 is null
+                    or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+         group by number
+         order by count desc, newest desc
+         limit %(limit)s) n
+  join {schema}.parked k on k.subscription = %(subscription)s and k.record_id = n.newest
+  left join lateral (
+       select r.event_id, r.tenant_id, least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') as created_at
+         from {schema}.record r where r.partition = k.partition and r.id = k.record_id limit 1) r on true
+ order by n.count desc, n.newest desc
+
 -- name: dead_count
 -- How many.
 select count(*)
@@ -26,6 +52,7 @@ select count(*)
        and (%(event_type)s::text is null or k.event_type = %(event_type)s)
        and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
        and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
+       and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
        and (%(older_than)s::float8 is null
             or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
 
@@ -43,6 +70,7 @@ select array_agg(placed.record_id order by placed.record_id)
                        and (%(event_type)s::text is null or k.event_type = %(event_type)s)
                        and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
                        and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
+                       and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
                        and (%(older_than)s::float8 is null
                             or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
                ) keyed) placed

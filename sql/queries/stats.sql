@@ -8,6 +8,7 @@ select set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan'
 -- name: stats_overview
 -- A row for each subscription, or for the one asked for: its instances, its partitions with what is pending, its parked
 -- rows by state. A single row without a name if there is none. Moments are those of the statement's start.
+-- `parked_age` is since a record should have been delivered: since it was published, or since its delay was over.
 with chosen as materialized (
     select name, created_at, paused_at from {schema}.subscription
      where %(subscription)s::text is null or name = %(subscription)s
@@ -47,6 +48,23 @@ with chosen as materialized (
            max(g.fill) over (partition by g.partition, g.last_id) as fill
       from gaps g
     window upwards as (partition by g.partition order by g.last_id desc, g.subscription desc rows unbounded preceding)
+), shelves as materialized (
+    -- The first of each state that is late by now; dead ones are through.
+    select k.subscription, k.partition, k.state, count(*) as count,
+           min(k.record_id) filter (where k.state <> 'dead' and (k.state <> 'scheduled' or k.due_at <= statement_timestamp()))
+               as first_id
+      from chosen
+      join {schema}.parked k on k.subscription = chosen.name
+     group by k.subscription, k.partition, k.state
+), late_parked as materialized (
+    select k.subscription, k.partition,
+           max(extract(epoch from statement_timestamp()
+               - least(greatest(r.created_at, r.available_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'))) as age
+      from shelves k
+     cross join lateral (
+           select created_at, available_at from {schema}.record where partition = k.partition and id = k.first_id limit 1
+         ) r
+     group by k.subscription, k.partition
 ), backlog as materialized (
     select c.subscription, c.partition, c.assignee, c.owner, c.epoch,
            (above.count + late.count)::bigint as pending,
@@ -59,7 +77,8 @@ with chosen as materialized (
            extract(epoch from statement_timestamp() - c.claimed_at) as claimed_age,
            extract(epoch from statement_timestamp() - c.saved_at) as saved_age,
            c.suspect_until_id is not null as suspect, c.last_id,
-           above.fill::numeric  -- a float in JSON is as exact as extra_float_digits says
+           above.fill::numeric,  -- a float in JSON is as exact as extra_float_digits says
+           late_parked.age as parked_age
       from cursors c
       join above on above.subscription = c.subscription and above.partition = c.partition
      cross join lateral (
@@ -74,6 +93,7 @@ with chosen as materialized (
            select created_at from {schema}.record where partition = c.partition and id > c.last_id
             order by id limit 1
          ) oldest on above.count > 0
+      left join late_parked on late_parked.subscription = c.subscription and late_parked.partition = c.partition
 ), members as materialized (
     select i.subscription, i.instance_id, i.node, i.supervisor, i.hostname, i.pid, i.version, i.draining, i.running,
            extract(epoch from statement_timestamp() - i.started_at) as age,
@@ -97,7 +117,7 @@ with chosen as materialized (
                             where inhparent = to_regclass(quote_ident({schema_name}) || '.record'))
             offset 0) c
 )
-select statement_timestamp(), log.newest_id,
+select statement_timestamp(), current_database(), log.newest_id,
        greatest(0, least(segments.count, log.newest_id - log.purged_id))::bigint,
        s.name, s.created_at, s.paused_at,
        (select coalesce(json_agg(m order by m.node, m.supervisor nulls first, m.hostname, m.pid, m.instance_id), '[]')
@@ -106,10 +126,10 @@ select statement_timestamp(), log.newest_id,
                   from members where subscription = s.name) m),
        (select coalesce(json_agg(b order by b.partition), '[]')
           from (select partition, assignee, owner, epoch, pending, exact, oldest_age, claimed_age, saved_age, suspect,
-                       last_id, fill
+                       last_id, fill, parked_age
                   from backlog where subscription = s.name) b),
        (select coalesce(json_object_agg(k.state, k.count order by k.state), '{{}}')
-          from (select state, count(*) as count from {schema}.parked
+          from (select state, sum(count)::bigint as count from shelves
                  where subscription = s.name group by state) k),
        (select count(*)
           from (select distinct aggregate_type, aggregate_id from {schema}.parked

@@ -5,10 +5,14 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from sights import ADA, BOB, cluster, overview
+from sights import ADA, BEGAN, BOB, cluster, overview
 
+import partbox
 from partbox.dashboard import feed
+from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.feed import Feed
+from partbox.doctor.doctor import Report
+from partbox.doctor.finding import Finding, Severity
 
 
 class Glance:
@@ -98,3 +102,23 @@ async def test_a_subscription_that_was_dropped_is_forgotten(glance):
     glance.next = overview(cluster(), seconds=1)
     # A look that had begun before may still tell of it.
     assert (await watched(feed, 3, "audit"))["subscription"] is None
+
+
+async def test_doctor_examines_while_somebody_watches_and_what_it_finds_is_told(glance):
+    found = Finding(Severity.PROBLEM, "2 partitions braked", subscription="default", cause="braked")
+    diagnosis = Diagnosis(lambda: Report("partbox", BEGAN, False, (found,), ("braked",)))
+    feed = Feed(glance, "partbox", diagnosis=diagnosis)
+    before = feed.frame(None, history=False)
+    assert (before["doctor"], before["troubles"]) == ({"at": None, "causes": 0, "error": None}, [])
+    await asyncio.sleep(0.05)
+    assert diagnosis.report is None
+
+    async def told() -> dict:
+        while not (frame := await watched(feed, 1))["troubles"]:
+            await asyncio.sleep(0.01)
+        return frame
+
+    frame = await asyncio.wait_for(told(), 30)
+    assert [(each["level"], each["name"]) for each in frame["troubles"]] == [("bad", "braked")]
+    assert frame["doctor"] == {"at": BEGAN.isoformat(), "causes": 1, "error": None}
+    assert (frame["schema"], frame["version"]) == ("partbox", partbox.__version__)

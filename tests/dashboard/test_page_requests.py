@@ -49,7 +49,7 @@ def test_a_frame_tells_everything_and_the_next_ones_leave_the_past_out(live, pla
     assert {len(shown[name]) for name in ("owners", "assignees", "epochs", "pendings", "lags", "claimed")} == {256}
     assert set(shown["owners"]) == {-1}
     assert (shown["blocked_keys"], shown["parked"]) == (1, {"retrying": 1})
-    assert [alarm["name"] for alarm in shown["alarms"]] == ["no-workers"]
+    assert "no-workers" in [trouble["name"] for trouble in first["troubles"]]
     assert (first["may_act"], len(first["history"])) == (False, 1)
     assert "history" not in second
     assert second["at"] >= first["at"]  # the same where a look takes long: its answer lasts longer then
@@ -75,11 +75,12 @@ def test_nobody_watches_and_the_database_is_left_alone(live, conn):
 
 def test_whoever_has_the_token_may_act_and_is_told(live):
     (frame,) = live.frames(1, {"authorization": f"Bearer {TOKEN}"})
-    assert frame["may_act"]
+    assert (frame["may_act"], frame["can_act"]) == (True, True)
+    assert live.post("/api/unlock").plain == {"may_act": True}
 
 
 ACTIONS = ["dead/replay", "dead/discard", "dead/replay-all", "dead/discard-all", "blocked/retry", "blocked/skip"]
-ACTIONS += ["subscription/pause", "subscription/resume"]
+ACTIONS += ["subscription/pause", "subscription/resume", "unlock"]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -151,6 +152,7 @@ def test_where_there_is_no_token_nobody_acts(dsn):
             answer = live.post("/api/subscription/pause", token=token)
             assert (answer.status, "PARTBOX_HTTP_TOKEN" in answer.plain["error"]) == (403, True)
         assert live.get("/api/dead").status == 200
+        assert live.frames(1)[0]["can_act"] is False
     finally:
         live.close()
 
@@ -173,9 +175,33 @@ def test_dead_records_come_in_pages_and_by_filters(live, plant):
     assert live.get("/api/dead", older_than="1h").plain["count"] == 0
 
 
+def test_dead_records_come_by_type_and_error_and_a_group_is_replayed_alone(live, plant):
+    alike = [plant.park(name, error=f"ValueError: no order {number}") for number, name in enumerate("abc", 4711)]
+    others = [plant.park("d", error="ValueError: no customer 4711"), plant.park("e", event_type="Paid")]
+    told = live.get("/api/dead-groups").plain
+    assert (told["count"], told["more"], [each["records"] for each in told["groups"]]) == (5, False, [3, 1, 1])
+    first = told["groups"][0]
+    assert first["newest"] == live.get("/api/dead").plain["records"][2]
+    in_it = live.get("/api/dead", group=first["group"]).plain
+    assert ([each["record"] for each in in_it["records"]], in_it["count"]) == (alike, 3)
+    assert live.get("/api/dead-groups", event_type="Paid").plain["count"] == 1
+    lines = live.post("/api/dead/replay-all", filters={"group": first["group"]}).lines
+    assert lines[-1] == {"finished": 3}
+    assert plant.states() == dict.fromkeys(alike, "ready") | dict.fromkeys(others, "dead")
+
+
+def test_more_kinds_of_dead_records_than_are_shown_are_said(live, plant, monkeypatch):
+    monkeypatch.setattr(desk, "MOST_GROUPS", 2)
+    for event_type in ("Placed", "Paid", "Shipped"):
+        plant.park("a", event_type=event_type)
+    told = live.get("/api/dead-groups").plain
+    assert (len(told["groups"]), told["more"], told["count"]) == (2, True, 3)
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [
+        ("/api/dead?group=x", "group 'x' must be the number of a group"),
         ("/api/dead?after=x", "after 'x' must be a whole number"),
         ("/api/dead?older_than=soon", "older_than 'soon'"),
         ("/api/dead?subscription=audit", "'audit' does not exist"),
@@ -261,8 +287,12 @@ def test_one_dead_record_shows_where_it_failed_line_by_line_and_without_password
 
 
 def test_a_password_in_an_error_is_not_shown(live, plant):
-    record = plant.park("a", error="OperationalError: postgresql://shop:hunter2@db/shop refused")
-    assert b"hunter2" not in live.get("/api/dead").body + live.get(f"/api/dead/{record}").body
+    secret = "OperationalError: postgresql://shop:hunter2@db/shop refused"
+    record = plant.park("a", error=secret, trace=f'File "shop.py", line 7, in ship\n{secret}')
+    whole = live.get(f"/api/dead/{record}")
+    for answer in (live.get("/api/dead"), live.get("/api/dead-groups"), whole):
+        assert (b"shop:***@db" in answer.body, b"hunter2" in answer.body) == (True, False)
+    assert whole.plain["traceback"].startswith('File "shop.py", line 7, in ship\n')
 
 
 def test_records_are_replayed_and_discarded_and_those_that_cannot_be_are_named(live, plant):
@@ -300,7 +330,7 @@ def test_a_subscription_is_paused_and_resumed(live, conn):
     assert live.post("/api/subscription/pause").plain["done"] == 1
     assert conn.execute(paused).fetchone() == (True,)
     (frame,) = live.frames(1)
-    assert [alarm["name"] for alarm in frame["subscription"]["alarms"]] == ["paused", "no-workers"]
+    assert [trouble["name"] for trouble in frame["troubles"] if trouble["level"] != "note"] == ["no-workers", "paused"]
     assert live.post("/api/subscription/resume").plain["done"] == 1
     assert conn.execute(paused).fetchone() == (False,)
 

@@ -2,17 +2,20 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sights import ADA, BEGAN, BOB, EVE, cluster, instance
+from sights import ADA, BEGAN, BOB, EVE, cluster, instance, partition
 
+from partbox.dashboard import frame
 from partbox.dashboard.alarms import alarms
 from partbox.dashboard.faces import Face, of_pids, own
-from partbox.dashboard.history import History
+from partbox.dashboard.history import History, Point
 from partbox.dashboard.news import News
 from partbox.dashboard.texts import cut, visible
+from partbox.db.stats import Running
 from partbox.errors import PartboxError
 from partbox.observe.address import Address, address
 from partbox.stats.rates import Rates
@@ -109,6 +112,58 @@ def test_the_past_is_forgotten_where_nobody_looked():
     assert tuple(history.points[0])[:2] == (None, None)
     history.add(BEGAN + timedelta(seconds=60), found, Rates(3.0, 2.0))
     assert [tuple(each)[:2] for each in history.points] == [(None, None)]
+
+
+def shown(found):
+    return frame.subscription(found, own()(found.instances), Point(None, None, 0.0, 0), ())
+
+
+def test_the_lag_is_that_of_the_oldest_event_that_is_not_finished_unread_or_parked():
+    found = replace(
+        cluster(),
+        partitions=(
+            partition(0, ADA, oldest_age=3.0),
+            partition(1, ADA, oldest_age=1.0, parked_age=90.0),
+            partition(2, ADA, parked_age=2.0),
+            partition(3, ADA),
+        ),
+    )
+    assert (shown(found)["lag"], shown(found)["lags"]) == (90.0, [3.0, 90.0, 2.0, None])
+    assert History().add(BEGAN, found, None).lag == 90.0
+
+
+def test_two_nodes_of_one_name_on_one_host_are_two():
+    first, second = UUID(int=8), UUID(int=9)
+    found = cluster(
+        instances=[
+            instance(ADA, node="web-1", supervisor=second),
+            instance(BOB, node="web-1", supervisor=first),
+            instance(EVE, node="web-1", supervisor=second),
+        ]
+    )
+    told = shown(found)
+    assert [(each["pid"], each["node"]) for each in told["instances"]] == [
+        (1, "web-1 (2)"),
+        (2, "web-1"),
+        (3, "web-1 (2)"),
+    ]
+    assert told["nodes"] == 2
+
+
+def test_handlers_that_run_for_long_are_told_with_their_process_the_longest_first():
+    def running(seconds, number):
+        return Running("shop.ship", "Placed", "Order", "7\u202e", number, seconds)
+
+    found = cluster(instances=[instance(ADA, running=(running(12.4, 1), running(70.0, 2))), instance(BOB)])
+    told = shown(found)["running"]
+    assert (told["count"], [(each["place"], each["record"], each["seconds"]) for each in told["handlers"]]) == (
+        2,
+        [(0, 2, 70), (0, 1, 12)],
+    )
+    assert told["handlers"][0]["aggregate_id"] == r"7\u202e"
+    many = tuple(running(11.0, number) for number in range(100))
+    told = shown(cluster(instances=[instance(ADA, running=many, running_more=7)]))["running"]
+    assert (told["count"], len(told["handlers"])) == (107, frame.MOST_RUNNING)
 
 
 def test_the_page_calls_processes_as_a_terminal_does():

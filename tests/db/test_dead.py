@@ -381,3 +381,52 @@ def waits(watch, name: str) -> None:
         return bool(found and found[0])
 
     eventually(blocked)
+
+
+def test_dead_records_that_are_alike_are_one_group_the_largest_first(plant, outbox):
+    carriers = [plant.park(name, error=f"ConnectionError: carrier-{name}9.example:443: refused") for name in "ab"]
+    orders = [
+        plant.park("c", error="ValueError: no order 4711 for 'Ann'\nsecond line 1", age=7_200),
+        plant.park("d", error="ValueError: no order 12 for 'Bob B.'\nother line", age=60),
+        plant.park("e", error="ValueError: no order 7f3-aa for 'C'", age=10, blocks=True),
+    ]
+    lone = [
+        plant.park("f", error=None),
+        plant.park("g", event_type="Paid", error="ConnectionError: carrier-9: refused"),
+    ]
+    groups = outbox.dead.groups()
+    assert [each.records for each in groups] == [3, 2, 1, 1]
+    first = groups[0]
+    assert first.newest == outbox.dead.list()[4]
+    assert (first.newest.record_id, first.blocking) == (orders[2], 1)
+    assert first.died_to - first.died_from == pytest.approx(timedelta(seconds=7_190), abs=timedelta(seconds=60))
+    assert [each.record_id for each in outbox.dead.list(group=first.group)] == orders
+    assert [each.record_id for each in outbox.dead.list(group=groups[1].group)] == carriers
+    assert [each.newest.record_id for each in groups[2:]] == lone[::-1]
+    assert [each.group for each in outbox.dead.groups(limit=1)] == [first.group]
+    assert [each.records for each in outbox.dead.groups(older_than="1h")] == [1]
+    assert outbox.dead.count(group=first.group) == 3
+    assert outbox.dead.groups(group=first.group) == groups[:1]
+
+
+def test_a_group_is_replayed_or_discarded_without_the_others(plant, outbox):
+    alike = [plant.park(name, error=f"ValueError: {name}1") for name in "ab"]
+    other = plant.park("c", error="KeyError: 1")
+    group = next(each.group for each in outbox.dead.groups() if each.records == 2)
+    assert outbox.dead.replay_all(group=str(group)) == 2
+    assert plant.states() == dict.fromkeys(alike, "ready") | {other: "dead"}
+    (left,) = outbox.dead.groups()
+    assert outbox.dead.discard_all(group=left.group) == 1
+    assert plant.states() == dict.fromkeys(alike, "ready")
+
+
+@pytest.mark.parametrize("group", ["", "x", "1.5", "9" * 30, 1 << 63, True, "--1"])
+def test_what_is_no_group_is_refused(outbox, group):
+    with pytest.raises(PartboxError, match="must be the number of a group of dead records"):
+        outbox.dead.list(group=group)
+
+
+def test_a_dead_record_is_shown_with_its_traceback(plant, outbox):
+    record, other = plant.park("a", trace='File "shop.py", line 7, in ship'), plant.park("b")
+    assert outbox.dead.show(record).traceback == 'File "shop.py", line 7, in ship'
+    assert outbox.dead.show(other).traceback is None

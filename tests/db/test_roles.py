@@ -337,6 +337,7 @@ def test_a_worker_delivers_retries_buries_and_parks_and_its_commands_look_and_re
     assert [each for command, each in said.items() if "permission denied" in each] == []
     assert [each for command, each in said.items() if command in LOOKS and not each.startswith("0 ")] == []
     assert not any(word in said["doctor --json"] for word in ("not granted", "privilege"))
+    assert sum(each.records for each in Outbox(cast.of("worker")).dead.groups()) == 2
 
     (tmp_path / "cure").touch()
     assert run("dead replay 4").startswith("0 ")

@@ -264,3 +264,53 @@ def test_owners_that_are_no_instances_any_more_own_nothing(conn):
     cluster = look(conn)
     assert cluster.unowned == 156
     assert [each.partitions for each in cluster.instances] == [100]
+
+
+def test_an_event_that_is_parked_and_due_is_as_late_as_it_was_published_long_ago(conn):
+    plant = Planter(conn)
+
+    def ages(aggregate_id: str, state: str, published: float, **parked) -> float | None:
+        record = plant.park(aggregate_id, state, **parked)
+        conn.execute(
+            "update partbox.record set created_at = now() - %s * interval '1 s' where id = %s", [published, record]
+        )
+        found = conn.execute("select partition from partbox.parked where record_id = %s", [record]).fetchone()
+        return look(conn).partitions[found[0]].parked_age
+
+    for state in ("retrying", "deferred", "held", "ready"):
+        assert ages(state, state, 300, due=60) == pytest.approx(300, abs=45), state
+    assert ages("is dead", "dead", 300) is None
+    assert ages("is of tomorrow", "scheduled", 300, due=86_400) is None
+    assert ages("was due", "scheduled", 300, due=-1) == pytest.approx(300, abs=45)
+    # Put off by its publisher until a minute ago, and failing since.
+    record = plant.park("was put off", "retrying", available_at=datetime.now(UTC) - timedelta(seconds=60))
+    conn.execute("update partbox.record set created_at = now() - interval '1 day' where id = %s", [record])
+    (partition,) = conn.execute("select partition from partbox.parked where record_id = %s", [record]).fetchone()
+    assert look(conn).partitions[partition].parked_age == pytest.approx(60, abs=45)
+    cluster = look(conn)
+    assert (cluster.oldest_age, cluster.unfinished_age) == (None, pytest.approx(300, abs=45))
+    assert cluster.parked == {"dead": 1, "deferred": 1, "held": 1, "ready": 1, "retrying": 2, "scheduled": 2}
+    for moment in ("infinity", "-infinity"):
+        conn.execute("update partbox.record set created_at = %s", [moment])
+        assert 0 <= look(conn).unfinished_age < 1e12, moment
+
+
+def test_a_process_says_whose_it_is_and_which_of_its_handlers_run_for_long(conn):
+    one, other = join(conn, 2)
+    supervisor = uuid4()
+    conn.execute(
+        "update partbox.instance set supervisor = %s, running = json_build_array(json_build_object("
+        "'handler', 'shop.ship', 'event_type', 'Placed', 'aggregate_type', 'Order', 'aggregate_id', null,"
+        " 'record_id', 4711, 'since', extract(epoch from now() - interval '90 s'))) where instance_id = %s",
+        [supervisor, one],
+    )
+    found = {each.instance_id: each for each in look(conn).instances}
+    (running,) = found[one].running
+    assert (running.handler, running.event_type, running.record_id) == ("shop.ship", "Placed", 4711)
+    assert (running.aggregate_type, running.aggregate_id) == ("Order", None)
+    assert running.seconds == pytest.approx(90, abs=45)
+    assert (found[one].supervisor, found[other].supervisor, found[other].running) == (supervisor, None, ())
+
+
+def test_the_overview_names_its_database(conn):
+    assert stats.overview(conn, "partbox").database == conn.info.dbname

@@ -30,12 +30,20 @@ const title = (text) => el("h2", { id: "ask-title" }, text);
 const button = (text, click, attributes = {}) => el("button", { type: "button", onclick: click, ...attributes }, text);
 const buttons = (...children) => el("div", { class: "buttons" }, ...children);
 
+// Enter presses no more than this: the button that has the focus again when the dialog closes must not get it too.
+const onEnter = (input, go) =>
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.isComposing) return;
+    event.preventDefault();
+    go();
+  });
+
 // Whether it is wanted; with a `field`, what was written there ("" if nothing), else true. Null if it is not wanted.
 export function confirm({ question, consequence, yes, danger = false, field = null }) {
   return open((close) => {
     const input = field && el("input", { autocomplete: "off", spellcheck: "false", maxlength: "500" });
     const go = () => close(input ? input.value : true);
-    input?.addEventListener("keydown", (event) => event.key === "Enter" && go());
+    if (input) onEnter(input, go);
     return [
       title(question),
       el("p", {}, consequence),
@@ -48,18 +56,33 @@ export function confirm({ question, consequence, yes, danger = false, field = nu
   });
 }
 
-export function askToken(why) {
+// A token that `check(token)` finds nothing wrong with; until then the dialog stays, and says what is wrong.
+export function askToken(why, check) {
   return open((close) => {
-    const input = el("input", { type: "password", autocomplete: "off", autofocus: true, "aria-label": "Token" });
-    const go = () => close(input.value.trim());
-    input.addEventListener("keydown", (event) => event.key === "Enter" && go());
+    const input = el("input", { type: "password", autocomplete: "off", autofocus: true, "aria-label": "Token", "aria-describedby": "ask-wrong" });
+    const wrong = el("p", { id: "ask-wrong", class: "wrong", role: "alert" });
+    const go = async () => {
+      const given = input.value.trim();
+      wrong.textContent = given ? "" : "Enter the token first.";
+      if (given) wrong.textContent = (await check(given)) ?? "";
+      if (!wrong.textContent) return close(given);
+      input.setAttribute("aria-invalid", "true");
+      input.select();
+    };
+    onEnter(input, go);
     return [
       title("Unlock actions"),
       el("p", {}, why),
       el("label", { class: "field" }, "Token ", input),
-      buttons(button("Cancel", () => close(null)), button("Use it", go, { class: "primary" })),
+      wrong,
+      buttons(button("Cancel", () => close(null)), button("Unlock", go, { class: "primary" })),
     ];
   });
+}
+
+// Says something that nothing can be done about here.
+export function explain(heading, text) {
+  return open((close) => [title(heading), el("p", {}, text), buttons(button("Close", () => close(null), { autofocus: true }))]);
 }
 
 // Shows `name: value` lines; values may be elements.

@@ -7,6 +7,11 @@ const POINTS = 121;
 const WIDTH = 240;
 const HEIGHT = 56;
 
+// So many, twice, five times, ten times as many …: a scale that rarely changes ends at the first that holds all values.
+function powers(least) {
+  return Array.from({ length: 45 }, (_, step) => least * [1, 2, 5][step % 3] * 10 ** Math.floor(step / 3));
+}
+
 const CHARTS = [
   {
     title: "Events per second",
@@ -14,16 +19,16 @@ const CHARTS = [
       { name: "published", of: (point) => point[0], text: rate },
       { name: "delivered", of: (point) => point[1], text: rate },
     ],
-    least: 1,
+    steps: powers(1),
     scale: rate,
   },
   {
     title: "Oldest waiting event",
-    lines: [{ name: "lag", of: (point) => point[2], text: length }],
-    least: 1,
+    lines: [{ name: "waits", of: (point) => point[2], text: length }],
+    steps: [1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 18000, 43200, 86400, ...powers(172800)],
     scale: length,
   },
-  { title: "Waiting events", lines: [{ name: "open", of: (point) => point[3], text: number }], least: 10, scale: number },
+  { title: "Waiting events", lines: [{ name: "waiting", of: (point) => point[3], text: number }], steps: powers(10), scale: number },
 ];
 
 function svg(tag, attributes = {}) {
@@ -32,15 +37,9 @@ function svg(tag, attributes = {}) {
   return made;
 }
 
-// The smallest of 1, 2, 5, 10, 20 … that is not below the value: a scale that rarely changes.
-function ceiling(value, least) {
-  const size = 10 ** Math.floor(Math.log10(Math.max(value, least)));
-  return [1, 2, 5, 10].map((step) => step * size).find((step) => step >= Math.max(value, least));
-}
-
 class Chart {
-  constructor({ title, lines, least, scale }) {
-    Object.assign(this, { title, lines, least, scale });
+  constructor({ title, lines, steps, scale }) {
+    Object.assign(this, { title, lines, steps, scale });
     this.values = lines.map(({ name }) => el("strong", { class: "value", "data-line": name }, "–"));
     this.top = el("span", { class: "scale" });
     this.drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
@@ -48,7 +47,7 @@ class Chart {
     this.paths = lines.map(({ name }) => svg("path", { class: "line", "data-line": name }));
     this.drawing.append(...this.areas, ...this.paths);
     const names = lines.map(({ name }, place) =>
-      el("span", { class: "series", "data-line": name }, this.values[place], el("span", { class: "name" }, name)),
+      el("span", { class: "series", "data-line": name }, this.values[place], lines.length > 1 ? el("span", { class: "name" }, name) : ""),
     );
     this.element = el(
       "figure",
@@ -60,7 +59,8 @@ class Chart {
 
   draw(points) {
     const values = this.lines.map(({ of }) => points.map(of));
-    const top = ceiling(Math.max(0, ...values.flat().filter((value) => value !== null)), this.least);
+    const highest = Math.max(0, ...values.flat().filter((value) => value !== null));
+    const top = this.steps.find((step) => step >= highest);
     const place = (value, index) => [
       (WIDTH * (POINTS - points.length + index)) / (POINTS - 1),
       HEIGHT - 1 - ((HEIGHT - 4) * value) / top,

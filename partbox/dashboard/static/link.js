@@ -16,7 +16,7 @@ export function token() {
 
 export const keep = (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY));
 
-const headers = () => (token() ? { authorization: `Bearer ${token()}` } : {});
+const headers = (held = token()) => (held ? { authorization: `Bearer ${held}` } : {});
 
 // Data, or an Error with what the server said.
 async function answer(response) {
@@ -37,6 +37,18 @@ const order = (path, body, signal) =>
   });
 
 export const post = (path, body) => order(path, body).then(answer);
+
+// What is wrong with a token, null if nothing is.
+export async function refusal(given) {
+  if (!/^[\x21-\x7e]+$/.test(given)) return "That is not the token: it has letters, digits, - and _ only.";
+  try {
+    const request = { method: "POST", headers: { ...headers(given), "content-type": "application/json" }, body: "{}" };
+    await fetch("api/unlock", request).then(answer);
+    return null;
+  } catch (error) {
+    return `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
+  }
+}
 
 // A long order: `progress(done, total)` while it goes on; how many were done. Aborting the signal stops it.
 export async function postLong(path, body, progress, signal) {

@@ -1,12 +1,14 @@
 // Puts the page together: each frame of the stream is drawn, and asks for what may have changed beside it.
 
-import { byId, clock, el, length, number, said, show } from "./text.js";
+import { byId, clock, el, length, number, show } from "./text.js";
 import { Charts } from "./charts.js";
 import { PartitionMap } from "./map.js";
 import { drawLately, drawParked, drawWorkers } from "./workers.js";
-import { Blocked, Dead } from "./trouble.js";
-import { askToken, toast } from "./ask.js";
-import { Stream, keep, post, token } from "./link.js";
+import { Troubles, drawDoctor } from "./troubles.js";
+import { Blocked } from "./blocked.js";
+import { Dead } from "./dead.js";
+import { askToken, explain, toast } from "./ask.js";
+import { Stream, keep, post, refusal, token } from "./link.js";
 
 let frame = null; // the last one
 let lostAt = null; // when the stream broke
@@ -16,6 +18,7 @@ let chosen = new URLSearchParams(location.search).get("subscription");
 token();
 const charts = new Charts(byId("charts"));
 const map = new PartitionMap();
+const troubles = new Troubles();
 const context = {
   subscription: () => chosen || frame?.subscription?.name || "default",
   mayAct: () => mayAct,
@@ -33,7 +36,7 @@ function draw(data) {
     lists.forEach((list) => list.redraw());
   }
   drawHead();
-  drawAlarms();
+  drawTroubles();
   if (!data.subscription) return;
   charts.draw(data.subscription.point, data.history);
   map.draw(data.subscription, data.at);
@@ -52,7 +55,7 @@ function refresh({ subscription, at }) {
 function lost(error) {
   lostAt ??= new Date();
   drawHead(error);
-  drawAlarms(error);
+  drawTroubles(error);
 }
 
 function drawHead(error = null) {
@@ -64,16 +67,21 @@ function drawHead(error = null) {
     connection.textContent = error?.status === 401 ? "Token needed" : words[state];
   }
   const access = byId("access");
-  access.textContent = mayAct ? "Actions allowed" : "Read-only";
+  access.textContent = mayAct ? "Actions unlocked" : "Read-only: unlock";
   access.dataset.state = mayAct ? "open" : "closed";
-  access.title = mayAct ? "This tab has the token: it may replay, skip and discard. Press to give it up." : "To replay, skip or discard, open the address with the token that the server printed, or press here and paste it.";
-  if (!frame?.subscription) return;
+  access.title = mayAct ? "This tab has the token: it may replay, skip and discard. Press to give it up." : "To replay, skip or discard, press here and paste the token that the server printed.";
+  if (!frame) return;
+  const { schema, database, version } = frame;
+  byId("where").textContent = [database && `database ${database}`, `schema ${schema}`, `partbox ${version}`].filter(Boolean).join(" · ");
+  if (!frame.subscription) return;
   drawChoice();
-  const { pending, exact, lag, completed, parked } = frame.subscription;
-  const waits = pending ? `${exact ? "" : "about "}${number(pending)} pending, the oldest for ${length(lag)}` : "nothing pending";
+  const { point, exact, lag, completed, parked } = frame.subscription;
+  const open = point[3];
+  const waits = open ? `${exact ? "" : "about "}${number(open)} waiting, the oldest for ${length(lag)}` : "nothing waits";
   const dead = parked.dead ? `${number(parked.dead)} dead` : null;
-  byId("summary").textContent = [waits, dead, `about ${number(completed)} done`].filter(Boolean).join(" · ");
-  document.title = `${frame.subscription.alarms.length ? "(!) " : ""}${pending ? `${number(pending)} pending` : "partbox"}`;
+  byId("summary").textContent = [waits, dead, completed && `about ${number(completed)} done`].filter(Boolean).join(" · ");
+  const wrong = frame.troubles.some(({ level }) => level !== "note");
+  document.title = `${wrong ? "(!) " : ""}${open ? `${number(open)} waiting` : "partbox"} – ${database}`;
 }
 
 function drawChoice() {
@@ -85,50 +93,44 @@ function drawChoice() {
   if (document.activeElement !== select) show(select, ...options);
 }
 
-function drawAlarms(error = null) {
-  const told = [...serverAlarms(error), ...(lostAt ? [] : databaseAlarms()), ...(frame?.subscription?.alarms ?? [])];
-  show(byId("alarms"), ...told.map(alarm));
-  const words = told.map(({ name, text }) => [name, text]);
-  const names = words.map(([name]) => name).join(" ");
-  const announce = byId("announce");
-  if (announce.dataset.names !== names) {
-    announce.dataset.names = names;
-    announce.textContent = words.map(([, text]) => text).join(" ") || "No alarm.";
-  }
+function drawTroubles(error = null) {
+  const told = [...ofServer(error), ...ofToken(), ...(lostAt ? [] : ofDatabase()), ...(frame?.troubles ?? [])];
+  const actions = { token: ["Enter the token", enter], choose: ["Show it", ({ subscription }) => choose(subscription)] };
+  troubles.draw(told, mayAct ? { ...actions, resume: ["Resume", resume] } : actions);
+  drawDoctor(frame?.doctor, told);
 }
 
-function serverAlarms(error) {
+// A trouble that the page itself has; `remedy` in words, and a command if there is one.
+const trouble = (level, name, text, remedy, more = {}) => ({ level, name, text, evidence: [], remedy: [remedy], ...more });
+
+function ofServer(error) {
   if (!lostAt) return [];
   if (error?.status === 401) {
-    return [{ level: "warn", name: "token", text: "This page is shown to those who have the token.", remedy: error.message, action: "token" }];
+    return [trouble("warn", "token", token() ? "That is not the token." : "This page is shown to those who have the token.", [[error.message, false]], { action: "token" })];
   }
-  if (error?.status === 403) return [{ level: "bad", name: "refused", text: "The server refuses this page.", remedy: error.message }];
+  if (error?.status === 403) return [trouble("bad", "refused", "The server refuses this page.", [[error.message, false]])];
   const since = frame?.at ? ` What is shown is of ${clock(frame.at)}.` : "";
-  return [{ level: "bad", name: "lost", text: `The page has lost its server.${since}`, remedy: "It tries again by itself. Is the command that serves it still running?" }];
+  return [trouble("bad", "lost", `The page has lost its server.${since}`, [["It tries again by itself. Is the command that serves it still running?", false]])];
 }
 
-function databaseAlarms() {
+function ofToken() {
+  if (lostAt || !frame || frame.may_act || !token()) return [];
+  const remedy = frame.can_act ? "It was printed when the page's server started; partbox dashboard makes a new one each time." : "There is none: set PARTBOX_HTTP_TOKEN where the page is served.";
+  const text = "The token of this tab is not the server's: the page only shows.";
+  return [trouble("warn", "wrong-token", text, [[remedy, false]], frame.can_act ? { action: "token" } : {})];
+}
+
+function ofDatabase() {
   if (!frame) return [];
   if (frame.error) {
     const since = frame.at ? ` What is shown is of ${clock(frame.at)}.` : "";
-    return [{ level: "bad", name: "database", text: `The database does not answer: ${frame.error}.${since}`, remedy: "It tries again by itself. Nothing is delivered while workers cannot reach it either." }];
+    return [trouble("bad", "database-away", `The database does not answer: ${frame.error}.${since}`, [["It tries again by itself. Nothing is delivered while workers cannot reach it either.", false]])];
   }
   if (frame.subscription) return [];
   if (!frame.subscriptions.length) {
-    return [{ level: "warn", name: "writer-only", text: "This schema has no subscription: nothing is delivered from here.", remedy: "To deliver: partbox subscription create default" }];
+    return [trouble("warn", "writer-only", "This schema has no subscription: nothing is delivered from here.", [["To deliver: ", false], ["partbox subscription create default", true]])];
   }
-  return [{ level: "warn", name: "missing", text: `There is no subscription ${chosen}.`, remedy: "Choose another above.", }];
-}
-
-function alarm({ level, name, text, remedy, action }) {
-  const act = { resume: ["Resume", resume], token: ["Enter the token", enter] }[action];
-  const usable = act && (action !== "resume" || mayAct);
-  return el(
-    "div",
-    { class: "alarm", "data-level": level, "data-alarm": name },
-    el("div", {}, el("strong", {}, said(text)), el("p", {}, said(remedy ?? ""))),
-    usable ? el("button", { type: "button", "data-key": `alarm-${name}`, onclick: act[1] }, act[0]) : "",
-  );
+  return [trouble("warn", "missing", `There is no subscription ${chosen}.`, [["Choose another above.", false]])];
 }
 
 async function resume() {
@@ -141,7 +143,8 @@ async function resume() {
 }
 
 async function enter() {
-  const given = await askToken("It was printed, behind #token=, when the page's server started. It stays in this tab.");
+  if (frame && !frame.can_act) return explain("Nobody may act from here", "The server of this page has no token. Set PARTBOX_HTTP_TOKEN where it is served, and start it again.");
+  const given = await askToken("The token is what stands behind #token= in the address that was printed when the page's server started, or its setting PARTBOX_HTTP_TOKEN. It is kept in this tab alone.", refusal);
   if (!given) return;
   keep(given);
   stream.watch(chosen);
@@ -155,13 +158,16 @@ byId("access").addEventListener("click", () => {
 });
 
 byId("subscription").addEventListener("change", (event) => {
-  chosen = event.target.value;
-  const query = new URLSearchParams({ subscription: chosen });
-  history.replaceState(null, "", `${location.pathname}?${query}`);
-  lists.forEach((list) => list.forget());
   event.target.blur();
-  stream.watch(chosen);
+  choose(event.target.value);
 });
+
+function choose(subscription) {
+  chosen = subscription;
+  history.replaceState(null, "", `${location.pathname}?${new URLSearchParams({ subscription })}`);
+  lists.forEach((list) => list.forget());
+  stream.watch(chosen);
+}
 
 addEventListener("hashchange", () => token() && stream.watch(chosen));
 stream.watch(chosen);

@@ -1,6 +1,7 @@
 // The 256 partitions: a map coloured by owner and shaded by lag, and the same as a table.
 
 import { byId, el, length, number, said, show } from "./text.js";
+import { table } from "./table.js";
 
 const SIDE = 16;
 const SHADES = [1, 10, 60, 300]; // seconds of lag
@@ -42,7 +43,7 @@ export class PartitionMap {
     this.cells.forEach((cell, partition) => this.#paint(cell, partition));
     if (before) this.#pulse(before);
     const owned = data.owners.length - data.unowned;
-    byId("partitions-note").textContent = data.unowned ? `${owned} owned, ${data.unowned} without an owner` : `all ${owned} owned`;
+    byId("partitions-note").textContent = data.unowned ? `${data.unowned} without an owner` : `all ${owned} owned`;
     this.#tell();
     if (this.#table) this.#tabulate();
   }
@@ -85,7 +86,8 @@ export class PartitionMap {
 
   #words(partition) {
     const { lags, pendings } = this.#data;
-    const waits = pendings[partition] ? `, ${number(pendings[partition])} pending, lag ${length(lags[partition])}` : "";
+    const unread = pendings[partition] ? `, ${number(pendings[partition])} unread` : "";
+    const waits = lags[partition] === null ? "" : `${unread}, the oldest waits ${length(lags[partition])}`;
     return `Partition ${partition}: ${this.#owner(partition)}${this.#moving(partition)}${waits}`;
   }
 
@@ -129,7 +131,7 @@ export class PartitionMap {
     const focused = this.map.contains(document.activeElement) ? this.#focused : null;
     const partition = this.#hovered ?? focused;
     if (partition === null || !this.#data) {
-      show(this.details, el("dt", { class: "hint" }, "Point at a partition, or focus the map and use the arrow keys."));
+      show(this.details, el("dt", { class: "hint" }, "Point at a partition, tap it, or walk the map with the arrow keys."));
       return;
     }
     const { epochs, pendings, lags, claimed, suspects } = this.#data;
@@ -138,8 +140,8 @@ export class PartitionMap {
       ["Owner", said(this.#owner(partition) + this.#moving(partition))],
       ["Epoch", String(epochs[partition])],
       ["Claimed", claimed[partition] === null ? "never" : `${length(claimed[partition])} ago`],
-      ["Pending", number(pendings[partition])],
-      ["Lag", length(lags[partition])],
+      ["Unread", number(pendings[partition])],
+      ["Oldest event waits", length(lags[partition])],
     ];
     if (suspects.includes(partition)) facts.push(["Suspect", "its last owner died: what may have killed it runs one by one"]);
     show(this.details, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
@@ -170,14 +172,8 @@ export class PartitionMap {
         el("td", { class: "number" }, length(lags[partition])),
       );
     });
-    const heads = ["Partition", "Owner", "pid", "Goes to", "Epoch", "Pending", "Lag"];
-    const numbers = ["Partition", "pid", "Epoch", "Pending", "Lag"];
-    const head = el(
-      "tr",
-      {},
-      ...heads.map((name) => el("th", { scope: "col", class: numbers.includes(name) ? "number" : null }, name)),
-    );
-    show(byId("table-side"), el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
+    const heads = [["Partition", "number"], ["Owner"], ["pid", "number"], ["Goes to"], ["Epoch", "number"], ["Unread", "number"], ["Oldest waits", "number"]];
+    show(byId("table-side"), table(heads, rows));
   }
 }
 

@@ -36,10 +36,10 @@ export function length(seconds) {
 export const counted = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s"}`;
 
 // How long ago a moment of the database's was, at `now`, another one; both ISO texts.
-export function ago(moment, now) {
+export function ago(moment, now, after = " ago") {
   if (!moment) return el("span", {}, "–");
   const seconds = Math.max(0, (new Date(now) - new Date(moment)) / 1000);
-  return el("time", { datetime: moment, title: moment }, `${length(seconds)} ago`);
+  return el("time", { datetime: moment, title: moment }, `${length(seconds)}${after}`);
 }
 
 export const clock = (moment) => new Date(moment).toLocaleTimeString("en-GB");

@@ -1,34 +1,29 @@
-// The worker processes, what is parked, and what happened lately.
+// The worker processes, the handlers that run for long, what is parked, and what happened lately.
 
 import { byId, clock, counted, el, length, number, said, show } from "./text.js";
+import { aggregate } from "./list.js";
 import { badge } from "./map.js";
+import { table } from "./table.js";
 
 const STATES = {
-  retrying: "failed, and is tried again when it is due",
-  deferred: "put off by its handler, or by a circuit that is open",
+  retrying: "failed; tried again when it is due",
+  deferred: "put off until its handler can work",
   scheduled: "to be delivered at a later time",
   held: "waits behind another event of its aggregate",
   ready: "about to run",
-  dead: "nobody tries it any more",
+  dead: "given up: replay or discard it",
 };
 
-export function drawWorkers({ instances }, highlight) {
-  const nodes = new Set(instances.map((each) => each.node)).size;
+export function drawWorkers({ instances, nodes, running }, highlight) {
   byId("workers-note").textContent = instances.length ? `${number(instances.length)} on ${counted(nodes, "node")}` : "";
+  drawRunning(running, instances);
   if (!instances.length) {
     show(byId("workers"), el("p", { class: "empty" }, "None. Start some on any host that reaches the database: ", el("code", {}, "partbox worker MODULE:OUTBOX")));
     return;
   }
   const most = Math.max(...instances.map((each) => each.partitions), 1);
-  const rows = instances.map((each) => row(each, most));
-  const head = el(
-    "tr",
-    {},
-    ...["", "Node", "pid", "State", "Heartbeat", "Partitions"].map((name) =>
-      el("th", { scope: "col", class: ["pid", "Heartbeat"].includes(name) ? "number" : null }, name || el("span", { class: "unseen" }, "Letter")),
-    ),
-  );
-  show(byId("workers"), el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
+  const heads = [[el("span", { class: "unseen" }, "Letter")], ["Node"], ["pid", "number"], ["State"], ["Heartbeat", "number"], ["Partitions"]];
+  show(byId("workers"), table(heads, instances.map((each) => row(each, most))));
   byId("workers").querySelectorAll("tbody tr").forEach((line, place) => {
     line.onpointerenter = () => highlight(place);
     line.onpointerleave = () => highlight(null);
@@ -41,10 +36,10 @@ function row(each, most) {
     "tr",
     { "data-state": each.state },
     el("td", {}, badge(each)),
-    el("td", { class: "node" }, said(each.node), each.hostname !== each.node ? el("small", {}, " ", said(each.hostname)) : ""),
+    el("td", { class: "node" }, said(each.node), each.same_host ? "" : el("small", {}, " ", said(each.hostname))),
     el("td", { class: "number" }, String(each.pid)),
     el("td", {}, el("span", { class: "state", "data-state": each.state }, each.state)),
-    el("td", { class: "number", title: `lease ${length(each.lease)}` }, `${each.heartbeat.toFixed(1)} s`),
+    el("td", { class: "number", title: `its lease is ${length(each.lease)}` }, `${each.heartbeat.toFixed(1)} s ago`),
     el(
       "td",
       { class: "share" },
@@ -58,25 +53,39 @@ function row(each, most) {
   );
 }
 
+function drawRunning({ count, handlers }, instances) {
+  byId("running-side").hidden = !count;
+  byId("running-note").textContent = count > handlers.length ? `the longest ${handlers.length} of ${number(count)}` : "";
+  const heads = [[el("span", { class: "unseen" }, "Letter")], ["Process"], ["Handler"], ["Event"], ["Aggregate"], ["Runs for", "number"]];
+  const rows = handlers.map((each) => {
+    const process = instances[each.place];
+    return el(
+      "tr",
+      { "data-running": each.record },
+      el("td", {}, badge(process)),
+      el("td", {}, said(`${process.node} ${process.pid}`)),
+      el("td", { class: "handler" }, said(each.handler)),
+      el("td", {}, said(each.event_type), el("small", {}, ` record ${each.record}`)),
+      el("td", {}, aggregate(each)),
+      el("td", { class: "number" }, length(each.seconds)),
+    );
+  });
+  show(byId("running"), table(heads, rows));
+}
+
 export function drawParked({ parked, blocked_keys }) {
-  const states = Object.keys(STATES).filter((state) => parked[state]);
-  const all = states.reduce((sum, state) => sum + parked[state], 0);
-  byId("parked-note").textContent = blocked_keys ? `${counted(blocked_keys, "blocked aggregate")}` : "";
-  if (!all) {
-    show(byId("parked"), el("p", { class: "empty" }, "Nothing. Events that cannot be finished at once come here: failed, put off, delayed, dead."));
-    return;
-  }
+  const states = Object.keys(STATES);
+  const all = states.reduce((sum, state) => sum + (parked[state] ?? 0), 0);
+  byId("parked-note").textContent = all ? `${counted(all, "event")}; ${counted(blocked_keys, "aggregate")} blocked` : "nothing: every event was finished at once";
   const facts = states.map((state) =>
-    el("div", { title: STATES[state] }, el("dt", { "data-parked": state }, state), el("dd", {}, number(parked[state]))),
+    el("div", { "data-none": !parked[state] }, el("dt", { "data-parked": state }, state), el("dd", {}, number(parked[state] ?? 0)), el("dd", { class: "note" }, STATES[state])),
   );
-  const bar = el("div", { class: "stack", "aria-hidden": "true" }, ...states.map((state) => el("i", { "data-parked": state, "data-share": parked[state] })));
-  show(byId("parked"), bar, el("dl", { class: "facts" }, ...facts));
-  for (const part of byId("parked").querySelectorAll(".stack i")) part.style.flexGrow = part.dataset.share;
+  show(byId("parked"), el("dl", { class: "facts" }, ...facts));
 }
 
 export function drawLately({ happenings }) {
   const items = [...happenings].reverse().map((each) =>
     el("li", { "data-kind": each.kind }, el("time", { datetime: each.at }, clock(each.at)), " ", said(each.text)),
   );
-  show(byId("lately"), ...(items.length ? items : [el("li", { class: "empty" }, "Nothing has changed since somebody watches.")]));
+  show(byId("lately"), ...(items.length ? items : [el("li", { class: "empty" }, "Nothing has changed while somebody watched.")]));
 }

@@ -3,6 +3,8 @@
 from live import TOKEN, Live
 from waiting import eventually
 
+import partbox
+
 PATIENT = (60, 0.1)
 """Seconds to wait for the map, and between two looks: each look at 256 cells costs the browser something."""
 SCRIPT = "<img src=x onerror=alert(1)><script>document.title='owned'</script>"
@@ -13,7 +15,7 @@ def test_without_the_token_the_page_only_shows_and_says_so(live, plant, tab):
     record = plant.park("7", blocks=True)
     seen = tab(live.address)
     seen.waits_for(f"#dead tr[data-record='{record}']", "boom")
-    assert seen.text("#access") == "Read-only"
+    assert seen.text("#access") == "Read-only: unlock"
     buttons = seen.page.locator("#trouble button").all_inner_texts()
     assert buttons == [str(record)]
     assert seen.page.locator("#trouble input[type=checkbox]").count() == 0
@@ -24,20 +26,49 @@ def test_the_token_allows_actions_from_the_address_which_it_leaves_or_entered_an
 ):
     plant.park("7")
     seen = tab(live.with_token)
-    seen.waits_for("#access", "Actions allowed")
+    seen.waits_for("#access", "Actions unlocked")
     assert TOKEN not in seen.page.evaluate("location.href")
     seen.page.reload()
-    seen.waits_for("#access", "Actions allowed")
+    seen.waits_for("#access", "Actions unlocked")
     seen.page.locator("#access").click()
     seen.waits_for("#access", "Read-only")
     seen.page.evaluate(f"location.hash = 'token={TOKEN}'")
-    seen.waits_for("#access", "Actions allowed")
+    seen.waits_for("#access", "Actions unlocked")
     seen.page.evaluate("location.hash = 'token=wrong'")
-    seen.waits_for("#access", "Read-only")
-    seen.page.locator("#access").click()
-    seen.page.get_by_label("Token", exact=True).fill(TOKEN)
+    seen.waits_for("[data-trouble=wrong-token]", "The token of this tab is not the server's")
+    assert seen.text("#access") == "Read-only: unlock"
+
+
+def test_a_wrong_token_is_refused_in_the_dialog_and_enter_unlocks_once(live, plant, tab):
+    plant.park("7")
+    seen = tab(live.address, expected=("401",))
+    seen.waits_for("#access", "Read-only").click()
+    field = seen.page.get_by_label("Token", exact=True)
+    field.fill("a-token-of-this-tesT")
     seen.page.keyboard.press("Enter")
-    seen.waits_for("#access", "Actions allowed")
+    seen.waits_for("#ask .wrong", "That is not the token")
+    field.fill("\u202e\u00e4")
+    seen.button("Unlock").click()
+    seen.waits_for("#ask .wrong", "letters, digits, - and _ only")
+    assert seen.text("#access") == "Read-only: unlock"
+    field.fill(TOKEN)
+    seen.page.keyboard.press("Enter")
+    seen.waits_for("#access", "Actions unlocked")
+    assert seen.page.locator("#ask").is_hidden()
+    seen.page.reload()
+    seen.waits_for("#access", "Actions unlocked")
+
+
+def test_where_there_is_no_token_the_page_says_so_instead_of_asking(dsn, tab):
+    live = Live(dsn, token=None)
+    try:
+        seen = tab(live.address)
+        seen.waits_for("#connection", "Live")
+        seen.page.locator("#access").click()
+        seen.waits_for("#ask", "PARTBOX_HTTP_TOKEN")
+        assert seen.page.locator("#ask input").count() == 0
+    finally:
+        live.close()
 
 
 def test_where_everything_needs_the_token_the_page_asks_for_it(dsn, plant, tab):
@@ -45,13 +76,13 @@ def test_where_everything_needs_the_token_the_page_asks_for_it(dsn, plant, tab):
     live = Live(dsn, host="0.0.0.0")
     try:
         seen = tab(live.address, expected=("401",))
-        seen.waits_for("[data-alarm=token]")
+        seen.waits_for("[data-trouble=token]")
         assert "boom" not in seen.page.content()
         seen.button("Enter the token").click()
         seen.page.get_by_label("Token", exact=True).fill(TOKEN)
-        seen.button("Use it").click()
+        seen.button("Unlock").click()
         seen.waits_for("#dead td", "boom")
-        assert seen.page.locator("[data-alarm=token]").count() == 0
+        assert seen.page.locator("[data-trouble=token]").count() == 0
     finally:
         live.close()
 
@@ -60,11 +91,11 @@ def test_a_paused_subscription_is_said_and_resumed(live, plant, conn, tab):
     plant.publish("7")
     conn.execute("update partbox.subscription set paused_at = now() - interval '3 days'")
     seen = tab(live.with_token)
-    alarm = seen.waits_for("[data-alarm=paused]")
+    alarm = seen.waits_for("[data-trouble=paused]")
     assert "default has been paused for 3 days: nothing is delivered, 1 event waits" in alarm.inner_text()
     seen.button("Resume").click()
     eventually(lambda: conn.execute("select paused_at from partbox.subscription").fetchone() == (None,))
-    seen.waits_until_gone("[data-alarm=paused]")
+    seen.waits_until_gone("[data-trouble=paused]")
 
 
 def test_another_subscription_is_chosen_and_kept_in_the_address(live, plant, tab):
@@ -130,7 +161,10 @@ def test_a_death_and_a_join_are_seen_while_they_happen(live, plant, conn, tab):
     seen.waits_for("#lately li[data-kind=joined]", "process D")
     claims(conn, dan, range(43, 128))
     eventually(lambda: letter not in seen.letters() and "·" not in seen.letters(), *PATIENT)
-    assert conn.info.dbname not in seen.page.content()
+    # What connects is not told, but for the database's name.
+    assert seen.text("#where") == f"database {conn.info.dbname} · schema partbox · partbox {partbox.__version__}"
+    assert f"user={conn.info.user}" not in seen.page.content()
+    assert seen.page.title().endswith(conn.info.dbname)
 
 
 def test_a_server_that_has_gone_is_said_and_found_again(dsn, plant, tab):
@@ -138,7 +172,7 @@ def test_a_server_that_has_gone_is_said_and_found_again(dsn, plant, tab):
     seen = tab(live.address, expected=("ERR_",))
     seen.waits_for("#connection", "Live")
     live.close()
-    seen.waits_for("[data-alarm=lost]")
+    seen.waits_for("[data-trouble=lost]")
     assert seen.text("#connection") == "Connection lost"
 
 
@@ -168,19 +202,20 @@ def test_hostile_texts_and_names_stay_texts_and_do_not_break_the_page(live, plan
     seen.waits_until_gone("#ask")
     seen.page.get_by_label("Subscription").select_option(subscription)
     named = """--subscription 'a\\u202e<b>'"'"'; rm -rf $HOME'"""
-    remedy = seen.waits_for("[data-alarm=no-workers] p", named).inner_text()  # there was one of `default` before
+    remedy = seen.waits_for("[data-trouble=no-workers] code", named).inner_text()  # there was one of `default` before
     assert remedy.endswith(named)
 
 
 def test_without_workers_the_page_says_so_and_the_map_is_walked_by_keys_and_is_there_as_a_table(live, plant, tab):
     plant.publish("7")
     seen = tab(live.address)  # of somebody who wants no motion
-    assert "partbox worker MODULE:OUTBOX" in seen.waits_for("[data-alarm=no-workers]").inner_text()
-    assert "nothing is delivered, 1 event waits" in seen.text("[data-alarm=no-workers]")
+    assert "partbox worker MODULE:OUTBOX" in seen.waits_for("[data-trouble=no-workers]").inner_text()
+    assert "nothing is delivered, 1 event waits" in seen.text("[data-trouble=no-workers]")
     assert seen.letters() == "·" * 256
-    for place in ("#workers", "#parked", "#blocked", "#dead", "#lately"):
+    for place in ("#workers", "#blocked", "#dead", "#lately"):
         seen.waits_for(f"{place} .empty")
-    assert seen.text("#announce").startswith("No worker process runs")
+    assert seen.text("#parked-note") == "nothing: every event was finished at once"
+    assert "No worker process runs" in seen.text("#announce")
     cell = seen.waits_for(".cell[aria-label]")
     cell.evaluate("(cell) => cell.setAttribute('data-moved', '')")
     assert cell.evaluate("(cell) => getComputedStyle(cell).animationName") == "none"
@@ -247,6 +282,7 @@ def test_everything_has_a_role_and_a_name_can_be_read_and_fits_a_narrow_window(l
     seen = tab(live.with_token)
     seen.waits_for("#dead tbody tr")
     seen.waits_for("#blocked tbody tr")
+    seen.waits_for("[data-trouble=blocked-by-dead] .remedy")
     grid = seen.page.get_by_role("grid", name="256 partitions by owner")
     assert grid.get_by_role("row").count() == 16
     assert grid.get_by_role("gridcell").count() == 256

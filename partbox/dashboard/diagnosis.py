@@ -1,0 +1,48 @@
+"""Doctor's examination for all who watch: one at a time, at a modest rhythm, and none while nobody watches."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from partbox.dashboard.aside import aside
+from partbox.dashboard.texts import LONG, cut
+from partbox.doctor.doctor import Report
+from partbox.errors import PartboxError
+from partbox.observe.telling import tell
+from partbox.rules.secrets import masked
+
+log = logging.getLogger("partbox.http")
+
+EVERY = 15.0  # seconds from the end of one examination to the next
+SHARE = 10  # and so many times as long as the last one took
+
+
+class Diagnosis:
+    """The newest `report`, None before the first; `error` says why the last examination failed, None if it did not."""
+
+    def __init__(self, examine: Callable[[], Report], clock: Callable[[], float] = time.monotonic) -> None:
+        self._examine = examine
+        self._clock = clock
+        self._next = clock()
+        self._running: asyncio.Task[None] | None = None
+        self.report: Report | None = None
+        self.error: str | None = None
+
+    def wanted(self) -> None:
+        """Somebody watches: begin an examination if it is time for one. Called in the event loop."""
+        if (self._running is None or self._running.done()) and self._clock() >= self._next:
+            self._running = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        began = self._clock()
+        try:
+            self.report, self.error = await aside(self._examine), None
+        except (psycopg.Error, PartboxError) as error:
+            self.error = cut(masked(str(error).partition("\n")[0]), LONG) or type(error).__name__
+        except Exception as error:  # a fault in a check must not take the page with it
+            tell(log, "loop_error", "doctor cannot examine for the page: %s", error, trace=error, loop="page")
+            self.error = cut(masked(str(error)), LONG) or type(error).__name__
+        self._next = self._clock() + max(EVERY, SHARE * (self._clock() - began))

@@ -1,0 +1,241 @@
+// Dead records by type and error, and what can be done about them.
+
+import { ago, byId, counted, el, number, said, show } from "./text.js";
+import { confirm, details, toast, withProgress } from "./ask.js";
+import { get, postLong } from "./link.js";
+import { List, aggregate, button, why } from "./list.js";
+import { table } from "./table.js";
+
+const LATER = "What was delivered of their aggregates meanwhile stays delivered.";
+const FILTERS = ["event_type", "aggregate_id", "older_than"];
+
+export class Dead extends List {
+  what = "dead records";
+  places = ["dead", "dead-tools", "dead-note"];
+  #pages = new Map(); // of each group, the record ids that its pages begin behind
+
+  constructor(context) {
+    super(context);
+    for (const name of FILTERS) {
+      byId(`filter-${name}`).addEventListener("change", () => {
+        this.#pages.clear();
+        this.chosen.clear();
+        this.found = null; // what is drawn is not what the filter says any more
+        show(byId("dead-tools"));
+        for (const each of byId("dead").querySelectorAll("button, input")) each.disabled = true;
+        this.reload();
+      });
+    }
+  }
+
+  // With the filters that it was asked with: what the fields say may be newer. A group of one is shown as it came.
+  async fetch(subscription) {
+    const filters = this.#filters();
+    const found = await get("api/dead-groups", { subscription, ...filters });
+    const groups = await Promise.all(found.groups.map((each) => this.#filled(each, { subscription, ...filters }, found.count)));
+    return { ...found, groups, filters };
+  }
+
+  async #filled(group, query, total) {
+    if (group.records === 1) return { ...group, open: true, page: [group.newest], next: null };
+    if (!this.isOpen(group.group, total)) return { ...group, open: false, page: [], next: null };
+    const { records, next } = await get("api/dead", { ...query, group: group.group, ...this.#after(group.group) });
+    if (!records.length && this.#starts(group.group).length > 1) {
+      this.#starts(group.group).pop();
+      return this.#filled(group, query, total);
+    }
+    return { ...group, open: true, page: records, next };
+  }
+
+  forget() {
+    super.forget();
+    this.#pages.clear();
+  }
+
+  toggled() {
+    this.reload();
+  }
+
+  #starts(group) {
+    if (!this.#pages.has(group)) this.#pages.set(group, [null]);
+    return this.#pages.get(group);
+  }
+
+  #after(group) {
+    const after = this.#starts(group).at(-1);
+    return after === null ? {} : { after };
+  }
+
+  #filters() {
+    const given = FILTERS.map((name) => [name, byId(`filter-${name}`).value.trim()]);
+    return Object.fromEntries(given.filter(([, value]) => value));
+  }
+
+  draw({ groups, count, more, filters }) {
+    const records = groups.flatMap(({ page }) => page.map(({ record }) => record));
+    const may = this.context.mayAct();
+    const filtered = Object.keys(filters).length > 0;
+    this.prune(records);
+    byId("dead-note").textContent = count ? `${number(count)}${filtered ? " match" : ""}${more ? `, the ${groups.length} most frequent kinds` : ""}` : "none";
+    byId("dead-filters").hidden = !count && !filtered;
+    show(byId("dead-tools"), ...(may && count ? this.#tools(count) : []));
+    if (!groups.length) {
+      const text = filtered ? "No dead record matches." : "No record is dead. An event that has used up its attempts, or cannot ever succeed, comes here with its error, until it is replayed or discarded.";
+      show(byId("dead"), el("p", { class: "empty" }, text));
+      return;
+    }
+    const heads = [[may && records.length ? this.box(null, records) : ""], ["Record", "number"], ["Died"], ["Event type"], ["Aggregate"], ["Attempts", "number"], ["Error"], [el("span", { class: "unseen" }, "Actions")]];
+    const rows = groups.flatMap((each) => [
+      ...(each.records > 1 ? [this.#group(each, may, heads.length)] : []),
+      ...each.page.map((record) => this.#row(record, may)),
+      ...this.#pager(each, heads.length),
+    ]);
+    show(byId("dead"), table(heads, rows));
+  }
+
+  #tools(count) {
+    const chosen = this.chosen.size;
+    if (chosen) {
+      return [
+        button(`Replay ${chosen}`, "replay-chosen", () => this.#replay([...this.chosen])),
+        button(`Discard ${chosen} …`, "discard-chosen", () => this.#discard([...this.chosen])),
+      ];
+    }
+    return [
+      button(`Replay all ${number(count)} …`, "replay-all", () => this.#all("replay")),
+      button(`Discard all ${number(count)} …`, "discard-all", () => this.#all("discard")),
+    ];
+  }
+
+  #group({ group, records, blocking, open, died_from, died_to, newest }, may, columns) {
+    const act = (verb) => () => this.#all(verb, this.found.groups.find((each) => each.group === group));
+    const blocks = blocking ? el("span", { class: "blocks" }, ` · ${counted(blocking, "aggregate")} blocked`) : "";
+    return this.groupRow({
+      group,
+      title: [`${counted(records, "record")} of type `, said(newest.event_type)],
+      open,
+      columns,
+      error: why(newest),
+      facts: el("span", {}, "died ", ago(died_from, this.now, ""), " to ", ago(died_to, this.now), blocks),
+      actions: may
+        ? [
+            button(`Replay ${number(records)} …`, `replay-group-${group}`, act("replay")),
+            button(`Discard ${number(records)} …`, `discard-group-${group}`, act("discard")),
+          ]
+        : [],
+    });
+  }
+
+  #pager({ group, next }, columns) {
+    const page = this.#pages.get(group)?.length ?? 1;
+    if (page === 1 && next === null) return [];
+    const newest = () => this.found.groups.find((each) => each.group === group).next;
+    const pager = el(
+      "div",
+      { class: "pager" },
+      button("Older", `older-${group}`, () => this.#turn(() => this.#starts(group).pop()), { disabled: page === 1 }),
+      el("span", {}, `page ${page}`),
+      button("Newer", `newer-${group}`, () => this.#turn(() => this.#starts(group).push(newest())), { disabled: next === null }),
+    );
+    return [el("tr", { class: "group" }, el("td", { colspan: columns, role: "cell" }, pager))];
+  }
+
+  #turn(step) {
+    step();
+    this.chosen.clear();
+    this.reload();
+  }
+
+  #row(each, may) {
+    return el(
+      "tr",
+      { "data-record": each.record },
+      el("td", { class: "choose" }, may ? this.box(each.record) : ""),
+      el("td", { class: "number" }, button(String(each.record), `show-${each.record}`, () => this.#show(each.record), { class: "link", "aria-label": `Show record ${each.record}` })),
+      el("td", {}, ago(each.died_at, this.now)),
+      el("td", {}, said(each.event_type)),
+      el("td", {}, aggregate(each), each.blocks ? el("small", { class: "blocks" }, " blocks it") : ""),
+      el("td", { class: "number" }, number(each.attempts)),
+      el("td", { class: "wide" }, why(each)),
+      el(
+        "td",
+        { class: "actions" },
+        may ? button("Replay", `replay-${each.record}`, () => this.#replay([each.record])) : "",
+        may ? button("Discard …", `discard-${each.record}`, () => this.#discard([each.record])) : "",
+      ),
+    );
+  }
+
+  #replay(records) {
+    return this.act("api/dead/replay", { subscription: this.of, records }, (done) => `replayed ${counted(done, "record")}`);
+  }
+
+  async #discard(records) {
+    const subscription = this.of;
+    const what = records.length === 1 ? `record ${records[0]}` : `${records.length} records`;
+    const wanted = await confirm({
+      question: `Discard ${what}?`,
+      consequence: "It is given up for good: it counts as done, and a later purge removes it.",
+      yes: "Discard",
+      danger: true,
+    });
+    if (wanted) await this.act("api/dead/discard", { subscription, records }, (done) => `discarded ${counted(done, "record")}`);
+  }
+
+  // All of a group, or (null) all; as many as were counted, by the filters that they were found with.
+  async #all(verb, group = null) {
+    const subscription = this.of;
+    const { filters } = this.found;
+    const count = group ? group.records : this.found.count;
+    const name = `${verb[0].toUpperCase()}${verb.slice(1)}`;
+    const matching = Object.keys(filters).length ? " that match" : "";
+    const those = group ? `of type ${group.newest.event_type} with this error${matching}` : matching.trim() || "of this subscription";
+    const wanted = await confirm({
+      question: `${name} ${counted(count, "dead record")}?`,
+      consequence: verb === "replay" ? `All ${those}, in order per aggregate. ${LATER}` : `All ${those} are given up for good.`,
+      yes: `${name} ${number(count)}`,
+      danger: verb === "discard",
+    });
+    if (!wanted) return;
+    const body = { subscription, filters: { ...filters, ...(group ? { group: group.group } : {}) } };
+    let reached = 0;
+    try {
+      const done = await withProgress(`${name} dead records`, (progress, signal) =>
+        postLong(`api/dead/${verb}-all`, body, (...step) => { [reached] = step; progress(...step); }, signal),
+      );
+      toast(`${verb}ed ${counted(done, "record")}`);
+    } catch (error) {
+      if (error.name === "AbortError") toast(`stopped: about ${number(reached)} are ${verb}ed`, "bad");
+      else this.context.failed(error);
+    }
+    this.context.changed();
+  }
+
+  async #show(record) {
+    try {
+      const found = await get(`api/dead/${record}`, { subscription: this.of });
+      const may = this.context.mayAct();
+      const choice = await details(`Record ${record}`, whole(found), may ? [{ text: "Replay", value: "replay" }, { text: "Discard …", danger: true, value: "discard" }] : []);
+      if (choice === "replay") await this.#replay([record]);
+      if (choice === "discard") await this.#discard([record]);
+    } catch (error) {
+      this.context.failed(error);
+    }
+  }
+}
+
+function whole(found) {
+  const block = (text, name) => el("pre", { tabindex: "0", role: "region", "aria-label": name }, said(text));
+  return [
+    ["Event", found.event ?? "gone from the log"],
+    ["Type", said(found.event_type)],
+    ["Aggregate", said(found.aggregate_id === null ? found.aggregate_type : `${found.aggregate_type} ${found.aggregate_id}`)],
+    ...(found.tenant_id === null ? [] : [["Tenant", said(found.tenant_id)]]),
+    ["Occurred", found.occurred_at ?? "–"],
+    ["Published", found.published_at ?? "–"],
+    ["Died", found.died_at],
+    ["Attempts", number(found.attempts)],
+    ["Error", block([found.error_type, found.error].filter(Boolean).join(": ") || "–", "Error")],
+    ...(found.traceback ? [["Traceback", block(found.traceback, "Traceback")]] : []),
+  ];
+}

@@ -1,0 +1,141 @@
+// What the lists of blocked aggregates and dead records have in common.
+
+import { byId, el, said, show } from "./text.js";
+import { toast } from "./ask.js";
+import { post } from "./link.js";
+
+const GENTLY = 10000; // milliseconds after which a list is asked for again, although nothing seems to have changed
+const AT_ONCE = 1500; // and at the earliest
+const FEW = 5; // records that are all shown from the start; of more, groups are opened one by one
+
+// A list that is asked for when it may have changed, with what is chosen in it. What is done concerns what is drawn:
+// `found`, null while there is none, of the subscription `of`. Listeners ask for both when they are called, as elements
+// that look the same stay with the listeners that they have.
+export class List {
+  chosen = new Set();
+  found = null;
+  of = null;
+  #asked = 0;
+  #mark = null;
+  #busy = false;
+  #newest = 0; // the last request; answers of earlier ones are dropped
+  #open = new Map(); // groups by whether their records are shown, from when they were first seen
+
+  constructor(context) {
+    this.context = context;
+  }
+
+  // `mark` changes when the list may have changed.
+  async refresh(mark, now) {
+    const age = Date.now() - this.#asked;
+    if (this.#busy || age < AT_ONCE || (mark === this.#mark && age < GENTLY)) return;
+    this.#mark = mark;
+    await this.reload(now);
+  }
+
+  async reload(now = this.now) {
+    const request = ++this.#newest;
+    this.now = now;
+    this.#busy = true;
+    this.#asked = Date.now();
+    const subscription = this.context.subscription();
+    try {
+      const found = await this.fetch(subscription);
+      if (request === this.#newest && subscription === this.context.subscription()) this.#take(subscription, found);
+    } catch (error) {
+      if (request === this.#newest) this.context.failed(error);
+    } finally {
+      if (request === this.#newest) this.#busy = false;
+    }
+  }
+
+  #take(subscription, found) {
+    if (subscription !== this.of) this.chosen.clear();
+    this.of = subscription;
+    this.found = found;
+    this.draw(found);
+  }
+
+  // Another subscription: nothing of this one can be chosen any more.
+  forget() {
+    this.chosen.clear();
+    this.found = null;
+    this.#newest++;
+    this.#busy = false;
+    this.#asked = 0;
+    this.#mark = null;
+    this.#open.clear();
+    for (const name of this.places) show(byId(name));
+  }
+
+  redraw() {
+    if (this.found) this.draw(this.found);
+  }
+
+  // Whether the records of a group are shown, where there are `total` in all groups.
+  isOpen(group, total) {
+    if (!this.#open.has(group)) this.#open.set(group, total <= FEW);
+    return this.#open.get(group);
+  }
+
+  toggle(group) {
+    this.#open.set(group, !this.#open.get(group));
+    this.toggled(group);
+  }
+
+  // A row for those that are alike, before theirs: what they are, the error of one, and what to do with all.
+  groupRow({ group, title, open, error, facts, actions, columns }) {
+    const fold = el(
+      "button",
+      { type: "button", class: "fold", "aria-expanded": String(open), "data-key": `fold-${group}`, onclick: () => this.toggle(group) },
+      ...title,
+    );
+    const words = el("div", {}, fold, " ", el("span", { class: "group-facts" }, facts), el("div", {}, error));
+    const head = el("div", { class: "group-head" }, words, el("span", { class: "actions" }, ...actions));
+    return el("tr", { class: "group", "data-group": group }, el("td", { colspan: columns, role: "cell" }, head));
+  }
+
+  // A checkbox for one, or (record null) for all that are shown.
+  box(record, records) {
+    const all = record === null;
+    const checked = all ? records.length > 0 && records.every((each) => this.chosen.has(each)) : this.chosen.has(record);
+    const box = el("input", {
+      type: "checkbox",
+      checked,
+      "aria-label": all ? `Choose all ${this.what} of this page` : `Choose record ${record}`,
+      "data-key": `box-${record ?? "all"}`,
+    });
+    box.addEventListener("change", () => {
+      for (const each of all ? records : [record]) this.chosen[box.checked ? "add" : "delete"](each);
+      this.redraw();
+    });
+    return box;
+  }
+
+  // Keep only those chosen that are still shown.
+  prune(records) {
+    for (const record of this.chosen) if (!records.includes(record)) this.chosen.delete(record);
+  }
+
+  async act(path, body, done) {
+    try {
+      const result = await post(path, body);
+      const failed = [...new Set(result.failed.map(({ why }) => why))].join(" · ");
+      const nothing = result.done ? "" : "nothing had to be done: it waits only for a worker";
+      toast([result.done ? done(result.done) : failed ? "" : nothing, failed].filter(Boolean).join(" · "), failed ? "bad" : "good");
+      for (const record of body.records ?? []) this.chosen.delete(record);
+    } catch (error) {
+      this.context.failed(error);
+    }
+    this.context.changed();
+  }
+}
+
+export const button = (text, key, click, attributes = {}) =>
+  el("button", { type: "button", onclick: click, "data-key": key, ...attributes }, text);
+
+export const aggregate = ({ aggregate_type, aggregate_id }) =>
+  el("span", { class: "aggregate" }, said(aggregate_type, { class: "kind" }), aggregate_id === null ? "" : " ", aggregate_id === null ? "" : said(aggregate_id));
+
+export const why = ({ error_type, error }) =>
+  el("span", { class: "error" }, error_type ? said(error_type, { class: "kind" }) : "", error_type && error ? " " : "", error ? said(error) : "");

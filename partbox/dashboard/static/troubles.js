@@ -1,0 +1,106 @@
+// What is wrong, on top of the page: each trouble with what shows it, and what to do about it.
+
+import { byId, clock, counted, el, said, show } from "./text.js";
+import { toast } from "./ask.js";
+
+const LEVELS = { bad: "Problem", warn: "Warning", note: "Note" };
+
+export class Troubles {
+  #drawn = new Map(); // by name: an element stays as long as its trouble does, open or closed as somebody left it
+  #actions = {}; // by name: [text, function] of what can be done now
+
+  // `actions` by name: [text, function], those that are possible now.
+  draw(troubles, actions) {
+    this.#actions = actions;
+    const names = new Set(troubles.map(({ name }) => name));
+    for (const name of this.#drawn.keys()) if (!names.has(name)) this.#drawn.delete(name);
+    const several = troubles.filter(({ level }) => level !== "note").length > 1;
+    const elements = troubles.map((each) => [each.level, this.#element(each, several)]);
+    place(byId("troubles"), elements.filter(([level]) => level !== "note").map(([, element]) => element));
+    const notes = elements.filter(([level]) => level === "note").map(([, element]) => element);
+    byId("notes").hidden = !notes.length;
+    byId("notes-count").textContent = counted(notes.length, "note");
+    place(byId("notes-list"), notes);
+    announce(troubles.filter(({ level }) => level !== "note"));
+  }
+
+  #element(trouble, several) {
+    if (!this.#drawn.has(trouble.name)) this.#drawn.set(trouble.name, made(trouble, several));
+    const { element, head, body, action } = this.#drawn.get(trouble.name);
+    element.dataset.level = trouble.level;
+    element.toggleAttribute("data-bare", !trouble.evidence.length && !trouble.remedy.length);
+    show(head, el("span", { class: "level" }, LEVELS[trouble.level]), " ", el("strong", {}, said(trouble.text)));
+    show(body, ...evidence(trouble.evidence), ...remedies(trouble));
+    const [text] = this.#actions[trouble.action] ?? [];
+    const act = () => this.#actions[trouble.action]?.[1](trouble);
+    show(action, text ? el("button", { type: "button", "data-key": `act-${trouble.name}`, onclick: act }, text) : "");
+    return element;
+  }
+}
+
+// Several begin closed where one of them would fill the screen: first of all somebody wants to see which there are.
+function made({ name, level }, several) {
+  const [head, body, action] = [el("summary"), el("div", { class: "body" }), el("div", { class: "act" })];
+  const open = level !== "note" && !(several && matchMedia("(max-width: 640px)").matches);
+  const fold = el("details", { open }, head, body);
+  return { element: el("article", { class: "trouble-row", "data-trouble": name }, fold, action), head, body, action };
+}
+
+function evidence(lines) {
+  return lines.length ? [el("ul", { class: "evidence", "aria-label": "What shows it" }, ...lines.map((line) => el("li", {}, said(line))))] : [];
+}
+
+function remedies({ name, remedy }) {
+  if (!remedy.length) return [];
+  const items = remedy.map((pieces, place) => el("li", {}, ...pieces.flatMap(([text, code]) => (code ? command(text, `copy-${name}-${place}`) : [said(text)]))));
+  return [el("ul", { class: "remedy", "aria-label": "What to do" }, ...items)];
+}
+
+// What is but a word is the name of a setting or the like: nobody wants to copy that.
+function command(text, key) {
+  const code = el("code", {}, text);
+  if (!/\s/.test(text)) return [code];
+  return [code, " ", el("button", { type: "button", class: "copy", "data-key": key, "aria-label": `Copy ${text}`, onclick: copy }, "Copy")];
+}
+
+async function copy({ currentTarget }) {
+  const code = currentTarget.parentElement.querySelector(`[data-key="${CSS.escape(currentTarget.dataset.key)}"]`).previousElementSibling;
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+    toast("copied");
+  } catch {
+    getSelection().selectAllChildren(code); // without https a page may not write to the clipboard
+    toast("it is selected: copy it with Ctrl-C");
+  }
+}
+
+// The elements in this order; those that are there already stay as they are.
+function place(parent, elements) {
+  for (const child of [...parent.children]) if (!elements.includes(child)) child.remove();
+  elements.forEach((element, index) => {
+    if (parent.children[index] !== element) parent.insertBefore(element, parent.children[index] ?? null);
+  });
+}
+
+// For those who hear the page: once when it changes what is wrong.
+function announce(troubles) {
+  const place = byId("announce");
+  const names = troubles.map(({ name }) => name).join(" ");
+  if (place.dataset.names === names) return;
+  place.dataset.names = names;
+  place.textContent = troubles.map(({ text }) => text).join(" ") || "No trouble.";
+}
+
+// Who looked when, in one line that is always there.
+export function drawDoctor(doctor, troubles) {
+  const line = byId("doctor");
+  if (!doctor) return show(line);
+  const { at, causes, error } = doctor;
+  const bad = troubles.filter(({ level }) => level === "bad").length;
+  const warn = troubles.filter(({ level }) => level === "warn").length;
+  const found = [bad && counted(bad, "problem"), warn && counted(warn, "warning")].filter(Boolean).join(", ");
+  line.dataset.level = bad ? "bad" : warn ? "warn" : at ? "good" : "";
+  const looked = at ? `partbox doctor looked for ${causes} causes of trouble at ${clock(at)}. ` : error ? "" : "partbox doctor is looking …";
+  const failed = error ? [el("small", { class: "wrong" }, `partbox doctor could not look${at ? " again" : ""}: `, said(error))] : [];
+  return show(line, el("strong", {}, found || (at ? "Nothing is wrong." : "No trouble is known yet.")), " ", el("small", {}, looked), ...failed);
+}

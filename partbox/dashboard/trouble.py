@@ -1,0 +1,91 @@
+"""A trouble as the page tells it: from the last look, from doctor, or from both."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from partbox.dashboard.texts import cut, visible
+from partbox.doctor.finding import Finding, Severity
+from partbox.rules.secrets import masked
+from partbox.rules.wording import counted
+
+BAD, WARN, NOTE = LEVELS = ("bad", "warn", "note")
+_LEVEL = {Severity.PROBLEM: BAD, Severity.WARNING: WARN, Severity.NOTE: NOTE}
+
+LINE = 500  # characters of a sentence
+LONGEST = 2_000  # of a remedy, whose commands must stay whole
+
+# A command ends at the first backtick that its own quotes do not hold: names of events may have any character.
+_COMMAND = re.compile(r"`((?:'[^']*'|\"[^\"]*\"|[^`'\"])*)`")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """`level`: bad where events wait until somebody acts, warn, note. `name` is doctor's for the cause.
+
+    Commands in `remedy` stand in backticks. `action` is what the page can do: "resume", or "choose" the `subscription`.
+    """
+
+    level: str
+    name: str
+    text: str
+    remedy: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    action: str | None = None
+    subscription: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As the page gets it: short, and commands apart from the words around them."""
+        return asdict(self) | {
+            "text": _said(self.text),
+            "evidence": [_said(each) for each in self.evidence],
+            "remedy": [list(pieces(visible(each)[:LONGEST])) for each in self.remedy],
+        }
+
+
+def told(
+    alarms: Iterable[Trouble], findings: Sequence[Finding], subscription: str, live: Iterable[str]
+) -> list[Trouble]:
+    """What to tell who looks at `subscription`, the worst first: alarms, what doctor found there and everywhere, and
+    one line for each other subscription with problems.
+
+    A `live` cause is judged by alarms, which are newer: doctor adds what shows it and what to do.
+    """
+    here = [each for each in findings if each.subscription in (subscription, None)]
+    known = {each.cause: each for each in here if each.cause in set(live)}
+    first = [_with(alarm, known.get(alarm.name)) for alarm in alarms]
+    rest = [_trouble(each) for each in here if each.cause not in known]
+    return sorted([*first, *rest, *_elsewhere(findings, subscription)], key=lambda each: LEVELS.index(each.level))
+
+
+def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
+    """`(text, is it a command)` after each other."""
+    end = 0
+    for found in _COMMAND.finditer(remedy):
+        if found.start() > end:
+            yield remedy[end : found.start()], False
+        yield found[1], True
+        end = found.end()
+    if end < len(remedy):
+        yield remedy[end:], False
+
+
+def _with(alarm: Trouble, finding: Finding | None) -> Trouble:
+    return alarm if finding is None else replace(alarm, evidence=finding.evidence, remedy=finding.remedy)
+
+
+def _trouble(finding: Finding) -> Trouble:
+    text = finding.summary[:1].upper() + finding.summary[1:]
+    return Trouble(_LEVEL[finding.severity], finding.cause, text, finding.remedy, finding.evidence)
+
+
+def _elsewhere(findings: Sequence[Finding], subscription: str) -> Iterator[Trouble]:
+    problems = [each.subscription for each in findings if each.severity is Severity.PROBLEM and each.subscription]
+    for name in sorted(set(problems) - {subscription}):
+        text = f"Subscription {cut(name)} has {counted(problems.count(name), 'problem')}."
+        yield Trouble(BAD, f"elsewhere-{name}", text, action="choose", subscription=name)
+
+
+def _said(text: str) -> str:
+    return cut(masked(text), LINE) or ""

@@ -1,0 +1,90 @@
+"""Doctor's examinations for the page: how often, and for whom."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime
+
+import psycopg
+
+from partbox.dashboard.diagnosis import EVERY, SHARE, Diagnosis
+from partbox.doctor.doctor import Report
+
+REPORT = Report("partbox", datetime(2026, 1, 31, tzinfo=UTC), True, (), ("dead",))
+
+
+class Doctor:
+    """Counts its examinations; each takes `takes` seconds of the clock, and ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.takes = 0.0
+        self.examinations = 0
+        self.fails: Exception | None = None
+        self.let_go = threading.Event()
+        self.let_go.set()
+        self.diagnosis = Diagnosis(self.examine, lambda: self.now)
+
+    def examine(self) -> Report:
+        self.examinations += 1
+        assert self.let_go.wait(30)
+        self.now += self.takes
+        if self.fails is not None:
+            raise self.fails
+        return REPORT
+
+    async def wanted(self, seconds: float = 0.0) -> int:
+        """Somebody watches, so much later; how many examinations there have been when it is through."""
+        self.now += seconds
+        self.diagnosis.wanted()
+        await self.through()
+        return self.examinations
+
+    async def through(self) -> None:
+        if self.diagnosis._running is not None:
+            await self.diagnosis._running
+
+
+async def test_it_examines_when_somebody_watches_and_not_again_for_some_seconds():
+    doctor = Doctor()
+    assert doctor.diagnosis.report is None
+    assert await doctor.wanted() == 1
+    assert doctor.diagnosis.report is REPORT
+    assert await doctor.wanted(EVERY - 0.1) == 1
+    assert await doctor.wanted(0.2) == 2
+
+
+async def test_many_who_watch_get_one_examination():
+    doctor = Doctor()
+    doctor.let_go.clear()
+    for _ in range(50):
+        doctor.diagnosis.wanted()
+    await asyncio.sleep(0)
+    for _ in range(50):
+        doctor.diagnosis.wanted()
+    doctor.let_go.set()
+    await doctor.through()
+    assert doctor.examinations == 1
+
+
+async def test_an_examination_that_takes_long_is_repeated_more_rarely():
+    doctor = Doctor()
+    doctor.takes = 2 * EVERY
+    await doctor.wanted()
+    assert await doctor.wanted(SHARE * doctor.takes - 0.1) == 1
+    assert await doctor.wanted(0.2) == 2
+
+
+async def test_a_failure_is_said_without_secrets_and_what_was_found_stays(caplog):
+    doctor = Doctor()
+    await doctor.wanted()
+    doctor.fails = psycopg.OperationalError("connection to postgresql://shop:hunter2@db failed\nmore")
+    await doctor.wanted(EVERY)
+    assert doctor.diagnosis.error == "connection to postgresql://shop:***@db failed"
+    assert doctor.diagnosis.report is REPORT
+    assert not caplog.records
+    doctor.fails = KeyError("of ours")
+    await doctor.wanted(EVERY)
+    assert "of ours" in caplog.text
+    doctor.fails = None
+    await doctor.wanted(EVERY)
+    assert doctor.diagnosis.error is None
