@@ -1,5 +1,6 @@
 """Workers that are not as they should be, each provoked in a real database: named, and a remedy that is SQL ends it."""
 
+import re
 import time
 
 import pytest
@@ -202,7 +203,11 @@ def test_workers_of_two_versions(clinic):
 
 @pytest.mark.every_version("asks the server's own tables")
 def test_a_clock_that_differs(clinic):
-    for ahead, said in ((60, "60 s ahead of"), (-60, "60 s behind"), (1, None)):
+    """It says at least how much: the clocks are read one after the other."""
+    for ahead, said in ((60, "ahead of"), (-60, "behind"), (1, None)):
         report = examine(lambda: clinic.dsn, load(), Limits(), clock=lambda ahead=ahead: time.time() + ahead)
         found = [each.summary for each in report.findings if each.cause == "clock-skew"]
-        assert found == ([f"this host's clock is {said} the database's"] if said else [])
+        seconds = "(60|[3-5][0-9]) s"
+        assert [
+            bool(re.fullmatch(f"this host's clock is {seconds} {said} the database's", each)) for each in found
+        ] == ([True] if said else [])

@@ -84,6 +84,7 @@ once = {"max_attempts": 1}
 on = {"on_failure": "continue"}
 stop = {"on_dead": "block"}
 
+CIRCUITS = {"downstream gone"}
 CELLS = {
     "raised": Cell(broken, {}, ("retrying", 1, True), "ValueError: broken", HOUR),
     "raised, continue": Cell(broken, on, ("retrying", 1, False), "ValueError: broken", HOUR),
@@ -236,7 +237,7 @@ def test_every_cell_of_the_table(desk_with, kind, caplog):
         desk.eventually(endings.as_expected)
         parked = endings.parked()
         for name, cell in CELLS.items():
-            judge(cell, endings.seen[name], parked.get((name, 2)))
+            judge(cell, without_probes(name, endings.seen[name]), parked.get((name, 2)))
         ignored = [record for record in caplog.records if "is ignored, as on_error says" in record.getMessage()]
         assert [record.levelname for record in ignored] == ["WARNING"]
         assert "no advice today" in caplog.text
@@ -256,6 +257,12 @@ def calls(cell):
     blocks = cell.parked is not None and cell.parked[2]
     tried = [] if cell.fields.get("deliver_after") else [(2, 1)]
     return [(1, 1), *tried, *([] if blocks else [(3, 1)])]
+
+
+def without_probes(name, seen):
+    """Its circuit is open, so one event is tried again and again, from a second later on."""
+    assert name not in CIRCUITS or set(seen[2:]) <= {(2, 1)}
+    return seen[:2] if name in CIRCUITS else seen
 
 
 def judge(cell, seen, row):
