@@ -16,7 +16,7 @@ from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
 
-SNAPSHOT, LIFE, CLOCK = 5, 4, 11  # in the row that is no record, and so has no partition
+SNAPSHOT, LIFE, CLOCK = 5, 4, 6  # in the row that is no record, and so has no partition
 
 
 class Look(NamedTuple):
@@ -93,8 +93,7 @@ def poll(
     head = rows.pop(next(position for position, row in enumerate(rows) if row[0] is None))
     life.check(conn, head[LIFE] == (None if value is None else str(value)))
     floors = {0: head[1]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}
-    clock = int.from_bytes(head[CLOCK], signed=True)
-    return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows, clock)
+    return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows, int(head[CLOCK]))
 
 
 def bodies(conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:

@@ -32,8 +32,9 @@ with horizon as materialized (
 )
 select null::smallint, (select floor_id from horizon), null::uuid,
        coalesce((select json_object_agg(no, floor_id) from own)::text, '{{}}'),
-       pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text, null::text, null::json,
-       null::bytea, null::text, null::json, now(), null::timestamptz, null::timestamptz
+       pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text,
+       (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, null::json,
+       null::bytea, null::text, null::json, null::timestamptz, null::timestamptz, null::timestamptz
 union all
 select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
        case when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
