@@ -39,7 +39,7 @@ async def notify(event): ...
 def audit(event): ...
 
 
-served = Recording()
+served = Recording("host=keyword", schema="keyword", concurrency=2, window=7)
 served.handlers = outbox.handlers
 """
 
@@ -170,7 +170,7 @@ def test_worker_hands_its_flags_to_the_outbox_and_ends_with_its_code(partbox, sh
 
 
 def test_one_dsn_of_the_command_line_is_that_of_the_outbox(partbox, shop):
-    given, settings = ran(partbox("worker", "shop:recording", "--dsn", "host=flag").out)
+    given, settings = ran(partbox("worker", "shop:served", "--dsn", "host=flag").out)
     assert (given["dsns"], settings["dsn"]) == ([], "host=flag")
 
 

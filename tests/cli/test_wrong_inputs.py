@@ -67,7 +67,7 @@ WRONG: list[tuple[str, int, str]] = [
     ("worker shop:outbox --log-format xml", 1, "'text' or 'json'"),
     ("worker shop:outbox --http everywhere", 1, "such as 127.0.0.1:9464"),
     ("worker shop:outbox --dead-to kafka:", 1, "use file:PATH"),
-    ("worker shop:outbox --subscription audti", 1, "partbox subscription create audti"),
+    ("worker shop:outbox --subscription audti", 1, "there are handlers of 'default'"),
     ("worker shop:outbox --schema nowhere", 1, INIT),
     ("worker shop:outbox --dsn", 2, "--dsn needs a value"),
     (f"worker shop:outbox --dsn {AWAY}", 1, CHECK),

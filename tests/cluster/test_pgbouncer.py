@@ -122,8 +122,10 @@ def test_who_has_not_said_that_there_is_one_is_told_how(new_pgbouncer, cast, mon
         assert said.startswith("partbox: cannot use the database: a connection pooler, such as PgBouncer, refuses")
         assert "set PARTBOX_POOLER=1 or give --pooler" in said
     assert ran("status", "--pooler") == (0, "")
+    outbox = Outbox(through)
+    outbox.on("A")(print)
     with pytest.raises(psycopg.OperationalError, match="PARTBOX_POOLER=1"):
-        Outbox(through).drain()
+        outbox.drain()
 
 
 def test_a_cluster_behind_it_survives_kills_a_join_and_its_restart(new_pgbouncer, cast, conn, new_cluster, unprepared):

@@ -296,7 +296,7 @@ def test_of_two_databases_every_series_names_its_own(cluster, new_database_dsn):
 
 @pytest.mark.parametrize(
     ("given", "says"),
-    [("nonsense", "HTTP address 'nonsense' must be HOST:PORT"), ("127.0.0.1:99999", "must be HOST:PORT")],
+    [("nonsense", "nonsense (from --http) is invalid: give HOST:PORT"), ("127.0.0.1:99999", "must be HOST:PORT")],
     ids=["no address", "no port"],
 )
 def test_a_wrong_address_is_one_line_and_starts_nothing(cluster, given, says):
