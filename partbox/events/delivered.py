@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from uuid import UUID
 
 import orjson
@@ -26,6 +26,14 @@ class Decoder(Protocol):
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any: ...
 
 
+class Claim(NamedTuple):
+    """What all events share that a process gets by one claim of a partition."""
+
+    epoch: int
+    subscription: str
+    codecs: Decoder
+
+
 class DeliveredEvent:
     """The event a handler gets. Decodes what it is asked for, when it is asked.
 
@@ -34,18 +42,24 @@ class DeliveredEvent:
     occurred_at, created_at; times are 8 bytes, big-endian microseconds since 2000-01-01 UTC.
     """
 
-    __slots__ = ("_codecs", "_payload", "_row", "attempt", "epoch", "parked", "subscription")
+    __slots__ = ("_claim", "_payload", "_row", "attempt", "parked")
     _payload: Any
 
-    def __init__(
-        self, row: Row, epoch: int, subscription: str, attempt: int, codecs: Decoder, parked: Any = None
-    ) -> None:
+    def __init__(self, row: Row, claim: Claim, attempt: int = 1, parked: Any = None) -> None:
         self._row = row
-        self.epoch = epoch
-        self.subscription = subscription
+        self._claim = claim
         self.attempt = attempt
         self.parked = parked
-        self._codecs = codecs
+
+    @property
+    def epoch(self) -> int:
+        """The fencing number of its partition: it grows whenever the owner changes."""
+        return self._claim.epoch
+
+    @property
+    def subscription(self) -> str:
+        """The subscription that hands it over."""
+        return self._claim.subscription
 
     @property
     def partition(self) -> int:
@@ -89,7 +103,7 @@ class DeliveredEvent:
             return self._payload
         except AttributeError:
             pass  # not inside: an error of the codec must not come with this one as its context
-        self._payload = self._codecs.decode(self._data(), self.content_type, raw=RAW in self._all_headers())
+        self._payload = self._claim.codecs.decode(self._data(), self.content_type, raw=RAW in self._all_headers())
         return self._payload
 
     @property
@@ -147,7 +161,7 @@ class DeliveredEvent:
         )
 
     def _validated(self, adapter: TypeAdapter[Any]) -> Any:
-        if self._codecs.is_json(self.content_type):
+        if self._claim.codecs.is_json(self.content_type):
             try:
                 return adapter.validate_json(self.raw)
             except ValidationError as error:

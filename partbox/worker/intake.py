@@ -10,7 +10,7 @@ from partbox.codecs import Codecs
 from partbox.db.blocking import Row
 from partbox.db.parked import Stored
 from partbox.db.records import size
-from partbox.events import DeliveredEvent
+from partbox.events import Claim, DeliveredEvent
 from partbox.handlers import Routes
 from partbox.rules.cursor import Ask
 from partbox.rules.page import Page
@@ -177,8 +177,7 @@ class Intake:
             self._holdings.touch(partition)  # only now may a cursor be saved that passes what came with earlier pieces
 
     def _hand_over(self, partition: Partition, rows: list[Row], late: int, clock: int) -> None:
-        epoch, subscription, codecs = partition.epoch, self._subscription, self._codecs
-        lanes, woken = partition.lanes, []
+        claim, lanes, woken = self._claim(partition), partition.lanes, []
         last_late = rows[late - 1][1] if late and self._transactional else 0
         plain = not (
             partition.ahead
@@ -190,7 +189,7 @@ class Intake:
             or (rows and rows[0][1] <= partition.done_to)
         )
         for row in rows:
-            event = DeliveredEvent(row, epoch, subscription, 1, codecs)
+            event = DeliveredEvent(row, claim)
             if (row[11] is not None or not plain) and self._consumed(partition, event, last_late, clock):
                 plain = plain and not partition.chains
                 continue
@@ -253,9 +252,7 @@ class Intake:
             partition.vanished_letter(row)
             self._holdings.touch(partition)
             return
-        event = DeliveredEvent(
-            body, partition.epoch, self._subscription, max(1, row.attempts), self._codecs, parked=row
-        )
+        event = DeliveredEvent(body, self._claim(partition), max(1, row.attempts), parked=row)
         partition.weight.add(row.id, OVERHEAD + size(body))
         self._dispatcher.ready([LetterLane(partition, event, stored.error or "")], due=True)
 
@@ -278,7 +275,10 @@ class Intake:
     def _event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
         # The charge is the attempt.
         attempt = row.attempts + (not row.charged)
-        return DeliveredEvent(body, partition.epoch, self._subscription, attempt, self._codecs, parked=row)
+        return DeliveredEvent(body, self._claim(partition), attempt, parked=row)
+
+    def _claim(self, partition: Partition) -> Claim:
+        return Claim(partition.epoch, self._subscription, self._codecs)
 
 
 def _waits(row: Row, clock: int) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import Metric
 
-from partbox.events import DeliveredEvent
+from partbox.events import Claim, DeliveredEvent
 from partbox.observe import Observer
 from partbox.observe.families import Read, of_processes
 from partbox.observe.meter import Meter, Meters
@@ -36,7 +36,7 @@ def counted(meters: Meters) -> dict[str, float]:
 
 
 def event(attempt: int = 1) -> DeliveredEvent:
-    return DeliveredEvent((5, 7), 1, "default", attempt, None)  # type: ignore[arg-type]
+    return DeliveredEvent((5, 7), Claim(1, "default", None), attempt)  # type: ignore[arg-type]
 
 
 def test_a_page_is_counted_and_the_range_in_which_it_looked(recorder, meters):

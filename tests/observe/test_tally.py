@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from partbox.codecs import Codecs
-from partbox.events import DeliveredEvent
+from partbox.events import Claim, DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.observe import QUICK, Observers
 from partbox.settings import load
@@ -61,7 +61,7 @@ def endpoint(dsn):
 def event(published):
     created = int(published * 1_000_000).to_bytes(8, "big")
     row = (0, 1, bytes(16), "A", "x", "1", None, b"1", None, None, None, None, created, created)
-    return DeliveredEvent(row, 1, "default", 1, Codecs(None))
+    return DeliveredEvent(row, Claim(1, "default", Codecs(None)))
 
 
 def test_quick_events_share_the_time_of_their_turns_and_of_nothing_between(clock, endpoint):

@@ -8,7 +8,7 @@ from psycopg.adapt import Loader
 from psycopg.rows import tuple_row
 
 from partbox.codecs import Codecs
-from partbox.events import DeliveredEvent
+from partbox.events import Claim, DeliveredEvent
 
 _RAW = ("uuid", "json", "timestamptz")
 
@@ -32,7 +32,7 @@ def delivered(conn: psycopg.Connection[Any], codecs: Codecs | None = None) -> li
         for name in _RAW:
             cursor.adapters.register_loader(name, _Bytes)
         rows = cursor.execute(_LOG, binary=True).fetchall()
-    return [DeliveredEvent(row, 1, "default", 1, codecs or Codecs()) for row in rows]
+    return [DeliveredEvent(row, Claim(1, "default", codecs or Codecs())) for row in rows]
 
 
 def count(conn: psycopg.Connection[Any]) -> int:
