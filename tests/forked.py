@@ -99,7 +99,7 @@ class Forks:
         finally:
             for fd in (nothing, out_theirs, err_theirs):
                 os.close(fd)
-        return Command(self, pid, list(command), os.fdopen(out), os.fdopen(err))
+        return Command(self, pid, list(command), os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8"))
 
     def start_into(
         self, log: Path, *command: str, cwd: Path, env: dict[str, str], spare: int = spares.SPARE
@@ -196,8 +196,8 @@ def _become(asked: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(asked["env"])
     sys.argv = asked["argv"]
-    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
-    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+    sys.stdin, sys.stdout = os.fdopen(0, encoding="utf-8"), os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
 
 
 def _run(code: str | None) -> None:
