@@ -1,4 +1,4 @@
-"""How many processors this process may use: its affinity, and the CPU quota that its control groups set.
+"""The number of processors this process may use: its affinity, and the CPU quota that its control groups set.
 
 A container's limit of 1.5 processors is no affinity: all of the machine's are seen, and whoever starts a process for
 each is throttled. The quota is that of the process's own group or of any group above it, whichever is least; version 2

@@ -106,7 +106,7 @@ class Codecs:
         self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
 
     def is_json(self, content_type: str | None) -> bool:
-        """Whether what is stored under it is JSON text, which no codec of the application's own reads."""
+        """True if JSON text is stored under it, which no codec of the application's own reads."""
         return content_type is None and self._by_type[JSON] is _JSON
 
     def knows(self, content_type: str | None) -> bool:
@@ -193,7 +193,7 @@ def _check_numbers(text: bytes) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What orjson does not know by itself, or writes in part."""
+    """A form for values that orjson does not know by itself, or writes in part."""
     if is_dataclass(type(value)):
         return _by_name(value)
     if isinstance(value, BaseModel):

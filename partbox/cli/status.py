@@ -212,7 +212,7 @@ def _pending(cluster: stats.Cluster) -> str:
 
 
 def _trouble(cluster: stats.Cluster) -> bool:
-    """Whether there is more to it than numbers; without any process the remedy is said already."""
+    """True if there is more to it than numbers; without any process the remedy is said already."""
     away = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused
     hindered = any(each.running or each.expired for each in cluster.instances)
     return away or hindered or cluster.blocked_keys > 0 or cluster.parked.get("dead", 0) > 0

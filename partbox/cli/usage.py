@@ -41,13 +41,13 @@ class Place(NamedTuple):
 
 
 def in_one_line(error: Any, arguments: Sequence[str], root: Any) -> str:
-    """What is wrong about the arguments of the `root` command, and the remedy; `error` is a UsageError."""
+    """The fault in the arguments of the `root` command, and the remedy; `error` is a UsageError."""
     said = _said(error, _place(arguments, root), arguments)
     return printable_line(masked(" ".join(said.split())), LONGEST)
 
 
 def is_help(error: Any) -> bool:
-    """Whether nothing is wrong but that nothing was typed: its text is the help."""
+    """True if nothing is wrong but that nothing was typed: its text is the help."""
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
@@ -92,7 +92,7 @@ def _named(error: Any) -> str:
 
 
 def _value(option: str, arguments: Sequence[str]) -> str:
-    """What was typed as its value, with a blank before it."""
+    """The text that was typed as its value, with a blank before it."""
     given = [after for before, after in pairwise(arguments) if before == option]
     given += [word.removeprefix(f"{option}=") for word in arguments if word.startswith(f"{option}=")]
     return f" {given[-1]!r}" if given else ""

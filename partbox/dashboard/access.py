@@ -51,7 +51,7 @@ class Access:
 
     @property
     def can_act(self) -> bool:
-        """Whether there is a token at all."""
+        """True if there is a token at all."""
         return self.token is not None
 
     def holds(self, headers: Mapping[str, str]) -> bool:

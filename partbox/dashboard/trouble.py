@@ -47,7 +47,7 @@ class Trouble:
 def told(
     alarms: Iterable[Trouble], findings: Sequence[Finding], subscription: str, live: Iterable[str]
 ) -> list[Trouble]:
-    """What to tell who looks at `subscription`, the worst first: alarms, what doctor found there and everywhere, and
+    """The troubles to tell who looks at `subscription`, the worst first: alarms, what doctor found there and everywhere, and
     one line for each other subscription with problems.
 
     A `live` cause is judged by alarms, which are newer: doctor adds what shows it and what to do.

@@ -20,7 +20,7 @@ from partbox.rules.secrets import masked
 from partbox.rules.signature import name_of, place_of
 
 instrumented = False
-"""Whether an instrumentation of psycopg sees the statements of these connections; see `Tracing(statements=True)`.
+"""True if an instrumentation of psycopg sees the statements of these connections; see `Tracing(statements=True)`.
 
 It gives each new connection a class of cursors of its own, which is taken back: an idle worker sends ten statements a
 second.
@@ -90,7 +90,7 @@ def _asked(source: Callable[[], str]) -> str:
 
 
 def _named(source: Callable[[], str]) -> str:
-    """Which callable, and where it stands."""
+    """Name of the callable, and where it stands."""
     try:
         return printable_line(f"{name_of(source)}, {place_of(source)}", LONGEST)
     except Exception as wrong:  # it is the application's, and may be anything

@@ -21,7 +21,7 @@ _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which dead records; None asks for nothing. `older_than` in seconds since death; `group` as in DeadGroup."""
+    """A choice of dead records; None asks for nothing. `older_than` in seconds since death; `group` as in DeadGroup."""
 
     event_type: str | None = None
     aggregate_type: str | None = None

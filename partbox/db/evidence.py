@@ -52,7 +52,7 @@ class Unread(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """What is asked for: dead rows of the last `lately` seconds, records older than `retain`."""
+    """The thresholds asked for: dead rows of the last `lately` seconds, records older than `retain`."""
 
     lately: float
     retain: float

@@ -83,7 +83,7 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
 
 @contextmanager
 def _explained(schema: str) -> Iterator[None]:
-    """What stands in the way of a migration is somebody else's, with a name of ours."""
+    """A migration is stopped by an object of somebody else's, with a name of ours."""
     try:
         yield
     except (DuplicateTable, DuplicateObject, DuplicateFunction, InvalidFunctionDefinition, WrongObjectType) as error:

@@ -44,7 +44,7 @@ class Case:
         return next(known, {}).get(process.instance_id, process.node)
 
     def process(self, process: Instance) -> str:
-        """Which process that is, and when it was heard of."""
+        """Name of the process, and when it was heard of."""
         heartbeat = f"heartbeat {age(process.heartbeat_age)} ago (lease {age(process.lease)})"
         owns = counted(process.partitions, "partition")
         return f"process {process.pid} on {self.node(process)}, {heartbeat}, {owns}"

@@ -77,7 +77,7 @@ def _case(
 
 
 def _doubtful(seen: Overview) -> bool:
-    """Whether a second look tells a handover from a partition that nobody takes, a burst from a growing backlog, what
+    """True if a second look tells a handover from a partition that nobody takes, a burst from a growing backlog, what
     has just become visible from what has been waiting."""
     return any(
         ownerless(each) or standing(each) or (each.pending >= BACKLOG and (each.oldest_age or 0) > BLOCKED)

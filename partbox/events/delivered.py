@@ -27,7 +27,7 @@ class Decoder(Protocol):
 
 
 class Claim(NamedTuple):
-    """What all events share that a process gets by one claim of a partition."""
+    """The parts that all events share which a process gets by one claim of a partition."""
 
     epoch: int
     subscription: str
@@ -139,7 +139,7 @@ class DeliveredEvent:
 
     @property
     def is_delayed(self) -> bool:
-        """Whether it was published with `available_at` or `deliver_after`."""
+        """True if it was published with `available_at` or `deliver_after`."""
         return self._row[11] is not None
 
     @property

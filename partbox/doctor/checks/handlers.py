@@ -63,7 +63,7 @@ def _rows(case: Case, hangs: list[Hang]) -> Iterator[str]:
 
 
 def _behind(case: Case, cluster: Cluster, hangs: list[Hang]) -> Iterator[str]:
-    """How much waits, in the partitions of those events and in all that their processes own."""
+    """The records that wait, in the partitions of those events and in all that their processes own."""
     numbers = {hang.running.partition for hang in hangs if hang.running.partition is not None}
     owners = {hang.process.instance_id for hang in hangs}
     pending = sum(each.pending for each in cluster.partitions if each.partition in numbers)
