@@ -47,10 +47,9 @@ class Trouble:
 def told(
     alarms: Iterable[Trouble], findings: Sequence[Finding], subscription: str, live: Iterable[str]
 ) -> list[Trouble]:
-    """The troubles to tell who looks at `subscription`, the worst first: alarms, what doctor found there and everywhere, and
-    one line for each other subscription with problems.
+    """The troubles to tell who looks at `subscription`, the worst first.
 
-    A `live` cause is judged by alarms, which are newer: doctor adds what shows it and what to do.
+    They are alarms, what doctor found there and everywhere, and one line for each other subscription with problems.
     """
     here = [each for each in findings if each.subscription in (subscription, None)]
     known = {each.cause: each for each in here if each.cause in set(live)}
