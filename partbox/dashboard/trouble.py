@@ -49,7 +49,8 @@ def told(
 ) -> list[Trouble]:
     """The troubles to tell who looks at `subscription`, the worst first.
 
-    They are alarms, what doctor found there and everywhere, and one line for each other subscription with problems.
+    They are alarms, what doctor found there and everywhere, and one line for each other subscription with problems. A
+    `live` cause is judged by alarms, which are newer: doctor adds what shows it and what to do.
     """
     here = [each for each in findings if each.subscription in (subscription, None)]
     known = {each.cause: each for each in here if each.cause in set(live)}
