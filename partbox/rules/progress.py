@@ -152,15 +152,16 @@ class Progress:
 
     def saved(self, target: Target) -> None:
         """`target` is committed: forget what it has passed. For it, a late record above its last id is a new one."""
-        self.saved_passed, before = target.passed, len(self.finished)
-        while self._gone < target.gone:
-            self.finished.pop(self._passed_ids.popleft(), None)
-            self._gone += 1
+        finished, passed_ids = self.finished, self._passed_ids
+        self.saved_passed, before = target.passed, len(finished)
+        for _ in range(self._gone, target.gone):
+            finished.pop(passed_ids.popleft(), None)
+        self._gone = max(self._gone, target.gone)
         for id in self._passed_late:
             if id <= target.last_id:
-                self.finished.pop(id, None)
+                finished.pop(id, None)
         self._passed_late = [id for id in self._passed_late if id > target.last_id]
-        self._forgotten += before - len(self.finished)
+        self._forgotten += before - len(finished)
 
     def _raise(self, last_id: int) -> None:
         # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.
@@ -171,17 +172,19 @@ class Progress:
             self._raises.append(last_id)
 
     def _pass(self) -> None:
-        unread, finished, raises = self._unread, self.finished, self._raises
+        unread, finished, raises, passed_ids = self._unread, self.finished, self._raises, self._passed_ids
+        before, last_id = len(passed_ids), self.last_id
         while unread:
             head = unread[0]
             if head in finished:
-                self._passed_ids.append(head)
-                self.passed += 1
+                passed_ids.append(head)
             elif raises and raises[0] == head:
                 raises.popleft()
             else:
-                return
-            self.last_id = unread.popleft()
+                break
+            last_id = unread.popleft()
+        self.passed += len(passed_ids) - before
+        self.last_id = last_id
 
     def _page(self, last_id: int) -> tuple[Page, int]:
         """N_k and F_k, and how many new records were read in the pages 1…k."""
