@@ -78,8 +78,9 @@ def test_of_any_number_of_types_only_so_many_are_warned_of_and_remembered(
     with desk.outbox.worker() as worker:
         desk.eventually(lambda: len(desk.states()) == 8)
         seen = worker._worker._routes._default.handler.call.__closure__
-    assert len(warnings()) == 3
-    assert [line.getMessage().endswith("; further types are not named") for line in warnings()] == [False, False, True]
+    # From four threads, whose lines come in any order.
+    last = [line.getMessage().endswith("; further types are not named") for line in warnings()]
+    assert sorted(last) == [False, False, True]
     assert "handlers take 'A', 'B' and 1 more" in warnings()[0].getMessage()
     (missed,) = [cell.cell_contents for cell in seen or () if isinstance(cell.cell_contents, unroutable.Unroutable)]
     assert all(len(each) <= unroutable.KEPT for each in missed._seen)
