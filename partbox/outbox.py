@@ -127,7 +127,7 @@ class Outbox:
 
     @property
     def asks_for_dsn(self) -> bool:
-        """Whether a callable gives the DSN."""
+        """True if a callable gives the DSN."""
         return callable(self._dsn)
 
     def publish(

@@ -8,7 +8,7 @@ from uuid import UUID
 
 
 class TaskFields(TypedDict, total=False):
-    """What may be said of a task's event (see `Event`)."""
+    """Fields that a task's event may have (see `Event`)."""
 
     aggregate_id: str | int | UUID | None
     tenant_id: str | None
@@ -21,7 +21,7 @@ class TaskFields(TypedDict, total=False):
 
 
 class EventFields(TaskFields, total=False):
-    """What may be said of an event beside its type and its payload."""
+    """Fields that an event may have beside its type and its payload."""
 
     aggregate_type: str | Enum
     content_type: str | None

@@ -22,7 +22,7 @@ def tell_strays() -> None:
 
 
 def pass_over() -> str | None:
-    """What `tell_strays` would log; it counts as said from now on."""
+    """The line that `tell_strays` would log; it counts as said from now on."""
     text = settings.strays()
     _said.update(() if text is None else (text,))
     return text

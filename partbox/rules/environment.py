@@ -29,7 +29,7 @@ class Sorted(NamedTuple):
 
 
 def sorted_out(variables: Mapping[str, str], known: Collection[str]) -> Sorted:
-    """Which variables give one of the `known` settings, and which give none; an empty one counts as not set."""
+    """The variables that give one of the `known` settings, and those that give none; an empty one counts as not set."""
     settings, strays = {}, []
     for variable in sorted(variables):
         name = variable.removeprefix(PREFIX).lower()
