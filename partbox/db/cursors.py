@@ -42,8 +42,11 @@ class Owned(NamedTuple):
 
 
 class Saving(NamedTuple):
-    """What to save of one partition; `snapshot` None leaves the cursor as it is, `last_id` None its place in the log:
-    nothing has become of a record since the last save."""
+    """The state to save of one partition.
+
+    `snapshot` None leaves the cursor as it is, `last_id` None its place in the log: nothing has become of a record
+    since the last save.
+    """
 
     partition: int
     epoch: int

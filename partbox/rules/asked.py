@@ -1,4 +1,4 @@
-"""What an operator asks for, as it is meant; each function raises ArgumentError with the value and what it must be."""
+"""Values that an operator asks for; each function raises ArgumentError with the value and what it must be."""
 
 import re
 from datetime import timedelta
@@ -39,7 +39,7 @@ def limit(value: int) -> int:
 
 
 def count(name: str, value: int) -> int:
-    """How many processes, or handlers at once."""
+    """A number of processes, or of handlers at once."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
         raise PartboxError(f"{name} = {value!r} is invalid: give a whole number from 1")
     return value

@@ -115,7 +115,7 @@ class Progress:
         return len(self._unread) - len(self._raises) - (len(self.finished) - len(self._passed_ids))
 
     def finished_ever(self) -> int:
-        """How many records have been finished since it was claimed."""
+        """The number of records that have been finished since it was claimed."""
         return self._forgotten + len(self.finished)
 
     def waiting(self) -> int:

@@ -61,7 +61,7 @@ def trace_of(error: BaseException, limit: int) -> str | None:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether partbox has raised it about the event itself, so that no code of the application is at fault."""
+    """True if partbox has raised it about the event itself, so that no code of the application is at fault."""
     if not issubclass(type(error), UNCHARGED):
         return False
     last = deque(_walk(_frames(error)), 1)
@@ -87,7 +87,7 @@ def _chain(error: BaseException, limit: int) -> str:
 
 
 def _before(error: BaseException) -> Iterator[Link]:
-    """What led to an error, as Python would say it, and how."""
+    """The error that led to this one, as Python would say it, and how."""
     if issubclass(type(error), BaseExceptionGroup):
         yield from ((member, IN_GROUP) for member in _exceptions(error)[:MEMBERS])
     if (cause := _cause(error)) is not None:

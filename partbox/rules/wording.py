@@ -17,7 +17,7 @@ def counted(number: int, what: str) -> str:
 
 
 def ending(code: int | None) -> str:
-    """How a process ended: "was killed by SIGKILL", "ended with exit code 1"."""
+    """The end of a process in words: "was killed by SIGKILL", "ended with exit code 1"."""
     if code is None or code >= 0:
         return f"ended with exit code {code}"
     try:

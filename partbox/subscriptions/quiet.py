@@ -40,7 +40,7 @@ class Busy(PartboxError):
 
 
 class Left(NamedTuple):
-    """How a subscription is left by what failed; `known`: as it was before, and that was never in doubt."""
+    """The state in which a failure leaves a subscription; `known`: as it was before, and that was never in doubt."""
 
     text: str
     known: bool
