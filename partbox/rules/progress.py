@@ -60,7 +60,6 @@ class Progress:
     last_id: int
     finished: dict[int, bytes] = field(default_factory=dict)
     late: deque[LatePage] = field(default_factory=deque)
-    highest_finished: int = 0
     read_new: int = 0
     passed: int = 0
     saved_passed: int = 0
@@ -91,11 +90,9 @@ class Progress:
         if last:
             self.page = page
 
-    def finish(self, pairs: Iterable[tuple[int, bytes]], highest: int) -> None:
-        """These (id, event id) are finished; `highest` is the greatest of the ids."""
+    def finish(self, pairs: Iterable[tuple[int, bytes]]) -> None:
+        """These (id, event id) are finished."""
         self.finished.update(pairs)
-        if highest > self.highest_finished:
-            self.highest_finished = highest
 
     def unfinished(self) -> list[int]:
         """Every id read and not finished."""
@@ -148,7 +145,8 @@ class Progress:
     def released(self) -> Target:
         """The cursor of a release: everything up to the highest finished id is finished, or parked with this save."""
         self._pass()
-        return Target(self.page, max(self.last_id, self.highest_finished), self.read_new, self.passed)
+        highest = max(self.finished, default=0)  # or it is saved, and was passed
+        return Target(self.page, max(self.last_id, highest), self.read_new, self.passed)
 
     def saved(self, target: Target) -> None:
         """`target` is committed: forget what it has passed. For it, a late record above its last id is a new one."""

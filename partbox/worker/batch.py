@@ -85,7 +85,7 @@ def tell_saved(observers: Observers, batches: Sequence[Batch], seconds: float) -
 
 def _hand_back(partition: Partition) -> None:
     """Everything read, unfinished and at or below the last id that the release saves is handed over `ready`."""
-    last_id = max(partition.progress.target().last_id, partition.progress.highest_finished)
+    last_id = partition.progress.released().last_id
     waiting = partition.waiting()
     for id in partition.progress.unfinished():
         if id <= last_id and id in waiting:

@@ -1,5 +1,8 @@
 """Walks one lane: hands its events to their handlers, one after the other, and notes what became of each."""
 
+from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
 from time import monotonic, time
 
 from partbox.events import DeliveredEvent
@@ -16,6 +19,7 @@ from partbox.worker.tally import Tally
 from partbox.worker.walk import TRUST_SPAN, Walk
 
 Step = tuple[Endpoint, DeliveredEvent]
+_partition = attrgetter("partition")
 
 
 class Delivery:
@@ -52,7 +56,7 @@ class Delivery:
                 break
             if partition.life != lane.life:
                 with self._holdings.lock:
-                    self.record(lane)
+                    self.record([lane])
                 continue
             try:
                 event = queue.popleft()
@@ -141,7 +145,7 @@ class Delivery:
                 break
             if partition.life != lane.life:
                 with self._holdings.lock:
-                    self.record(lane)
+                    self.record([lane])
                 continue
             try:
                 event = queue.popleft()
@@ -208,7 +212,7 @@ class Delivery:
                 lane.settled = event
             if self.followers:
                 self._unfollow(lane, event)
-            self.record(lane)
+            self.record([lane])
             if partition.lost:
                 return
             if partition.life == life:
@@ -233,16 +237,19 @@ class Delivery:
         else:
             partition.finish([event._row[1:3]])
 
-    def record(self, lane: Lane) -> None:
-        """Note what the lane has done since it was last noted. Lock held."""
-        partition, done = lane.partition, lane.done
-        if partition.life == lane.life and lane.unstuck is None and not partition.lost:
+    def record(self, lanes: Iterable[Lane]) -> None:
+        """Note what these have done since it was last noted; neighbours of one partition together. Lock held."""
+        for partition, neighbours in groupby(lanes, _partition):
+            done: list[tuple[int, bytes]] = []
+            for lane in neighbours:
+                if partition.life == lane.life and lane.unstuck is None and not partition.lost:
+                    done += lane.done
+                    lane.done = []
+                else:
+                    self._record_odd(lane)
             if done:
-                lane.done = []
                 partition.finish(done)
                 self._holdings.touch(partition)
-            return
-        self._record_odd(lane)
 
     def _record_odd(self, lane: Lane) -> None:
         """The same where the partition was read anew or lost meanwhile, or an event of the lane was parked."""

@@ -127,7 +127,7 @@ class Dispatcher:
 
     def end(self, lane: Lane) -> None:
         """It does not run any more. Lock held."""
-        self._end(lane)
+        self._end([lane])
         self._notify()
 
     def end_serial(self, lane: Lane) -> None:
@@ -242,8 +242,7 @@ class Dispatcher:
         """End these lanes and wait for the next to run; none when it is time to go. Tells before it waits."""
         while True:
             with self._lock:
-                for lane in ended:
-                    self._end(lane)
+                self._end(ended)
                 ended = []
                 owed = tally if tally is not None and tally.oldest is not None else None
                 if self._stopped and owed is None:
@@ -279,9 +278,14 @@ class Dispatcher:
         self._running.update(lanes)
         return lanes
 
-    def _end(self, lane: Lane) -> None:
+    def _end(self, lanes: Sequence[Lane]) -> None:
+        self._delivery.record(lanes)
+        for lane in lanes:
+            self._leave(lane)
+
+    def _leave(self, lane: Lane) -> None:
+        """It goes to where it runs next, if anything waits in it."""
         partition = lane.partition
-        self._delivery.record(lane)
         self._running.discard(lane)
         if self._joined or self._delivery.followers:
             self._joined.discard(lane)

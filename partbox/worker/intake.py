@@ -225,12 +225,12 @@ class Intake:
         row = event._row
         chain = partition.chains.get((row[4], row[5])) if row[5] is not None else None
         if partition.consumed(row[1]):
-            partition.progress.finish([(row[1], b"")], row[1])
+            partition.progress.finish([(row[1], b"")])
         elif row[1:3] in partition.remembered:
             partition.remembered.discard(row[1:3])
-            partition.progress.finish([row[1:3]], row[1])
+            partition.progress.finish([row[1:3]])
         elif self.wanted is not None and row[3] not in self.wanted:
-            partition.progress.finish([row[1:3]], row[1])
+            partition.progress.finish([row[1:3]])
         elif _waits(row, clock):
             partition.schedule(event)
         elif partition.draining:

@@ -95,8 +95,8 @@ class Partition:
     # What was read and what became of it.
 
     def finish(self, pairs: list[Pair]) -> None:
-        """These are done; not always in the order of their ids, for a late one may come behind."""
-        self.progress.finish(pairs, pairs[0][0] if len(pairs) == 1 else max(pairs)[0])
+        """These are done."""
+        self.progress.finish(pairs)
         if self.weight.sizes:
             self.weight.drop(id for id, _ in pairs)
 
@@ -130,7 +130,7 @@ class Partition:
         delay = verdict.delay
         if row is None:
             row = ParkedRow(event._row[1], verdict.state, verdict.attempts, blocks)
-            self.progress.finish([(row.id, b"")], row.id)
+            self.progress.finish([(row.id, b"")])
         else:
             self._unpark(row, key)
             self._count_open(-(row.state in OPEN))

@@ -95,12 +95,12 @@ class Held:
     def park(self, id: int) -> None:
         del self.waiting[id]
         self.parks.add(id)
-        self.progress.finish([(id, b"")], id)
+        self.progress.finish([(id, b"")])
 
     def gather(self) -> Batch:
         release = self.draining and self.cursor.until is None
         if release:
-            last_id = max(self.progress.target().last_id, self.progress.highest_finished)
+            last_id = self.progress.released().last_id
             for id in self.progress.unfinished():
                 if id <= last_id:
                     self.park(id)
@@ -265,11 +265,11 @@ class LogMachine(RuleBasedStateMachine):
         pair = (record.id, record.event_id)
         if record.id in held.ahead:
             held.ahead.discard(record.id)
-            held.progress.finish([(record.id, b"")], record.id)
+            held.progress.finish([(record.id, b"")])
             return
         if pair in held.remembered:
             held.remembered.discard(pair)
-            held.progress.finish([pair], record.id)
+            held.progress.finish([pair])
             return
         assert record.id not in self.ran or record.id in self.again, f"{record.id} is handed over again"
         assert record.id not in held.waiting, f"{record.id} is handed over while it waits"
@@ -305,7 +305,7 @@ class LogMachine(RuleBasedStateMachine):
         self.ran.add(record.id)
         self.again.discard(record.id)
         del held.waiting[record.id]
-        held.progress.finish([(record.id, record.event_id)], record.id)
+        held.progress.finish([(record.id, record.event_id)])
 
     # The saver.
 

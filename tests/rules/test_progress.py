@@ -16,7 +16,7 @@ def progress(last_id: int = 0) -> Progress:
 
 
 def done(progress: Progress, *ids: int) -> None:
-    progress.finish([(id, b"%d" % id) for id in ids], max(ids))
+    progress.finish([(id, b"%d" % id) for id in ids])
 
 
 def target(progress: Progress) -> tuple[Page, int]:
@@ -133,7 +133,7 @@ def test_what_is_read_counts_until_it_is_saved():
 def test_what_is_parked_is_finished_but_not_done():
     made = progress()
     made.read(P1, [], [1, 2])
-    made.finish([(1, b"")], 1)
+    made.finish([(1, b"")])
     done(made, 2)
     assert target(made) == (P1, 2)
     assert made.done() == [(2, b"2")]
@@ -225,4 +225,4 @@ def test_the_highest_finished_id_does_not_depend_on_the_order(ids):
     made.read(P1, [], [1, 3])
     for id in ids:
         done(made, id)
-    assert made.highest_finished == 3
+    assert made.released().last_id == 3

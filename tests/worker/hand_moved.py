@@ -143,8 +143,7 @@ class HandMoved:
 
     def end(self, lanes: Sequence[Lane]) -> None:
         with self.holdings.lock:
-            for lane in lanes:
-                self.dispatcher._end(lane)
+            self.dispatcher._end(lanes)
 
     def go_on(self, most: int = 100) -> None:
         """Turns, saves and what becomes due, until nothing is left to do."""

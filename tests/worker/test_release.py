@@ -134,7 +134,7 @@ def test_what_was_done_before_a_lost_connection_is_no_suspect_when_it_is_read_ag
     write(conn)
     rig.reconnect()
     assert rig.read() == [4]
-    assert (rig.partition().parks, rig.partition().progress.highest_finished) == ({}, 3)
+    assert (rig.partition().parks, rig.partition().progress.released().last_id) == ({}, 3)
 
 
 def test_the_same_if_the_process_is_to_end(asked_for: Rig) -> None:

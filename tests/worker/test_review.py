@@ -523,5 +523,5 @@ def test_the_horizon_that_moves_on_costs_no_memory():
     for floor in range(2, 1_000):
         progress.read(Page(f"{floor}:{floor}:", floor), [], [], raised=floor)
     assert len(progress._unread) < 10
-    progress.finish([(1, b"1")], 1)
+    progress.finish([(1, b"1")])
     assert progress.target().last_id == 999
