@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
-from pydantic import BaseModel
 
 from partbox.errors import PayloadError, PublishError
 
@@ -194,6 +193,8 @@ def _check_numbers(text: bytes) -> None:
 
 def _plain(value: Any) -> Any:
     """A form for values that orjson does not know by itself, or writes in part."""
+    from pydantic import BaseModel
+
     if is_dataclass(type(value)):
         return _by_name(value)
     if isinstance(value, BaseModel):
@@ -207,6 +208,8 @@ def _plain(value: Any) -> Any:
 
 def _inside(value: Any) -> Any:
     """The parts of `value` that may hold a float, for the search of NaN."""
+    from pydantic import BaseModel
+
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Enum):

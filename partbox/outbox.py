@@ -1,6 +1,6 @@
 """The façade: where an application publishes and registers its handlers.
 
-Who only publishes loads nothing that delivers: a method imports what it alone needs.
+Who only publishes loads nothing that delivers or operates: a method imports what it alone needs.
 """
 
 import logging
@@ -12,36 +12,32 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
-from partbox import settings
-from partbox.blocked import BlockedKeys
 from partbox.codecs import Codec, Codecs
 from partbox.db import connect
-from partbox.db.migrate import migrate
-from partbox.db.rebase import Rebased
-from partbox.dead import DeadRecords
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
 from partbox.events.fields import EventFields
 from partbox.handlers import BATCH, AnyHandler, Handlers, Options
-from partbox.inbox import Inbox
 from partbox.observe import Observer, Observers
 from partbox.observe.shown import Shown
-from partbox.observe.strays import tell_strays
 from partbox.observe.telling import tell
 from partbox.publish import Hooks, Moment, Publisher, Scope, Sleepers
-from partbox.purge import Purged, purge
-from partbox.rebase import TIMEOUT, rebase
 from partbox.rules import asked
 from partbox.rules.asked import Length
-from partbox.stats import Stats
-from partbox.subscriptions import Subscriptions
-from partbox.tasks import Task, task
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from partbox.blocked import BlockedKeys
+    from partbox.db.rebase import Rebased
+    from partbox.dead import DeadRecords
+    from partbox.inbox import Inbox
+    from partbox.purge import Purged
+    from partbox.stats import Stats
+    from partbox.subscriptions import Subscriptions
     from partbox.supervisor import EmbeddedWorker, Purging, Supervisor
     from partbox.supervisor.serving import Pages
+    from partbox.tasks import Task
 
 _NOT_GIVEN: Final = object()
 
@@ -92,6 +88,9 @@ class Outbox:
         registry: "CollectorRegistry | None" = None,
         **keywords: Any,
     ) -> None:
+        from partbox import settings
+        from partbox.observe.strays import tell_strays
+
         self.settings = settings.load(dsn=None if callable(dsn) else dsn, **keywords)
         tell_strays()
         self.codecs = Codecs(codecs)
@@ -190,45 +189,59 @@ class Outbox:
         return hook
 
     @property
-    def dead(self) -> DeadRecords:
+    def dead(self) -> "DeadRecords":
         """Dead records: list, show, count, replay, discard."""
+        from partbox.dead import DeadRecords
+
         return DeadRecords(lambda: self.dsn, self.settings)
 
     @property
-    def blocked(self) -> BlockedKeys:
+    def blocked(self) -> "BlockedKeys":
         """Aggregates that wait for a failed event: list, retry now, skip."""
+        from partbox.blocked import BlockedKeys
+
         return BlockedKeys(lambda: self.dsn, self.settings)
 
     @property
-    def subscriptions(self) -> Subscriptions:
+    def subscriptions(self) -> "Subscriptions":
         """Consumers of the log: create, list, pause, resume, replay, drop."""
+        from partbox.subscriptions import Subscriptions
+
         return Subscriptions(lambda: self.dsn, self.settings)
 
     @property
-    def stats(self) -> Stats:
+    def stats(self) -> "Stats":
         """Numbers: records by status, partitions, processes; and records a page at a time."""
+        from partbox.stats import Stats
+
         return Stats(lambda: self.dsn, self.settings)
 
     @property
-    def inbox(self) -> Inbox:
+    def inbox(self) -> "Inbox":
         """What consumers have seen: `first_time(conn, event, consumer)`; see `partbox.inbox`."""
+        from partbox.inbox import Inbox
+
         return Inbox(self.settings.schema_name)
 
-    def purge(self, dry_run: bool = False) -> Purged:
+    def purge(self, dry_run: bool = False) -> "Purged":
         """Delete what has expired, or count what would go: handled and dead records, idempotency keys, inbox rows.
 
         Workers do it by themselves every `purge_interval`. Nothing goes that a subscription still needs, a paused one
         neither. Raises SchemaError, psycopg.Error; what went before stays gone.
         """
+        from partbox.purge import purge
+
         return purge(lambda: self.dsn, self.settings, dry_run=dry_run)
 
-    def rebase(self, *, force: bool = False, timeout: Length = TIMEOUT) -> Rebased:
+    def rebase(self, *, force: bool = False, timeout: Length = 60.0) -> "Rebased":
         """Make a schema that came from a dump, or by logical replication, one of this database's cluster.
 
         Workers then deliver what had not been delivered when the copy was made. Stop them first. Publishers wait while
         it lasts, and it waits for them at most `timeout` (seconds, a timedelta, or a text such as "2m"). PartboxError
         if the schema is no copy (unless `force`), or workers are alive. All or nothing.
         """
+        from partbox.rebase import rebase
+
         return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
 
     def purger(self) -> "Purging":
@@ -360,6 +373,8 @@ class Outbox:
         chosen = dsn or self._dsn
         given = connect.Source(chosen if callable(chosen) else connect.resolve(chosen))
         if self._migrates(chosen) and given not in self._migrated:
+            from partbox.db.migrate import migrate
+
             migrate(given(), self.settings.schema_name)
             self._migrated.add(given)
         return given
@@ -392,7 +407,7 @@ class Outbox:
         self.handlers.register(handler, event_type, aggregate_type, subscription, **options)
 
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, R], /) -> "Task[P, R]": ...
 
     @overload
     def task(
@@ -402,7 +417,7 @@ class Outbox:
         subscription: str = "default",
         aggregate_type: str | Enum | None = None,
         **options: Unpack[Options],
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    ) -> "Callable[[Callable[P, R]], Task[P, R]]": ...
 
     def task(
         self,
@@ -412,7 +427,7 @@ class Outbox:
         subscription: str = "default",
         aggregate_type: str | Enum | None = None,
         **options: Unpack[Options],
-    ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
+    ) -> "Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]":
         """Decorates a function with annotated parameters: `publish(conn, **arguments)` has a worker call it.
 
         `name` is the type of its events, module and function unless given; a function that is renamed keeps it, so
@@ -422,7 +437,9 @@ class Outbox:
         that name.
         """
 
-        def decorate(function: Callable[P, R]) -> Task[P, R]:
+        from partbox.tasks import task
+
+        def decorate(function: Callable[P, R]) -> "Task[P, R]":
             return task(self, self.handlers, function, subscription, aggregate_type, options)
 
         return decorate if function is None else decorate(function)

@@ -25,7 +25,6 @@ from partbox.settings import Settings
 
 log = logging.getLogger("partbox.commands")
 
-TIMEOUT = 60.0  # seconds
 LOOK = 0.05  # seconds between two looks at heartbeats
 REST = 1.0  # seconds in which publishers go on, between two attempts to shut them out
 NAMED = 5
@@ -45,7 +44,7 @@ def rebase(
     settings: Settings,
     *,
     force: bool = False,
-    timeout: asked.Length = TIMEOUT,
+    timeout: asked.Length,
     progress: Progress = lambda what: None,
 ) -> Rebased:
     """Make the copy in the schema of the settings one of this cluster; what was done. All or nothing.

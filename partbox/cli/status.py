@@ -24,9 +24,10 @@ from partbox.cli.watching import Every, Sighting, interval, sightings
 from partbox.db import migrate, stats
 from partbox.db.connect import connect
 from partbox.db.glance import Glance
-from partbox.doctor.words import WORKER, command
+from partbox.doctor.words import WORKER
 from partbox.rules.nodes import named
 from partbox.rules.printing import printable_json
+from partbox.rules.wording import command
 from partbox.settings import Settings
 from partbox.stats.rates import Rates
 

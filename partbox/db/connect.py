@@ -9,7 +9,6 @@ from psycopg import Connection, Cursor
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format
 
-from partbox.db import migrate
 from partbox.db.deadline import Watched, allowed
 from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
@@ -18,6 +17,7 @@ from partbox.rules.dsn import parts
 from partbox.rules.printing import printable_line, text_of
 from partbox.rules.secrets import masked
 from partbox.rules.signature import name_of, place_of
+from partbox.rules.wording import command
 
 instrumented = False
 """True if an instrumentation of psycopg sees the statements of these connections; see `Tracing(statements=True)`.
@@ -206,5 +206,5 @@ def check(conn: Connection[Any], schema: str) -> None:
     if not original:
         raise SchemaError(
             f'schema "{schema}" is a logical copy (dump or replication): its cursors are those of another cluster, and '
-            f"workers would lose events; `{migrate.command('rebase', schema)}` adopts it"
+            f"workers would lose events; {command('rebase', schema)} adopts it"
         )

@@ -9,7 +9,6 @@ inbox, for consumers elsewhere. Both are what the first migration made, with som
 """
 
 import re
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from partbox.db.grants import NOBODY, Roles
 from partbox.db.sql import composed, folder, query
 from partbox.errors import SchemaError
 from partbox.rules.naming import listed
+from partbox.rules.wording import command
 
 _HEADER = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
 _OLDEST_SERVER = 140000
@@ -127,12 +127,12 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
         raise missing(conn, schema)
     if version.inbox_only:
         raise SchemaError(
-            f"schema {schema!r} holds nothing but an inbox: run `{command('init', schema)}` to make it a whole outbox"
+            f"schema {schema!r} holds nothing but an inbox: run {command('init', schema)} to make it a whole outbox"
         )
     if version.newest < known.newest:
         raise SchemaError(
             f"schema {schema!r} is at version {version.newest}, this program needs {known.newest}: "
-            f"run `{command('migrate', schema)}`"
+            f"run {command('migrate', schema)}"
         )
     if version.breaking > known.newest:
         raise SchemaError(
@@ -147,7 +147,7 @@ def missing(conn: psycopg.Connection[Any], schema: str) -> SchemaError:
         others = [name for (name,) in cursor.execute(query("migrate_schemas", schema), {})]
     near = get_close_matches(schema, others, n=1)
     hint = f", which has {near[0]!r} (is that meant?)" if near else f", which has {listed(others)}" if others else ""
-    return SchemaError(f"schema {schema!r} does not exist in this database{hint}: run `{command('init', schema)}`")
+    return SchemaError(f"schema {schema!r} does not exist in this database{hint}: run {command('init', schema)}")
 
 
 def is_inbox_only(conn: psycopg.Connection[Any], schema: str) -> bool:
@@ -263,8 +263,3 @@ def _check_name(schema: str) -> None:
     """PostgreSQL would cut a longer name silently, and two outboxes become one; $$ ends the text of a function."""
     if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:
         raise SchemaError(f"a schema name has 1 to 63 bytes, no NUL and no $$, not {schema!r}: choose another")
-
-
-def command(name: str, schema: str) -> str:
-    """A command of ours for `schema`, to be copied into a shell."""
-    return f"partbox {name}" if schema == "partbox" else f"partbox {name} --schema {shlex.quote(schema)}"

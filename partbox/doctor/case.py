@@ -8,11 +8,10 @@ from uuid import UUID
 from partbox.db.evidence import Evidence
 from partbox.db.facts import Open
 from partbox.db.stats import Cluster, Instance, Overview, Partition
-from partbox.doctor import words
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import STALLED, Limits
 from partbox.rules.nodes import named
-from partbox.rules.wording import age, counted
+from partbox.rules.wording import age, command, counted
 
 UNFINISHED = ("retrying", "deferred", "held", "ready")
 
@@ -36,7 +35,7 @@ class Case:
 
     def command(self, text: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()) -> str:
         """A command of ours for this schema, in backticks."""
-        return words.command(text, self.schema, subscription, *arguments, options=options)
+        return command(text, self.schema, subscription, *arguments, options=options)
 
     def node(self, process: Instance) -> str:
         """The name of its node, which a host may have several of."""

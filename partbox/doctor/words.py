@@ -1,7 +1,6 @@
-"""How findings name things: commands to copy, sessions, aggregates, errors, never a payload or a password."""
+"""How findings name things: sessions, aggregates, errors, never a payload or a password."""
 
 import re
-import shlex
 from collections.abc import Sequence
 
 from partbox.db.facts import Session
@@ -14,20 +13,6 @@ MORE = "then more of them: `partbox worker … --concurrency`, `--processes`, or
 
 _LITERAL = re.compile(r"'|\$[A-Za-z_]*\$")
 _LONGEST = 100  # characters of a name that somebody would copy
-
-
-def command(
-    words: str, schema: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()
-) -> str:
-    """A command of ours in backticks, to be copied into a shell."""
-    parts = ["partbox", *words.split(), *options]
-    if subscription not in (None, "default"):
-        parts += ["--subscription", str(subscription)]
-    if schema != "partbox":
-        parts += ["--schema", schema]
-    if any(each.startswith("-") for each in arguments):
-        parts.append("--")
-    return f"`{shlex.join([*parts, *arguments])}`"
 
 
 def copyable(*names: str) -> bool:

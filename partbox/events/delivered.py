@@ -1,14 +1,11 @@
 """An event as a handler gets it."""
 
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from uuid import UUID
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
 
-from partbox.errors import PayloadError
 from partbox.events.reserved import IDEMPOTENCY_KEY, PREFIX, RAW
 
 MAX_SHOWN = 200  # characters of a name or id in a line
@@ -116,11 +113,9 @@ class DeliveredEvent:
 
         It is validated as it is stored: of JSON also a strict model takes texts for times, UUIDs and Decimals.
         """
-        try:
-            return cast(T, self._validated(_adapter(cast(Any, model))))
-        except ValidationError as error:
-            problem = _problem(error)
-        raise PayloadError(f"the payload of {self!r} is no {getattr(model, '__name__', model)}: {problem}")
+        from partbox.events.models import validated  # and with it pydantic, which takes long to load
+
+        return validated(self, model, is_json=self._claim.codecs.is_json(self.content_type))
 
     @property
     def headers(self) -> dict[str, str]:
@@ -156,18 +151,9 @@ class DeliveredEvent:
         """One line, without the payload, which never goes into logs."""
         return (
             f"DeliveredEvent({self.event_type[:MAX_SHOWN]!r}, id={self.id}, "
-            f"aggregate={_visible(self.aggregate_type)}/{_visible(str(self.aggregate_id))}, "
+            f"aggregate={visible(self.aggregate_type)}/{visible(str(self.aggregate_id))}, "
             f"partition={self.partition}, subscription={self.subscription!r}, attempt={self.attempt})"
         )
-
-    def _validated(self, adapter: TypeAdapter[Any]) -> Any:
-        if self._claim.codecs.is_json(self.content_type):
-            try:
-                return adapter.validate_json(self.raw)
-            except ValidationError as error:
-                if error.errors(include_url=False)[0]["type"] != "json_invalid":  # damaged, or too deep for pydantic
-                    raise
-        return adapter.validate_python(self.payload)
 
     def _data(self) -> bytes | None:
         text, data = self._row[7], self._row[8]
@@ -187,19 +173,7 @@ def _moment(raw: bytes) -> datetime:
         return (datetime.max if microseconds > 0 else datetime.min).replace(tzinfo=UTC)
 
 
-@lru_cache(maxsize=256)
-def _adapter(model: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(model)
-
-
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """The text, cut where it is long, and escaped where it has characters that are not visible."""
     cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
     return cut if cut.isprintable() else ascii(cut)[1:-1]
-
-
-def _problem(error: ValidationError) -> str:
-    """The first thing that does not fit, without the value."""
-    first, *others = error.errors(include_url=False, include_input=False, include_context=False)
-    place = _visible(".".join(map(str, first["loc"]))) or "payload"
-    return f"{place}: {_visible(first['msg'])}" + (f" (and {len(others)} more)" if others else "")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from partbox.errors import UnroutableError
 from partbox.handlers.options import Blocking, OnError
@@ -10,7 +10,9 @@ from partbox.handlers.routes import ANY
 from partbox.rules.parking import Deferral
 from partbox.rules.retry import RetryPolicy
 from partbox.rules.signature import Call, is_async, place_of
-from partbox.settings import Settings
+
+if TYPE_CHECKING:
+    from partbox.settings import Settings
 
 UNROUTABLE_DELAY = 5.0  # seconds until an event without a handler is looked at again
 
@@ -73,7 +75,7 @@ class Registration:
     def who(self) -> str:
         return f"{self.name} ({place_of(self.call)})"
 
-    def resolved(self, settings: Settings) -> Handler:
+    def resolved(self, settings: "Settings") -> Handler:
         """With the settings where nothing of its own was said."""
         return Handler(
             self.name,
@@ -96,7 +98,7 @@ class Registration:
         )
 
 
-def routing(subscription: str, settings: Settings, *, awaited: bool, missed: Call | None = None) -> Handler:
+def routing(subscription: str, settings: "Settings", *, awaited: bool, missed: Call | None = None) -> Handler:
     """What takes the events that have no handler: the setting `on_unroutable`, as a handler of its own.
 
     `awaited`: it must be async, because there are interceptors around it that are. `missed` is called first with each
@@ -124,7 +126,7 @@ def _telling(call: Call, missed: Call) -> Call:
     return route
 
 
-def _usual(settings: Settings) -> dict[str, Any]:
+def _usual(settings: "Settings") -> dict[str, Any]:
     return {
         "retry": settings.retry,
         "max_attempts": settings.max_attempts,

@@ -8,7 +8,7 @@ What is registered is plain data without locks, so that it travels to spawned pr
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from partbox import interceptors
 from partbox.errors import RegistrationError
@@ -16,7 +16,9 @@ from partbox.handlers.handler import Handler, Registration, Row, routing
 from partbox.handlers.options import Options, batch_size, checked
 from partbox.handlers.routes import ANY, Routes
 from partbox.rules.signature import call_of, is_async, name_of, place_of, takes
-from partbox.settings import Settings
+
+if TYPE_CHECKING:
+    from partbox.settings import Settings
 
 BATCH = 100
 NAMED = 8  # subscriptions that an error names, at most
@@ -114,7 +116,7 @@ class Handlers:
         return hook
 
     def routes(
-        self, subscription: str, settings: Settings, missed: Callable[[Any], None] | None = None
+        self, subscription: str, settings: "Settings", missed: Callable[[Any], None] | None = None
     ) -> Routes[Handler]:
         """The routes of a subscription as registered now, options filled in from `settings`.
 
@@ -127,7 +129,7 @@ class Handlers:
             default=routing(subscription, settings, awaited=awaited, missed=missed),
         )
 
-    def lack(self, subscription: str, settings: Settings, where: str = "") -> str | None:
+    def lack(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
         """Why a worker of the subscription may not start now: nothing would take its events. None if something does.
 
         A function as `on_unroutable` takes them all, so it is enough. `where`: the place to register a handler.
@@ -143,7 +145,7 @@ class Handlers:
             + (f"there are handlers of {others}" if others else "no other subscription has one either")
         )
 
-    def require(self, subscription: str, settings: Settings, where: str = "") -> None:
+    def require(self, subscription: str, settings: "Settings", where: str = "") -> None:
         """RegistrationError if the subscription lacks a handler; see `lack`."""
         if (lack := self.lack(subscription, settings, where)) is not None:
             raise RegistrationError(lack)

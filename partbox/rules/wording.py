@@ -1,5 +1,7 @@
-"""Numbers, lengths of time and long texts as people read them."""
+"""Numbers, lengths of time, long texts and commands as people read them."""
 
+import shlex
+from collections.abc import Sequence
 from signal import Signals
 
 from partbox.rules.duration import UNITS
@@ -33,3 +35,17 @@ def age(length: float | None) -> str:
     unit = next((unit for unit in ("d", "h", "m") if length >= 2 * UNITS[unit]), "s")
     amount = length / UNITS[unit]
     return f"{amount:.1f} {unit}" if unit == "s" and amount < 10 else f"{amount:.0f} {unit}"
+
+
+def command(
+    words: str, schema: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()
+) -> str:
+    """A command of ours in backticks, to be copied into a shell."""
+    parts = ["partbox", *words.split(), *options]
+    if subscription not in (None, "default"):
+        parts += ["--subscription", str(subscription)]
+    if schema != "partbox":
+        parts += ["--schema", schema]
+    if any(each.startswith("-") for each in arguments):
+        parts.append("--")
+    return f"`{shlex.join([*parts, *arguments])}`"

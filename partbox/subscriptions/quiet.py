@@ -6,7 +6,6 @@ lease is over; where no supervisor of the subscription is left nobody else would
 """
 
 import logging
-import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,12 +13,12 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection, Error
 
-from partbox.db import instances, migrate, subscriptions
+from partbox.db import instances, subscriptions
 from partbox.db.subscriptions import Holder
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
 from partbox.rules.silence import Silence
-from partbox.rules.wording import counted
+from partbox.rules.wording import command, counted
 
 log = logging.getLogger("partbox.commands")
 
@@ -120,8 +119,8 @@ def _go_on(conn: Connection[Any], schema: str, name: str, again: Again, acting: 
             with again() as other:
                 return Left(_resumed(subscriptions.resume(other, schema, name), acting), known=False)
     except (Error, PartboxError) as error:
-        command = migrate.command(f"subscription resume {shlex.quote(name)}", schema)
-        return Left(f"it is left paused, because it could not be resumed ({error}): `{command}` lets it go on", False)
+        resume = command("subscription resume", schema, None, name)
+        return Left(f"it is left paused, because it could not be resumed ({error}): {resume} lets it go on", False)
     return Left(_resumed(resumed, acting), known=True)
 
 

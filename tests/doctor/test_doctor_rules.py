@@ -19,6 +19,7 @@ from partbox.doctor.checks import CHECKS
 from partbox.doctor.doctor import judge
 from partbox.doctor.finding import Severity, healthy
 from partbox.doctor.limits import Limits
+from partbox.rules import wording
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 IDS = [UUID(int=number) for number in range(1, 4)]
@@ -186,7 +187,7 @@ def test_a_statement_is_shown_without_what_stands_in_quotes(before, payload, aft
 
 @given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=3), st.sampled_from(["default", "o'x -y"]))
 def test_a_command_means_the_same_to_a_shell(names, subscription):
-    command = words.command("blocked retry", "my schema", subscription, *names)
+    command = wording.command("blocked retry", "my schema", subscription, *names)
     parts = shlex.split(command[1:-1])
     assert parts[:3] == ["partbox", "blocked", "retry"]
     assert parts[-len(names) :] == names

@@ -27,9 +27,23 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 OTHERS = (
-    "partbox.worker", "partbox.supervisor", "partbox.sinks", "partbox.dashboard", "partbox.doctor", "partbox.cli",
-    "multiprocess", "opentelemetry", "prometheus_client", "psycopg_pool", "rich", "starlette", "typer", "uvicorn",
+    "partbox.blocked", "partbox.dead", "partbox.purge", "partbox.rebase", "partbox.stats", "partbox.subscriptions",
+    "partbox.db.migrate", "partbox.worker", "partbox.supervisor", "partbox.sinks", "partbox.dashboard",
+    "partbox.doctor", "partbox.cli", "multiprocess", "opentelemetry", "prometheus_client", "psycopg_pool", "rich",
+    "starlette", "typer", "uvicorn",
 )  # fmt: skip
+
+
+SLOW = ("asyncpg", "pydantic", "pydantic_settings", "sqlalchemy")
+"""What takes long to load, and an import alone does not need."""
+
+
+def test_an_import_alone_loads_nothing_that_takes_long() -> None:
+    program = "import json, sys, partbox; print(json.dumps([*sys.modules]))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = json.loads(ended.stdout)
+    assert "partbox.outbox" in loaded
+    assert [name for name in (*SLOW, *OTHERS) if name in loaded] == []
 
 
 def test_a_publisher_loads_neither_workers_nor_what_they_and_the_commands_need(dsn: str) -> None:

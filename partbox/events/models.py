@@ -1,0 +1,42 @@
+"""The payload of an event as a model: whatever pydantic can validate."""
+
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from partbox.errors import PayloadError
+from partbox.events.delivered import DeliveredEvent, visible
+
+T = TypeVar("T")
+
+
+def validated(event: DeliveredEvent, model: type[T], *, is_json: bool) -> T:
+    """The payload, as it is stored if that is JSON; PayloadError if it does not fit."""
+    try:
+        return cast(T, _validated(event, _adapter(cast(Any, model)), is_json))
+    except ValidationError as error:
+        problem = _problem(error)
+    raise PayloadError(f"the payload of {event!r} is no {getattr(model, '__name__', model)}: {problem}")
+
+
+def _validated(event: DeliveredEvent, adapter: TypeAdapter[Any], is_json: bool) -> Any:
+    if is_json:
+        try:
+            return adapter.validate_json(event.raw)
+        except ValidationError as error:
+            if error.errors(include_url=False)[0]["type"] != "json_invalid":  # damaged, or too deep for pydantic
+                raise
+    return adapter.validate_python(event.payload)
+
+
+@lru_cache(maxsize=256)
+def _adapter(model: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(model)
+
+
+def _problem(error: ValidationError) -> str:
+    """The first thing that does not fit, without the value."""
+    first, *others = error.errors(include_url=False, include_input=False, include_context=False)
+    place = visible(".".join(map(str, first["loc"]))) or "payload"
+    return f"{place}: {visible(first['msg'])}" + (f" (and {len(others)} more)" if others else "")
