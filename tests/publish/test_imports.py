@@ -35,7 +35,7 @@ OTHERS = (
 
 
 SLOW = ("asyncpg", "pydantic", "pydantic_settings", "sqlalchemy")
-"""What takes long to load, and an import alone does not need."""
+"""Libraries that take long to load; an import alone needs none of them."""
 
 
 def test_an_import_alone_loads_nothing_that_takes_long() -> None:
