@@ -1,4 +1,4 @@
-"""How findings name things: sessions, aggregates, errors, never a payload or a password."""
+"""Names that findings use for sessions, aggregates and errors; never a payload or a password."""
 
 import re
 from collections.abc import Sequence
