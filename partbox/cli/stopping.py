@@ -1,6 +1,8 @@
 """Commands that may be told to stop: between two steps, or wherever they are."""
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,6 +10,8 @@ from types import FrameType
 from typing import NoReturn
 
 from partbox.supervisor.flag import Flag
+
+AGAIN = 0.05  # seconds until a signal that Python has dropped comes again
 
 
 @contextmanager
@@ -48,22 +52,49 @@ def until_stopped() -> Iterator[None]:
 @contextmanager
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
     """The first of these signals is a KeyboardInterrupt wherever it meets the block; others are ignored after it, so
-    that what is undone because of it is not interrupted. One that is ignored already (`nohup`) stays so."""
+    that what is undone because of it is not interrupted. One that is ignored already (`nohup`) stays so.
+
+    Python drops an error that meets a callback of its own, such as those of an import. Then the signal comes again.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in numbers}
     heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
 
+    told, again = sys.unraisablehook, None
+
     def end(number: int, _: FrameType | None) -> NoReturn:
         for each in heard:
             signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        raise _Met(number)
 
+    def come_again(dropped: "sys.UnraisableHookArgs") -> None:
+        nonlocal again
+        if not isinstance(dropped.exc_value, _Met):
+            told(dropped)
+            return
+        for each in heard:
+            signal.signal(each, end)
+        again = threading.Timer(AGAIN, os.kill, (os.getpid(), dropped.exc_value.number))
+        again.start()
+
+    sys.unraisablehook = come_again
     for number in heard:
         signal.signal(number, end)
     try:
         yield
     finally:
+        if again is not None:
+            again.cancel()
         for number in heard:
             signal.signal(number, before[number])
+        sys.unraisablehook = told
+
+
+class _Met(KeyboardInterrupt):
+    """A signal that has met the block."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number

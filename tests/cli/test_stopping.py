@@ -1,0 +1,70 @@
+"""Commands that a signal ends, wherever it meets them."""
+
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from partbox.cli import stopping
+from partbox.cli.stopping import interruptible
+
+PATIENCE = 30.0
+NEVER = threading.Event()
+
+
+class Dropping:
+    """Python drops whatever is raised while it is taken away; here a signal comes then, or an error."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    def __del__(self) -> None:
+        if self.error is not None:
+            raise self.error
+        os.kill(os.getpid(), signal.SIGHUP)
+
+
+def wait() -> None:
+    Dropping()
+    NEVER.wait(PATIENCE)
+
+
+def test_a_signal_that_meets_what_drops_errors_ends_the_block_all_the_same():
+    with pytest.raises(KeyboardInterrupt), interruptible(signal.SIGHUP):
+        wait()
+
+
+def test_what_is_undone_because_of_it_is_not_interrupted():
+    undone = []
+
+    def wait_and_undo() -> None:
+        try:
+            wait()
+        finally:
+            os.kill(os.getpid(), signal.SIGHUP)
+            undone.append(True)
+
+    with pytest.raises(KeyboardInterrupt), interruptible(signal.SIGHUP):
+        wait_and_undo()
+    assert undone == [True]
+
+
+def test_one_that_would_come_again_after_the_end_does_not(monkeypatch):
+    monkeypatch.setattr(stopping, "AGAIN", 10 * PATIENCE)
+    with interruptible(signal.SIGHUP):
+        Dropping()
+        (timer,) = (each for each in threading.enumerate() if isinstance(each, threading.Timer))
+    timer.join(PATIENCE)
+    assert not timer.is_alive()
+
+
+def test_other_errors_that_are_dropped_are_told_as_ever(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: told.append(dropped.exc_value))
+    before, error = sys.unraisablehook, ValueError("lost")
+    with interruptible(signal.SIGHUP):
+        Dropping(error)
+    assert told == [error]
+    assert sys.unraisablehook is before
