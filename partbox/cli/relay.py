@@ -28,7 +28,11 @@ from partbox.subscriptions import Subscriptions
 
 To = Annotated[
     str,
-    typer.Option(metavar="URL", show_default=False, help="Where to: stdout:, file:PATH."),
+    typer.Option(
+        metavar="URL",
+        show_default=False,
+        help="Where to: kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH, stdout:.",
+    ),
 ]
 Topic = Annotated[
     str,

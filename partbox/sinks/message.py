@@ -35,6 +35,11 @@ class Message:
         """The event id: the same at each repetition, for the broker or the consumer to know it by."""
         return self.attributes["id"]
 
+    def bound(self, prefix: str, content_type: str) -> dict[str, str]:
+        """The publisher's headers, and all that is known under the names that a binding gives it; ours win."""
+        ours = {f"{prefix}{name}": value for name, value in self.attributes.items()}
+        return {**self.headers, **ours, content_type: self.content_type}
+
 
 def message_of(event: DeliveredEvent, topic: str, source: str = SOURCE) -> Message:
     """The message of an event."""

@@ -16,11 +16,11 @@ from partbox.outcomes import RetryAfter
 from partbox.sinks.message import SOURCE, Message, message_of
 from partbox.sinks.topic import DEFAULT, Topic
 
-Result = BaseException | None
-"""What became of a message: None, it is there; an UnrecoverableError, it never will be; any other error, try again."""
-
 NOT_YET = RetryAfter(0)
-"""The outcome of an event that was not sent, because one before it was not taken."""
+"""What becomes of a message that was not sent, because one of its key before it was not taken."""
+
+Result = BaseException | RetryAfter | None
+"""What became of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
 
 TIMEOUT = 30.0  # seconds
 
@@ -36,9 +36,9 @@ class Sink:
 
         outbox.on("OrderPlaced")(Printer())
 
-    `topic` is a template, see `Topic`; `source` the CloudEvents attribute; after `timeout` seconds without an answer the
-    broker counts as out of reach. A sink is made once, in the application, and copied to its worker processes before
-    anything is open: connections are made in `open`, there.
+    `topic` is a template, see `Topic`; `source` the CloudEvents attribute; after `timeout` seconds without an answer
+    the broker counts as out of reach. A sink is made once, in the application, and copied to its worker processes
+    before anything is open: it connects when it has something to send, and again after `close`.
     """
 
     max_size: ClassVar[int] = 500

@@ -13,10 +13,21 @@ from partbox.sinks.topic import DEFAULT
 KINDS: Final = {
     "stdout": ("lines", "StdoutSink"),
     "file": ("lines", "FileSink"),
+    "kafka": ("kafka", "KafkaSink"),
+    "amqp": ("amqp", "RabbitSink"),
+    "amqps": ("amqp", "RabbitSink"),
+    "nats": ("nats", "NatsSink"),
+    "tls": ("nats", "NatsSink"),
+    "redis": ("redis", "RedisSink"),
+    "rediss": ("redis", "RedisSink"),
+    "unix": ("redis", "RedisSink"),
+    "http": ("webhook", "WebhookSink"),
+    "https": ("webhook", "WebhookSink"),
+    "sqs": ("sqs", "SqsSink"),
 }
 """By scheme the module of this room and its class, which is made by `from_url(url, topic)`."""
 
-SHOWN: Final = "stdout:, file:PATH"
+SHOWN: Final = "kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH or stdout:"
 
 
 def sink_of(url: str, topic: str | None = None) -> Sink:

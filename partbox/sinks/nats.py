@@ -1,0 +1,91 @@
+"""NATS JetStream, by nats-py: `nats://HOST:PORT`, several with commas between, `tls://…`.
+
+A stream must take the subject, which is the topic. The event id is `Nats-Msg-Id`, so a stream drops a repetition within
+its duplicate window.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
+from partbox.rules.secrets import masked
+from partbox.sinks.extra import library
+from partbox.sinks.headers import ascii_headers
+from partbox.sinks.message import Message
+from partbox.sinks.sink import Result, Sink
+from partbox.sinks.topic import DEFAULT
+
+TOO_LARGE: Final = 10054  # JSStreamMessageExceedsMaximumErr of the server
+
+
+class NatsSink(Sink):
+    """Sends to JetStream; `servers` as URLs. CloudEvents attributes are headers, as the NATS binding says: `ce-id` …"""
+
+    def __init__(self, servers: str | Sequence[str], topic: str = DEFAULT, **options: Any) -> None:
+        super().__init__(topic, **options)
+        self._servers = [servers] if isinstance(servers, str) else [*servers]
+        self._connection: Any = None
+        self._opening: asyncio.Lock | None = None
+
+    @classmethod
+    def from_url(cls, url: str, topic: str) -> "NatsSink":
+        """The sink of the URL; SettingsError."""
+        parts = urlsplit(url)
+        if not parts.netloc or parts.path not in ("", "/"):
+            raise SettingsError(f"{masked(url)!r} names no servers: write nats://HOST:4222, several with commas between")
+        return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
+
+    def check(self) -> None:
+        """SettingsError if the library is missing."""
+        library("nats", "nats")
+
+    async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
+        """All in flight at once."""
+        errors = library("nats.errors", "nats")
+        try:
+            stream = (await self._ready()).jetstream(timeout=self._timeout)
+        except (errors.Error, OSError) as error:
+            raise DownstreamUnavailable(f"NATS cannot be reached: {error}") from error
+        results = await asyncio.gather(*(self._publish(stream, message) for message in messages))
+        if any(isinstance(result, DownstreamUnavailable) for result in results):
+            await self.close()
+        return results
+
+    async def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _ready(self) -> Any:
+        self._opening = self._opening or asyncio.Lock()
+        async with self._opening:
+            if self._connection is None or self._connection.is_closed:
+                self._connection = await library("nats", "nats").connect(
+                    self._servers, name="partbox", allow_reconnect=False, connect_timeout=5, error_cb=_nothing
+                )
+        return self._connection
+
+    async def _publish(self, stream: Any, message: Message) -> Result:
+        errors, answers = library("nats.errors", "nats"), library("nats.js.errors", "nats")
+        headers = {**ascii_headers(message.bound("ce-", "content-type")), "Nats-Msg-Id": message.id}
+        try:
+            await stream.publish(message.topic, message.value, headers=headers)
+        except answers.NoStreamResponseError:
+            return LookupError(f"no stream of NATS takes the subject {message.topic!r}: add one, or the subject to one")
+        except errors.MaxPayloadError:
+            return UnrecoverableError(f"NATS takes no message of {len(message.value):,} bytes: raise its max_payload")
+        except errors.BadSubjectError:
+            return UnrecoverableError(f"NATS: {message.topic!r} is no subject")
+        except answers.APIError as error:
+            said = f"NATS says {error.description} ({error.err_code})"
+            return UnrecoverableError(said) if error.err_code == TOO_LARGE else RuntimeError(said)
+        except (errors.Error, OSError, TimeoutError) as error:
+            return DownstreamUnavailable(f"NATS: {error}")
+        return None
+
+
+async def _nothing(_: Exception) -> None:
+    """What goes wrong comes back from the call, too."""
