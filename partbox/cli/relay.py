@@ -38,9 +38,7 @@ Topic = Annotated[
     str,
     typer.Option(metavar="TEMPLATE", help="Topic, of {aggregate_type}, {event_type}, {tenant_id}."),
 ]
-Name = Annotated[
-    str, typer.Option("--subscription", metavar="NAME", help="Made at the first start.")
-]
+Name = Annotated[str, typer.Option("--subscription", metavar="NAME", help="Made at the first start.")]
 Start = Annotated[
     str,
     typer.Option("--from", metavar="beginning|now|TIME", help="What it gets if it is made here; later it goes on."),

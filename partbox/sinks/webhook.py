@@ -91,7 +91,17 @@ class WebhookSink(Sink):
 
 
 HOP_BY_HOP: Final = frozenset(
-    ("connection", "content-encoding", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade")
+    (
+        "connection",
+        "content-encoding",
+        "content-length",
+        "expect",
+        "host",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
 )
 """Headers of the connection, which a publisher's must not be taken for."""
 

@@ -1,0 +1,367 @@
+"""Brokers of this machine for tests, each with its own ports and folder; what arrived is read by another client."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from shutil import which
+from typing import Any, ClassVar
+
+import pytest
+from waiting import eventually
+
+HOST = "127.0.0.1"
+BOOT = 60.0
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message as a consumer has it; `id` is the CloudEvents attribute."""
+
+    topic: str
+    key: str | None
+    id: str
+    value: bytes
+    attributes: Mapping[str, str]  # by their CloudEvents names
+    headers: Mapping[str, str]  # all others, the content type among them
+
+
+def received(
+    topic: str, headers: Mapping[str, str], prefix: str, value: bytes, key: str | None = None, own: tuple[str, ...] = ()
+) -> Received:
+    attributes = {name.removeprefix(prefix): text for name, text in headers.items() if name.startswith(prefix)}
+    others = {name: text for name, text in headers.items() if not name.startswith(prefix) and name not in own}
+    return Received(
+        topic, attributes.get("partitionkey") if key is None else key, attributes["id"], value, attributes, others
+    )
+
+
+class Broker:
+    """One server. `url` is what `partbox relay --to` gets; `named` the name that the broker has for a topic."""
+
+    program: ClassVar[str | None] = None
+    durable: ClassVar[bool] = True  # what it has acknowledged is there after a SIGKILL
+    largest: ClassVar[int | None] = None  # bytes of a payload that it refuses for good
+
+    def __init__(self, folder: Path) -> None:
+        if self.program is not None and which(self.program, path=f"{os.environ['PATH']}:/usr/sbin") is None:
+            pytest.skip(f"{self.program} is not installed")
+        self.folder = folder
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        raise NotImplementedError
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        """Whether it answers."""
+        with socket.create_connection((HOST, self.port), timeout=1):
+            return True
+
+    def start(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), cwd=self.folder, env=self.environment(), stdout=log, stderr=log, start_new_session=True
+            )
+        eventually(self._answers, BOOT)
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def kill(self) -> None:
+        """End it at once, with all its processes."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def prepare(self, *topics: str) -> None:
+        """Have these taken: queues, streams."""
+
+    def all(self, *topics: str) -> list[Received]:
+        """What arrived so far, those of a topic in their order."""
+        raise NotImplementedError
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "log").read_text()[-2_000:]
+        try:
+            return self.ready()
+        except Exception:
+            return False
+
+
+class Redis(Broker):
+    program = "redis-server"
+
+    @property
+    def url(self) -> str:
+        return f"redis://{HOST}:{self.port}/0"
+
+    def command(self) -> list[str]:
+        return [
+            "redis-server", "--port", str(self.port), "--bind", HOST, "--dir", str(self.folder), "--save", "",
+            "--appendonly", "yes", "--appendfsync", "always",
+        ]  # fmt: skip
+
+    def ready(self) -> bool:
+        return self._cli("ping") == "PONG\n"
+
+    def all(self, *topics: str) -> list[Received]:
+        found = []
+        for topic in topics:
+            for _, pairs in json.loads(self._cli("--json", "-3", "xrange", topic, "-", "+") or "[]"):
+                fields = dict(zip(pairs[::2], pairs[1::2], strict=True)) if isinstance(pairs, list) else pairs
+                data = fields.pop("data").encode()
+                found.append(received(topic, fields, "ce_", data, own=("key",)))
+        return found
+
+    def _cli(self, *words: str) -> str:
+        command = ["redis-cli", "-p", str(self.port), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+class Nats(Broker):
+    program = "nats-server"
+    largest = 8 << 20
+
+    @property
+    def url(self) -> str:
+        return f"nats://{HOST}:{self.port}"
+
+    def command(self) -> list[str]:
+        return ["nats-server", "-a", HOST, "-p", str(self.port), "-js", "-sd", str(self.folder / "data")]
+
+    def prepare(self, *topics: str) -> None:
+        async def add(client: Any) -> None:
+            await client.jetstream().add_stream(name="EVENTS", subjects=[*topics])
+
+        self._with(add)
+
+    def all(self, *topics: str) -> list[Received]:
+        async def read(client: Any) -> list[Received]:
+            manager, found = client.jsm(), []
+            state = (await manager.stream_info("EVENTS")).state
+            for number in range(state.first_seq, state.last_seq + 1):
+                raw = await manager.get_msg("EVENTS", number)
+                found.append(received(raw.subject, raw.headers, "ce-", raw.data or b"", own=("Nats-Msg-Id",)))
+            return found
+
+        return [each for each in self._with(read) if each.topic in topics]
+
+    def _with(self, what: Any) -> Any:
+        import asyncio
+
+        import nats
+
+        async def run() -> Any:
+            client = await nats.connect(self.url)
+            try:
+                return await what(client)
+            finally:
+                await client.close()
+
+        return asyncio.run(run())
+
+
+class Rabbit(Broker):
+    program = "rabbitmq-server"
+    largest = None
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.distribution, self.epmd = free_port(), free_port()
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@{HOST}:{self.port}/"
+
+    def command(self) -> list[str]:
+        return ["/usr/lib/rabbitmq/bin/rabbitmq-server"]
+
+    def environment(self) -> dict[str, str]:
+        config = self.folder / "rabbitmq.conf"
+        config.write_text(f"listeners.tcp.1 = {HOST}:{self.port}\nlog.console.level = error\nlog.file = false\n")
+        (self.folder / "plugins").write_text("[].\n")
+        return os.environ | {
+            "HOME": str(self.folder),
+            "RABBITMQ_NODENAME": f"partbox{self.port}@localhost",
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "logs"),
+            "RABBITMQ_CONFIG_FILE": str(config),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
+            "RABBITMQ_PID_FILE": str(self.folder / "pid"),
+            "RABBITMQ_DIST_PORT": str(self.distribution),
+            "ERL_EPMD_PORT": str(self.epmd),
+            "ERL_EPMD_ADDRESS": HOST,
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
+        }
+
+    def ready(self) -> bool:
+        with self._channel() as channel:
+            return bool(channel.is_open)
+
+    def prepare(self, *topics: str) -> None:
+        with self._channel() as channel:
+            for topic in topics:
+                channel.queue_declare(topic, durable=True)
+
+    def all(self, *topics: str) -> list[Received]:
+        found = []
+        with self._channel() as channel:
+            for topic in topics:
+                while (got := channel.basic_get(topic))[0] is not None:  # unacknowledged: it stays there
+                    _, properties, body = got
+                    found.append(received(topic, properties.headers, "cloudEvents:", body))
+        return found
+
+    def _channel(self) -> Any:
+        import pika
+
+        return pika.BlockingConnection(pika.URLParameters(self.url)).channel()
+
+
+class Hook(Broker):
+    """A web server that keeps what is posted to it in a list, which outlives it. `answer`: status of the next ones."""
+
+    @dataclass
+    class Answer:
+        status: int = 200
+        headers: dict[str, str] = field(default_factory=dict)
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.taken: list[tuple[dict[str, str], bytes]] = []
+        self.answers: dict[str, Hook.Answer] = {}  # by the value of the payload
+        self._server: ThreadingHTTPServer | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}/hook"
+
+    def start(self) -> None:
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                answer = hook.answers.get(body.decode(errors="replace"), Hook.Answer())
+                if 200 <= answer.status < 300:
+                    hook.taken.append((dict(self.headers.items()), body))
+                self.send_response(answer.status)
+                for name, text in answer.headers.items():
+                    self.send_header(name, text)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self._server = ThreadingHTTPServer((HOST, self.port), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def kill(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def all(self, *topics: str) -> list[Received]:
+        own = ("Host", "User-Agent", "Accept", "Accept-Encoding", "Connection", "Content-Length")
+        return [
+            received(
+                topics[0],
+                {
+                    n if n == "Content-Type" else n.lower() if n.lower().startswith("ce-") else n: v
+                    for n, v in headers.items()
+                },
+                "ce-",
+                body,
+                own=own,
+            )
+            for headers, body in self.taken
+        ]
+
+
+class Kafka(Broker):
+    """librdkafka's mock cluster: Kafka's protocol over TCP, in memory of this process."""
+
+    durable = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        from confluent_kafka import Producer
+
+        self._cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none:1"}, logger=_Silent())
+        brokers = eventually(lambda: self._cluster.list_topics(timeout=5).brokers.values())
+        self.servers = ",".join(f"{each.host}:{each.port}" for each in brokers)
+
+    @property
+    def url(self) -> str:
+        return f"kafka://{self.servers}"
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def all(self, *topics: str) -> list[Received]:
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(
+            {"bootstrap.servers": self.servers, "group.id": "all", "enable.partition.eof": True}, logger=_Silent()
+        )
+        found = []
+        try:
+            known = consumer.list_topics(timeout=10).topics
+            places = [
+                TopicPartition(topic, number, 0)
+                for topic in topics
+                if topic in known
+                for number in known[topic].partitions
+            ]
+            consumer.assign(places)
+            left = len(places)
+            while left:
+                message = consumer.poll(10)
+                assert message is not None
+                if message.error():
+                    left -= 1
+                    continue
+                headers = {name: text.decode() for name, text in message.headers() or ()}
+                key = message.key()
+                found.append(
+                    received(message.topic(), headers, "ce_", message.value(), None if key is None else key.decode())
+                )
+        finally:
+            consumer.close()
+        return found
+
+
+class _Silent:
+    def log(self, *_: Any) -> None: ...
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as server:
+        return int(server.getsockname()[1])
+
+
+BROKERS: dict[str, type[Broker]] = {
+    "kafka": Kafka,
+    "rabbitmq": Rabbit,
+    "nats": Nats,
+    "redis": Redis,
+    "webhook": Hook,
+}
