@@ -80,7 +80,7 @@ def relay(
     configured(surroundings(flags))
     sink_of(to, topic).check()
     outbox = relaying(to, topic, subscription, flags)
-    for each in dsns or [None]:
+    for each in dsns or (None,):
         _ensure(relaying(to, topic, subscription, flags | {"dsn": each}).subscriptions, subscription, start)
     code = outbox.run(
         subscription=subscription,

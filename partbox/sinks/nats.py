@@ -34,9 +34,7 @@ class NatsSink(Sink):
         """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
-            raise SettingsError(
-                f"{masked(url)!r} names no servers: write nats://HOST:4222, several with commas between"
-            )
+            raise SettingsError(f"{masked(url)!r} names no servers: write nats://HOST:4222, commas between several")
         return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
 
     def check(self) -> None:

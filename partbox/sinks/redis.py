@@ -1,7 +1,7 @@
 """Redis streams, by redis-py: `redis://HOST:PORT/DB`, `rediss://…`, `unix://…`; `?maxlen=N` trims streams to about N.
 
-A list is one transaction (MULTI … EXEC): it is in the streams whole and in order, or not at all. Redis keeps what it has
-acknowledged only as well as its `appendfsync` says.
+A list is one transaction (MULTI … EXEC): it is in the streams whole and in order, or not at all. Redis keeps what it
+has acknowledged only as well as its `appendfsync` says.
 """
 
 from collections.abc import Sequence
@@ -38,9 +38,7 @@ class RedisSink(Sink):
         query = parse_qs(parts.query)
         text = query.pop("maxlen", [None])[-1]
         if text is not None and not (text.isascii() and text.isdigit() and int(text)):
-            raise SettingsError(
-                f"maxlen={text} in {masked(url)!r} is no number of entries: write such as ?maxlen=100000"
-            )
+            raise SettingsError(f"maxlen={text} in {masked(url)!r} is no number of entries: such as ?maxlen=100000")
         plain = urlunsplit(parts._replace(query=urlencode(query, doseq=True)))
         return cls(plain, topic, maxlen=None if text is None else int(text))
 

@@ -1,8 +1,8 @@
-"""Webhooks, by httpx: a POST for each event to `https://…` or `http://…`, signed as Standard Webhooks says if there is a
-secret (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
+"""Webhooks, by httpx: a POST for each event to `https://…` or `http://…`. With a secret it is signed as Standard
+Webhooks says (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
 
-2xx is taken; 408, 425, 429 and 5xx are tried again, when `Retry-After` says so if it says; other 4xx, 410 among them, are
-final. Redirections are not followed.
+2xx is taken; 408, 425, 429 and 5xx are tried again, when `Retry-After` says so if it says; other 4xx, 410 among them,
+are final. Redirections are not followed.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class WebhookSink(Sink):
 
 
 HOP_BY_HOP: Final = frozenset(
-    (
+    [
         "connection",
         "content-encoding",
         "content-length",
@@ -101,7 +101,7 @@ HOP_BY_HOP: Final = frozenset(
         "trailer",
         "transfer-encoding",
         "upgrade",
-    )
+    ]
 )
 """Headers of the connection, which a publisher's must not be taken for."""
 
