@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -66,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[KEPT] = str(free_path())
         config.add_cleanup(lambda: shutil.rmtree(kept_folder(), ignore_errors=True))
     kept_folder()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a run under `nohup` ignores it, and so would all that tests start
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
