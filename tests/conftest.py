@@ -219,6 +219,14 @@ def _children() -> list[int]:
 
 
 def _ends_with_us(child: int) -> bool:
-    """Whether it is the resource tracker, which spawning starts, or the process that commands are forked from."""
+    """Whether it is the resource tracker, which spawning starts, the process that commands are forked from, or a broker,
+    which is there for all tests of the process."""
     command = " ".join(processes.arguments(child))
-    return "resource_tracker" in command or "import serve" in command
+    return "resource_tracker" in command or "import serve" in command or _is_broker(child)
+
+
+def _is_broker(child: int) -> bool:
+    try:
+        return b"PARTBOX_TEST_BROKER=" in Path(f"/proc/{child}/environ").read_bytes()
+    except OSError:  # it has ended
+        return False

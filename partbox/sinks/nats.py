@@ -5,7 +5,7 @@ its duplicate window.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,6 +17,7 @@ from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
 from partbox.sinks.topic import DEFAULT
 
+CONNECTING: Final = 5  # seconds
 TOO_LARGE: Final = 10054  # JSStreamMessageExceedsMaximumErr of the server
 
 
@@ -28,6 +29,7 @@ class NatsSink(Sink):
         self._servers = [servers] if isinstance(servers, str) else [*servers]
         self._connection: Any = None
         self._opening: asyncio.Lock | None = None
+        self._lost: asyncio.Event | None = None
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "NatsSink":
@@ -48,7 +50,7 @@ class NatsSink(Sink):
             stream = (await self._ready()).jetstream(timeout=self._timeout)
         except (errors.Error, OSError) as error:
             raise DownstreamUnavailable(f"NATS cannot be reached: {error}") from error
-        results = await asyncio.gather(*(self._publish(stream, message) for message in messages))
+        results = await self._while_connected([self._publish(stream, message) for message in messages])
         if any(isinstance(result, DownstreamUnavailable) for result in results):
             await self.close()
         return results
@@ -59,12 +61,37 @@ class NatsSink(Sink):
         if connection is not None:
             await connection.close()
 
+    async def _while_connected(self, sending: Sequence[Coroutine[Any, Any, Result]]) -> Sequence[Result]:
+        """The results; nats-py does not tell those who wait for an answer that the connection was lost."""
+        assert self._lost is not None
+        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(each) for each in sending]
+        lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
+        results: asyncio.Future[Any] = asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await asyncio.wait([results, lost], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (*tasks, lost):
+                each.cancel()
+        return [_gone() if isinstance(each, asyncio.CancelledError) else each for each in await results]
+
     async def _ready(self) -> Any:
         self._opening = self._opening or asyncio.Lock()
         async with self._opening:
             if self._connection is None or self._connection.is_closed:
+                self._lost = lost = asyncio.Event()
+
+                async def tell() -> None:
+                    lost.set()
+
                 self._connection = await library("nats", "nats").connect(
-                    self._servers, name="partbox", allow_reconnect=False, connect_timeout=5, error_cb=_nothing
+                    self._servers,
+                    name="partbox",
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=CONNECTING,
+                    error_cb=_nothing,
+                    closed_cb=tell,
                 )
         return self._connection
 
@@ -89,3 +116,7 @@ class NatsSink(Sink):
 
 async def _nothing(_: Exception) -> None:
     """What goes wrong comes back from the call, too."""
+
+
+def _gone() -> DownstreamUnavailable:
+    return DownstreamUnavailable("the connection to NATS was lost")

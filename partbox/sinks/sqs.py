@@ -34,8 +34,8 @@ _GROUP = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
 
 class SqsSink(Sink):
-    """Sends to SQS FIFO queues. A message has at most ten attributes there: `ce_id` and others are those of CloudEvents,
-    the publisher's headers together are the JSON of the attribute `headers`, with `ce_tenantid` and
+    """Sends to SQS FIFO queues. A message has at most ten attributes there: `ce_id` and others are of CloudEvents, the
+    publisher's headers together are the JSON of the attribute `headers`, with `ce_tenantid` and
     `ce_idempotencykey`.
 
     The body is the payload; if it is no text, its base64, and the attribute `encoding` says so.

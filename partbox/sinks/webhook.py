@@ -91,7 +91,7 @@ class WebhookSink(Sink):
 
 
 HOP_BY_HOP: Final = frozenset(
-    [
+    {
         "connection",
         "content-encoding",
         "content-length",
@@ -101,7 +101,7 @@ HOP_BY_HOP: Final = frozenset(
         "trailer",
         "transfer-encoding",
         "upgrade",
-    ]
+    }
 )
 """Headers of the connection, which a publisher's must not be taken for."""
 

@@ -1,5 +1,6 @@
 """Brokers of this machine for tests, each with its own ports and folder; what arrived is read by another client."""
 
+import base64
 import json
 import os
 import signal
@@ -76,7 +77,7 @@ class Broker:
         eventually(self._answers, BOOT)
 
     def environment(self) -> dict[str, str]:
-        return dict(os.environ)
+        return os.environ | {"PARTBOX_TEST_BROKER": "1"}  # the mark of what outlives a test
 
     def kill(self) -> None:
         """End it at once, with all its processes."""
@@ -115,20 +116,21 @@ class Redis(Broker):
         ]  # fmt: skip
 
     def ready(self) -> bool:
-        return self._cli("ping") == "PONG\n"
+        return bool(self._client().ping())
 
     def all(self, *topics: str) -> list[Received]:
         found = []
         for topic in topics:
-            for _, pairs in json.loads(self._cli("--json", "-3", "xrange", topic, "-", "+") or "[]"):
-                fields = dict(zip(pairs[::2], pairs[1::2], strict=True)) if isinstance(pairs, list) else pairs
-                data = fields.pop("data").encode()
+            for _, pairs in self._client().xrange(topic):
+                data = pairs.pop(b"data")
+                fields = {name.decode(): text.decode() for name, text in pairs.items()}
                 found.append(received(topic, fields, "ce_", data, own=("key",)))
         return found
 
-    def _cli(self, *words: str) -> str:
-        command = ["redis-cli", "-p", str(self.port), *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    def _client(self) -> Any:
+        import valkey
+
+        return valkey.Valkey(HOST, self.port)
 
 
 class Nats(Broker):
@@ -144,20 +146,20 @@ class Nats(Broker):
 
     def prepare(self, *topics: str) -> None:
         async def add(client: Any) -> None:
-            await client.jetstream().add_stream(name="EVENTS", subjects=[*topics])
+            await client.jetstream().add_stream(name=_stream(topics), subjects=[*topics])
 
         self._with(add)
 
     def all(self, *topics: str) -> list[Received]:
         async def read(client: Any) -> list[Received]:
             manager, found = client.jsm(), []
-            state = (await manager.stream_info("EVENTS")).state
-            for number in range(state.first_seq, state.last_seq + 1):
-                raw = await manager.get_msg("EVENTS", number)
+            state = (await manager.stream_info(_stream(topics))).state
+            for number in range(max(1, state.first_seq), state.last_seq + 1):
+                raw = await manager.get_msg(_stream(topics), number)
                 found.append(received(raw.subject, raw.headers, "ce-", raw.data or b"", own=("Nats-Msg-Id",)))
             return found
 
-        return [each for each in self._with(read) if each.topic in topics]
+        return list(self._with(read))
 
     def _with(self, what: Any) -> Any:
         import asyncio
@@ -193,7 +195,7 @@ class Rabbit(Broker):
         config = self.folder / "rabbitmq.conf"
         config.write_text(f"listeners.tcp.1 = {HOST}:{self.port}\nlog.console.level = error\nlog.file = false\n")
         (self.folder / "plugins").write_text("[].\n")
-        return os.environ | {
+        return super().environment() | {
             "HOME": str(self.folder),
             "RABBITMQ_NODENAME": f"partbox{self.port}@localhost",
             "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
@@ -210,6 +212,10 @@ class Rabbit(Broker):
     def ready(self) -> bool:
         with self._channel() as channel:
             return bool(channel.is_open)
+
+    def kill(self) -> None:
+        super().kill()
+        subprocess.run(["epmd", "-port", str(self.epmd), "-kill"], capture_output=True, check=False)
 
     def prepare(self, *topics: str) -> None:
         with self._channel() as channel:
@@ -238,6 +244,7 @@ class Hook(Broker):
     class Answer:
         status: int = 200
         headers: dict[str, str] = field(default_factory=dict)
+        times: float = float("inf")
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -257,9 +264,12 @@ class Hook(Broker):
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                answer = hook.answers.get(body.decode(errors="replace"), Hook.Answer())
+                if self.server is not hook._server:  # over a connection that it still had
+                    self.close_connection = True
+                    return
+                answer = hook.answer(body)
                 if 200 <= answer.status < 300:
-                    hook.taken.append((dict(self.headers.items()), body))
+                    hook.taken.append(({name.lower(): text for name, text in self.headers.items()}, body))
                 self.send_response(answer.status)
                 for name, text in answer.headers.items():
                     self.send_header(name, text)
@@ -272,6 +282,16 @@ class Hook(Broker):
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
+    def answer(self, body: bytes) -> "Hook.Answer":
+        answer = self.answers.get(body.decode(errors="replace"))
+        if answer is None or answer.times == 0:
+            return Hook.Answer()
+        answer.times -= 1
+        return answer
+
+    def prepare(self, *topics: str) -> None:
+        self.taken.clear()
+
     def kill(self) -> None:
         if self._server is not None:
             self._server.shutdown()
@@ -279,20 +299,69 @@ class Hook(Broker):
             self._server = None
 
     def all(self, *topics: str) -> list[Received]:
-        own = ("Host", "User-Agent", "Accept", "Accept-Encoding", "Connection", "Content-Length")
-        return [
-            received(
-                topics[0],
-                {
-                    n if n == "Content-Type" else n.lower() if n.lower().startswith("ce-") else n: v
-                    for n, v in headers.items()
-                },
-                "ce-",
-                body,
-                own=own,
-            )
-            for headers, body in self.taken
-        ]
+        own = ("host", "user-agent", "accept", "accept-encoding", "connection", "content-length")
+        return [received(topics[0], headers, "ce-", body, own=own) for headers, body in self.taken]
+
+
+class Sqs(Broker):
+    """SQS as moto has it, in memory of this process."""
+
+    durable = False
+    REGION = "eu-central-1"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        from moto.server import ThreadedMotoServer
+
+        self._server = ThreadedMotoServer(HOST, self.port, verbose=False)
+        self._taken: dict[str, list[Received]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"sqs://{self.REGION}?endpoint={self.endpoint}"
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def start(self) -> None:
+        os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+        self._server.start()
+
+    def kill(self) -> None:
+        self._server.stop()
+
+    def prepare(self, *topics: str) -> None:
+        for topic in topics:
+            self._client().create_queue(QueueName=f"{topic}.fifo", Attributes={"FifoQueue": "true"})
+            self._taken[topic] = []
+
+    def all(self, *topics: str) -> list[Received]:
+        client = self._client()
+        for topic in topics:
+            queue = client.get_queue_url(QueueName=f"{topic}.fifo")["QueueUrl"]
+            while found := client.receive_message(
+                QueueUrl=queue, MaxNumberOfMessages=10, MessageAttributeNames=["All"], AttributeNames=["All"]
+            ).get("Messages"):
+                for each in found:
+                    self._taken[topic].append(_of_sqs(topic, each))
+                    client.delete_message(QueueUrl=queue, ReceiptHandle=each["ReceiptHandle"])
+        return [each for topic in topics for each in self._taken[topic]]
+
+    def _client(self) -> Any:
+        import boto3
+
+        return boto3.client("sqs", region_name=self.REGION, endpoint_url=self.endpoint)
+
+
+def _of_sqs(topic: str, message: dict[str, Any]) -> Received:
+    headers = {name: each["StringValue"] for name, each in message["MessageAttributes"].items()}
+    headers |= json.loads(headers.pop("headers", "{}"))
+    body = message["Body"].encode()
+    if headers.pop("encoding", None) == "base64":
+        body = base64.b64decode(body)
+    key = message["Attributes"]["MessageGroupId"] if "ce_subject" in headers else None
+    return received(topic, headers, "ce_", body, headers.get("ce_subject") and key)
 
 
 class Kafka(Broker):
@@ -353,6 +422,10 @@ class _Silent:
     def log(self, *_: Any) -> None: ...
 
 
+def _stream(topics: tuple[str, ...]) -> str:
+    return topics[0].upper()
+
+
 def free_port() -> int:
     with socket.create_server((HOST, 0)) as server:
         return int(server.getsockname()[1])
@@ -364,4 +437,5 @@ BROKERS: dict[str, type[Broker]] = {
     "nats": Nats,
     "redis": Redis,
     "webhook": Hook,
+    "sqs": Sqs,
 }
