@@ -72,7 +72,9 @@ class RabbitSink(Sink):
             if self._exchange is None or self._exchange.channel.is_closed:
                 await self.close()
                 pika = library("aio_pika", "rabbitmq")
-                self._connection = await pika.connect(self._url, timeout=self._timeout)
+                # Not by `pika.connect`: a connection that was never made has to be closed, too.
+                self._connection = pika.Connection(library("yarl", "rabbitmq").URL(self._url))
+                await self._connection.connect(timeout=self._timeout)
                 channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
                 named = self._exchange_name
                 self._exchange = await channel.get_exchange(named) if named else channel.default_exchange

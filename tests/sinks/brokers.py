@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -210,8 +211,9 @@ class Rabbit(Broker):
         }
 
     def ready(self) -> bool:
-        with self._channel() as channel:
-            return bool(channel.is_open)
+        with socket.create_connection((HOST, self.port), timeout=1) as link:
+            link.sendall(b"AMQP\x00\x00\x09\x01")
+            return bool(link.recv(1))
 
     def kill(self) -> None:
         super().kill()
@@ -231,10 +233,15 @@ class Rabbit(Broker):
                     found.append(received(topic, properties.headers, "cloudEvents:", body))
         return found
 
-    def _channel(self) -> Any:
+    @contextmanager
+    def _channel(self) -> Iterator[Any]:
         import pika
 
-        return pika.BlockingConnection(pika.URLParameters(self.url)).channel()
+        connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        try:
+            yield connection.channel()
+        finally:
+            connection.close()
 
 
 class Hook(Broker):
