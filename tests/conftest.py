@@ -219,8 +219,8 @@ def _children() -> list[int]:
 
 
 def _ends_with_us(child: int) -> bool:
-    """Whether it is the resource tracker, which spawning starts, the process that commands are forked from, or a broker,
-    which is there for all tests of the process."""
+    """Whether it is the resource tracker, which spawning starts, the process that commands are forked from, or a broker
+    for all tests."""
     command = " ".join(processes.arguments(child))
     return "resource_tracker" in command or "import serve" in command or _is_broker(child)
 

@@ -15,6 +15,7 @@ from partbox.sinks import sink_of
 
 KEYS = 5
 
+
 @pytest.fixture
 def outbox(dsn, place) -> Outbox:
     """Everything goes to the broker, which takes it."""

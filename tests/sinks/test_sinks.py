@@ -19,7 +19,22 @@ from partbox.sinks.topic import Topic
 
 
 def event(id: int, key: str | None = "k", aggregate_type: str = "Order", tenant: str | None = None) -> DeliveredEvent:
-    row = (5, id, id.to_bytes(16), "Placed", aggregate_type, key, tenant, b"{}", None, None, None, None, bytes(8), bytes(8))
+    row = (
+        5,
+        id,
+        id.to_bytes(16),
+        "Placed",
+        aggregate_type,
+        key,
+        tenant,
+        b"{}",
+        None,
+        None,
+        None,
+        None,
+        bytes(8),
+        bytes(8),
+    )
     return DeliveredEvent(row, Claim(1, "default", Codecs()))
 
 
@@ -101,7 +116,12 @@ def test_what_stands_for_a_field_is_lower_cased_and_what_is_illegal_a_dash(templ
 
 @pytest.mark.parametrize(
     ("template", "said"),
-    [("", "is empty"), ("{key}", r"names \{key\}: there are \{aggregate_type\}"), ("{", "write a brace"), ("{0}", "names")],
+    [
+        ("", "is empty"),
+        ("{key}", r"names \{key\}: there are \{aggregate_type\}"),
+        ("{", "write a brace"),
+        ("{0}", "names"),
+    ],
 )
 def test_a_wrong_template_is_refused(template: str, said: str):
     with pytest.raises(SettingsError, match=said):
