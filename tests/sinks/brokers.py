@@ -20,6 +20,8 @@ from waiting import eventually
 
 HOST = "127.0.0.1"
 BOOT = 60.0
+RUNNING: set[int] = set()
+"""Processes of brokers, which outlive a test."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +77,18 @@ class Broker:
             self.process = subprocess.Popen(
                 self.command(), cwd=self.folder, env=self.environment(), stdout=log, stderr=log, start_new_session=True
             )
+        RUNNING.add(self.process.pid)
         eventually(self._answers, BOOT)
 
     def environment(self) -> dict[str, str]:
-        return os.environ | {"PARTBOX_TEST_BROKER": "1"}  # the mark of what outlives a test
+        return dict(os.environ)
 
     def kill(self) -> None:
         """End it at once, with all its processes."""
         if self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+            RUNNING.discard(self.process.pid)
             self.process = None
 
     def prepare(self, *topics: str) -> None:
