@@ -188,6 +188,7 @@ class Rabbit(Broker):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.distribution, self.epmd = free_port(), free_port()
+        self.mapper: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -219,9 +220,19 @@ class Rabbit(Broker):
             link.sendall(b"AMQP\x00\x00\x09\x01")
             return bool(link.recv(1))
 
+    def start(self) -> None:
+        # One of its own, which ends with it: what Erlang starts by itself is a daemon and stays.
+        self.mapper = subprocess.Popen(["epmd", "-port", str(self.epmd), "-address", HOST], start_new_session=True)
+        RUNNING.add(self.mapper.pid)
+        super().start()
+
     def kill(self) -> None:
         super().kill()
-        subprocess.run(["epmd", "-port", str(self.epmd), "-kill"], capture_output=True, check=False)
+        if self.mapper is not None:
+            self.mapper.kill()
+            self.mapper.wait()
+            RUNNING.discard(self.mapper.pid)
+            self.mapper = None
 
     def prepare(self, *topics: str) -> None:
         with self._channel() as channel:
