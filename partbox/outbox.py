@@ -303,11 +303,11 @@ class Outbox:
         `dead_to`: a URL to which dead events are sent, at least once: file:PATH (JSON lines), stdout:, http(s)://…
         `metrics`: have them counted; with a `registry` they always are.
         """
-        from partbox.sinks import sink_of
+        from partbox.sinks.dead import letterbox_of
         from partbox.supervisor import Supervisor
 
         if dead_to is not None:
-            sink_of(dead_to)  # a wrong one is refused here, not in every process
+            letterbox_of(dead_to)  # a wrong one is refused here, not in every process
         return Supervisor(
             self.settings,
             _Imported(source) if source else _Carried(self.handlers, self.codecs),

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Generator, Iterator
@@ -219,6 +220,11 @@ def _children() -> list[int]:
 
 
 def _ends_with_us(child: int) -> bool:
-    """Whether it is the resource tracker, which spawning starts, or the process that commands are forked from."""
+    """Whether it is the resource tracker, which spawning starts, the process that commands are forked from, or a broker
+    for all tests."""
     command = " ".join(processes.arguments(child))
-    return "resource_tracker" in command or "import serve" in command
+    return "resource_tracker" in command or "import serve" in command or _is_broker(child)
+
+
+def _is_broker(child: int) -> bool:
+    return child in getattr(sys.modules.get("brokers"), "RUNNING", ())

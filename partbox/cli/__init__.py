@@ -22,6 +22,7 @@ from partbox.cli import (
     migrate,
     purge,
     rebase,
+    relay,
     status,
     subscription,
     top,
@@ -64,7 +65,7 @@ Version = Annotated[
 @app.callback()
 def before(context: typer.Context, version: Version = False) -> None:
     """Before any command: a word about variables that are no settings. A worker's goes to its log."""
-    if context.invoked_subcommand != "worker" and (text := pass_over()):
+    if context.invoked_subcommand not in ("worker", "relay") and (text := pass_over()):
         typer.echo(f"partbox: {text}", err=True)
 
 
@@ -83,6 +84,7 @@ def _add_group(panel: str, group: typer.Typer, name: str, line: str) -> None:
 _add(START, demo.demo, "Watch it work: orders are delivered while processes are killed.", settings=False)
 _add(START, init.init, "Make the schema in a database: the first thing to do.")
 _add(RUN, worker.worker, "Deliver events to the handlers of MODULE:OUTBOX until stopped.")
+_add(RUN, relay.relay, "Send every event to a broker, in order per aggregate, until stopped.")
 _add(LOOK, status.status, "Who works, who holds which partitions, and what is left to do.")
 _add(LOOK, top.top, "The same, live on the whole terminal.")
 _add(LOOK, dashboard.dashboard, "The same, live in a browser.")

@@ -106,9 +106,9 @@ def _complaint(message: str) -> str:
 
 
 def _meant(at: Place, typed: str) -> str:
-    """Commands like it in this group, or of that name in another."""
+    """Commands of that name in other groups, or like it in this one."""
     group = at.command.commands
     near = [f"{at.path} {name}" for name in get_close_matches(typed, group, n=2)]
     elsewhere = [f"{at.path} {name} {typed}" for name, each in group.items() if typed in getattr(each, "commands", ())]
-    found = " or ".join(f"`{each}`" for each in (near or elsewhere))
+    found = " or ".join(f"`{each}`" for each in (elsewhere or near))
     return f"did you mean {found}?" if found else f"{at.help} lists the commands"

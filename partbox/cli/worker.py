@@ -85,9 +85,9 @@ def worker(
         "log_format": log_format,
         "log_level": log_level,
     }
-    _configure(_surroundings(flags))
+    configured(surroundings(flags))
     outbox = load_target(target, flags)
-    _configure(outbox.settings)  # its own keywords, perhaps
+    configured(outbox.settings)  # its own keywords, perhaps
     if outbox.settings.enabled:
         where = f" in module {target.partition(':')[0]!r}, which was imported, or in one that it imports"
         outbox.handlers.require(subscription, outbox.settings, where)
@@ -97,23 +97,24 @@ def worker(
         dsns=dsns[1:] and dsns,
         source=partial(load_target, target, flags),
         dead_to=dead_to,
-        pages=_pages,
+        pages=pages,
     )
     raise typer.Exit(code)
 
 
-def _pages(chosen: settings.Settings, dsn: Callable[[], str], address: Address, glance: Glance) -> list[Any]:
+def pages(chosen: settings.Settings, dsn: Callable[[], str], address: Address, glance: Glance) -> list[Any]:
     """The live page; loaded only where it is served."""
-    from partbox.dashboard import pages
+    from partbox import dashboard
 
-    return [*pages(chosen, dsn, address, glance)]
+    return [*dashboard.pages(chosen, dsn, address, glance)]
 
 
-def _configure(chosen: settings.Settings) -> None:
+def configured(chosen: settings.Settings) -> None:
+    """Log as these settings say."""
     configure(chosen.log_format, level_said(chosen))
 
 
-def _surroundings(flags: Mapping[str, Any]) -> settings.Settings:
+def surroundings(flags: Mapping[str, Any]) -> settings.Settings:
     """The settings before the outbox is there; what is wrong with the surroundings it will say itself."""
     try:
         return settings.load(flags=flags)

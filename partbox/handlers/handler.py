@@ -1,6 +1,6 @@
 """One handler: as it was registered, as a line of the routing table, and as the worker uses it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ class Handler:
 
     `call` takes an event, a list of them if `max_size` is given, an event and a connection if `transactional`; it
     returns an outcome, or an awaitable of one if `is_async`. `aggregate_type` None = any; `max_attempts` None = for
-    ever; `timeout` in seconds, None = none.
+    ever; `timeout` in seconds, None = none; `close` is awaited when the worker ends, if an async handler ran.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Handler:
     on_error: OnError | None = None
     transactional: bool = False
     max_size: int | None = None
+    close: Callable[[], Any] | None = None
 
 
 class Row(NamedTuple):
@@ -65,6 +66,7 @@ class Registration:
     subscription: str
     options: Mapping[str, Any]
     max_size: int | None = None
+    close: Callable[[], Any] | None = None
 
     @property
     def key(self) -> tuple[str, str, str | None]:
@@ -85,6 +87,7 @@ class Registration:
             self.aggregate_type,
             self.subscription,
             max_size=self.max_size,
+            close=self.close,
             **(_usual(settings) | dict(self.options)),
         )
 

@@ -77,8 +77,13 @@ class Handlers:
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> None:
-        """Registers a function or an object with `handle`, which may carry `event_type` and `aggregate_type` itself."""
-        self._add(_registration(handler, event_type, aggregate_type, subscription, options, None))
+        """Registers a function or an object with `handle`, which may carry `event_type` and `aggregate_type` itself.
+
+        An object with a `max_size` gets lists, as by `on_batch`; its `async def close()`, if it has one, is called when
+        the worker ends.
+        """
+        max_size = getattr(handler, "max_size", None) if hasattr(handler, "handle") else None
+        self._add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
 
     def register_for(
         self,
@@ -205,7 +210,13 @@ def _registration(
         subscription=_text("subscription", subscription, where),
         options=given,
         max_size=None if max_size is None else batch_size(max_size, where),
+        close=_close_of(handler),
     )
+
+
+def _close_of(handler: Any) -> Callable[[], Any] | None:
+    close = getattr(handler, "close", None) if hasattr(handler, "handle") else None
+    return close if close is not None and is_async(close) else None
 
 
 def _check_not_bare(decorator: str, event_type: Any) -> None:

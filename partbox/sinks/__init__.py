@@ -1,5 +1,11 @@
-"""Where events can be sent to by a URL: a file, the standard output, an HTTP endpoint."""
+"""Where events are sent: brokers, webhooks, files (`Sink`), and what becomes of the dead (`dead`).
 
-from partbox.sinks.sink import Sink, sink_of
+A sink is a handler of lists: it sends what it gets, and an event counts as handled when the broker has acknowledged it.
+Each kind of broker has a file and an extra of its own, loaded with the first sink of its kind.
+"""
 
-__all__ = ["Sink", "sink_of"]
+from partbox.sinks.message import Message
+from partbox.sinks.sink import Sink
+from partbox.sinks.urls import sink_of
+
+__all__ = ["Message", "Sink", "sink_of"]

@@ -1,62 +1,115 @@
-"""From a URL to the function that sends a dead event there."""
+"""What all sinks have in common: a list of events becomes messages, and what the broker says of each its outcome.
 
-import os
-import re
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+**Order.** The events of an aggregate are in order at the broker if none is sent before those ahead of it are there.
+Most brokers may refuse one message and take the next; so a list goes in *waves*, each with one event of an aggregate
+at most, and what follows an event that failed waits for another list. A `gapless` sink keeps that promise itself, and
+gets the whole list at once.
+"""
 
-from partbox.errors import SettingsError
+import asyncio
+from collections.abc import Sequence
+from typing import ClassVar
+
+from partbox.errors import DownstreamUnavailable
 from partbox.events import DeliveredEvent
-from partbox.rules.secrets import masked
-from partbox.sinks.document import document
+from partbox.outcomes import RetryAfter
+from partbox.sinks.message import SOURCE, Message, message_of
+from partbox.sinks.topic import DEFAULT, Topic
 
-Sink = Callable[[DeliveredEvent, str], None]
-"""Takes a dead event and its error; raises if it was not taken, and is then called again."""
+NOT_YET = RetryAfter(0)
+"""What becomes of a message that was not sent, because one of its key before it was not taken."""
+
+Result = BaseException | RetryAfter | None
+"""What became of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
 
 TIMEOUT = 30.0  # seconds
-_HEADER = re.compile(r"[!-~]+( [!-~]+)*")
-SCHEMES = "file:PATH (JSON lines), stdout:, http://… or https://…"
 
 
-def sink_of(url: str) -> Sink:
-    """The sink of a URL; SettingsError in one line if it is none."""
-    parts = urlsplit(url)
-    match parts.scheme:
-        case "stdout":
-            return _print
-        case "file" if parts.path:
-            return lambda event, error: _append(Path(parts.path), event, error)
-        case "http" | "https" if parts.hostname:
-            return lambda event, error: _post(url, event, error)
-    raise SettingsError(f"{masked(url)!r} is no place for dead events: use {SCHEMES}")
+class Sink:
+    """A place that events are sent to; the base of all sinks. A subclass has `send`, and may have `open` and `close`.
+
+        class Printer(Sink):
+            async def send(self, messages):
+                for message in messages:
+                    print(message.topic, message.key, message.value)
+                return [None] * len(messages)
+
+        outbox.on("OrderPlaced")(Printer())
+
+    `topic` is a template, see `Topic`; `source` the CloudEvents attribute; after `timeout` seconds without an answer
+    the broker counts as out of reach. A sink is made once, in the application, and copied to its worker processes
+    before anything is open: it connects when it has something to send, and again after `close`.
+    """
+
+    max_size: ClassVar[int] = 500
+    """Events in a list, at most: so many are in flight for each of the `concurrency` lists of a process."""
+    gapless: ClassVar[bool] = False
+    """True: when `send` has not brought one message of a key there, it brings none behind it."""
+
+    def __init__(self, topic: str = DEFAULT, *, source: str = SOURCE, timeout: float = TIMEOUT) -> None:
+        self.topic = Topic(topic)
+        self._source = source
+        self._timeout = timeout
+
+    async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
+        """Send these, and wait until the broker says what became of each: a result for each, in their order.
+
+        An exception is the result of all. DownstreamUnavailable: the broker cannot be reached; all waits for it then.
+        """
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Before workers start: SettingsError, in one line with the remedy, if nothing could ever be sent."""
+
+    async def close(self) -> None:
+        """Close what is open; when the worker ends, or a connection does not answer."""
+
+    async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
+        """Send a list; an outcome for each event."""
+        outcomes: list[object] = [NOT_YET] * len(events)
+        failed: set[tuple[str, str]] = set()
+        for wave in [[*range(len(events))]] if self.gapless else _waves(events):
+            places = [place for place in wave if _key(events[place]) not in failed]
+            results = await self._send([events[place] for place in places])
+            for place, result in zip(places, results, strict=True):
+                outcomes[place] = result
+                key = _key(events[place])
+                if result is not None and key is not None:
+                    failed.add(key)
+            if any(isinstance(result, DownstreamUnavailable) for result in results):
+                break
+        return outcomes
+
+    def message(self, event: DeliveredEvent) -> Message:
+        """What is sent of an event."""
+        return message_of(event, self.topic.of(event), self._source)
+
+    async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self.send([self.message(event) for event in events])
+        except TimeoutError:
+            await self.close()
+            error: Exception = DownstreamUnavailable(f"no answer from the broker in {self._timeout:g} s")
+        except Exception as raised:
+            error = raised
+        return [error] * len(events)
 
 
-def _print(event: DeliveredEvent, error: str) -> None:
-    sys.stdout.buffer.write(document(event, error) + b"\n")
-    sys.stdout.buffer.flush()
+def _waves(events: Sequence[DeliveredEvent]) -> list[list[int]]:
+    """The places of the events, in lists in which no aggregate comes twice, and each in its order over them."""
+    waves: list[list[int]] = []
+    seen: dict[tuple[str, str], int] = {}
+    for place, event in enumerate(events):
+        key = _key(event)
+        wave = 0 if key is None else seen.get(key, 0)
+        if wave == len(waves):
+            waves.append([])
+        waves[wave].append(place)
+        if key is not None:
+            seen[key] = wave + 1
+    return waves
 
 
-def _append(path: Path, event: DeliveredEvent, error: str) -> None:
-    """One write to a file opened for appending, so that lines of several processes do not mix; then to the disk."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(handle, document(event, error) + b"\n")
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _post(url: str, event: DeliveredEvent, error: str) -> None:
-    """A POST of JSON; any answer but 2xx is an error."""
-    headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(event)}
-    with urlopen(Request(url, document(event, error), headers, method="POST"), timeout=TIMEOUT):
-        pass
-
-
-def idempotency_key(event: DeliveredEvent) -> str:
-    """The event's own key where it has one that a header can hold (visible ASCII, single spaces), else its id."""
-    key = event.idempotency_key
-    return key if key is not None and _HEADER.fullmatch(key) else str(event.event_id)
+def _key(event: DeliveredEvent) -> tuple[str, str] | None:
+    return None if event.aggregate_id is None else (event.aggregate_type, event.aggregate_id)

@@ -24,7 +24,7 @@ from partbox.observe.strays import pass_over
 from partbox.observe.telling import tell
 from partbox.rules.lease import Signs
 from partbox.settings import Settings
-from partbox.sinks import sink_of
+from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.membership import Ward
 from partbox.worker.letters import both
 from partbox.worker.slot import (
@@ -219,7 +219,7 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         tell(log, "worker_failed", "the worker ends: %s", lack, subscription=job.subscription)
         return FATAL
     if job.dead_to is not None:
-        handlers.dead_letter = both(handlers.dead_letter, sink_of(job.dead_to))
+        handlers.dead_letter = both(handlers.dead_letter, letterbox_of(job.dead_to))
     worker = Worker(
         job.settings,
         handlers,

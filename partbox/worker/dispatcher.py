@@ -90,7 +90,8 @@ class Dispatcher:
         """Wait for the runners until then (monotonic seconds), cancel async handlers; False if some still run."""
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
-        cancelled = self._loop.stop()
+        handlers = (endpoint.handler for endpoint in self._delivery.routes.all())
+        cancelled = self._loop.stop({handler.close for handler in handlers if handler.close is not None})
         return not cancelled and not any(thread.is_alive() for thread in self._threads)
 
     def disown(self) -> None:

@@ -7,7 +7,7 @@ the error of the handler that it meets.
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -16,6 +16,7 @@ from weakref import WeakSet
 from partbox.worker.forks import leave
 
 PATIENCE = 5.0  # seconds for the loop to answer
+CLOSING = 2.0  # seconds for what a handler has open to be closed
 
 _told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
 
@@ -62,12 +63,12 @@ class Loop:
             await _uncancel(task)
         return result
 
-    def stop(self) -> bool:
-        """Cancel what runs and end the loop; whether anything was cancelled. Handlers that resist are left behind."""
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> bool:
+        """Cancel what runs, close these, end the loop; whether anything was cancelled. What resists is left behind."""
         if self._loop is None or self._thread is None or not self._thread.is_alive():
             return False
         try:
-            cancelled = asyncio.run_coroutine_threadsafe(self._cancel(), self._loop).result(PATIENCE)
+            cancelled = asyncio.run_coroutine_threadsafe(self._cancel(closing), self._loop).result(PATIENCE)
         except TimeoutError:  # a handler blocks the loop
             return True
         self._ended = True
@@ -105,13 +106,17 @@ class Loop:
         if task.cancelled() and task not in _told_to_end:  # by a handler that cancels all, before it had begun
             self._begin(walk)
 
-    async def _cancel(self) -> bool:
+    async def _cancel(self, closing: Iterable[Callable[[], Awaitable[None]]]) -> bool:
         tasks = list(self._tasks)
         _told_to_end.update(tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1)
+        for close in closing:
+            with suppress(Exception):  # it ends with the process
+                async with asyncio.timeout(CLOSING):
+                    await close()
         return bool(tasks)
 
 

@@ -70,6 +70,12 @@ WRONG: list[tuple[str, int, str]] = [
     ("worker shop:outbox --subscription audti", 1, "there are handlers of 'default'"),
     ("worker shop:outbox --schema nowhere", 1, INIT),
     ("worker shop:outbox --dsn", 2, "--dsn needs a value"),
+    ("relay", 2, "--to"),
+    ("relay --to ftp://there", 1, "use kafka://"),
+    ("relay --to kafka://", 1, "write kafka://HOST:9092"),
+    ("relay --to file:/no/such/folder/events", 1, "No such file or directory"),
+    ("relay --to stdout: --topic {key}", 1, "there are {aggregate_type}"),
+    ("relay --to stdout: --from tomorrow", 1, "is no time"),
     (f"worker shop:outbox --dsn {AWAY}", 1, CHECK),
     # Look.
     ("status --every soon", 1, LENGTH),

@@ -1,0 +1,114 @@
+"""`partbox relay`: runs the processes that send the log to a broker."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from partbox.cli.flags import typed
+from partbox.cli.options import Dsns, Schema
+from partbox.cli.worker import (
+    Concurrency,
+    DeadTo,
+    Http,
+    LogFormat,
+    LogLevel,
+    Processes,
+    UntilEmpty,
+    configured,
+    pages,
+    surroundings,
+)
+from partbox.errors import PartboxError
+from partbox.outbox import Outbox
+from partbox.sinks import sink_of
+from partbox.sinks.topic import DEFAULT
+from partbox.subscriptions import Subscriptions
+
+To = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        show_default=False,
+        help="Where to: kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH, stdout:.",
+    ),
+]
+Topic = Annotated[
+    str,
+    typer.Option(metavar="TEMPLATE", help="Topic, of {aggregate_type}, {event_type}, {tenant_id}."),
+]
+Name = Annotated[str, typer.Option("--subscription", metavar="NAME", help="Made at the first start.")]
+Start = Annotated[
+    str,
+    typer.Option("--from", metavar="beginning|now|TIME", help="What it gets if it is made here; later it goes on."),
+]
+
+
+def relay(
+    to: To,
+    topic: Topic = DEFAULT,
+    subscription: Name = "relay",
+    start: Start = "beginning",
+    processes: Processes = None,
+    concurrency: Concurrency = None,
+    until_empty: UntilEmpty = False,
+    dead_to: DeadTo = None,
+    http: Http = None,
+    dsn: Dsns = None,
+    schema: Schema = None,
+    log_format: LogFormat = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Send every event to a broker, in order per aggregate, until stopped.
+
+    An event counts as sent when the broker has acknowledged it. While the broker is down everything waits; only what it
+    refuses for good is dead. A consumer may see an event again, with the same id.
+
+    Example: partbox relay --to stdout: --dsn postgresql://localhost/shop
+    """
+    dsns = dsn or []
+    flags = typed() | {
+        "dsn": dsns[0] if len(dsns) == 1 else None,
+        "schema": schema,
+        "processes": processes,
+        "concurrency": concurrency,
+        "http": http,
+        "log_format": log_format,
+        "log_level": log_level,
+    }
+    configured(surroundings(flags))
+    sink_of(to, topic).check()
+    outbox = relaying(to, topic, subscription, flags)
+    for each in dsns or (None,):
+        _ensure(relaying(to, topic, subscription, flags | {"dsn": each}).subscriptions, subscription, start)
+    code = outbox.run(
+        subscription=subscription,
+        until_empty=until_empty,
+        dsns=dsns[1:] and dsns,
+        source=partial(relaying, to, topic, subscription, flags),
+        dead_to=dead_to,
+        pages=pages,
+    )
+    raise typer.Exit(code)
+
+
+def relaying(to: str, topic: str, subscription: str, flags: Mapping[str, Any]) -> Outbox:
+    """An outbox whose one handler, of everything, is the sink; in each of its processes."""
+    outbox = Outbox().under(flags)
+    outbox.register(sink_of(to, topic), "*", subscription=subscription, max_attempts=None, name=to.partition(":")[0])
+    return outbox
+
+
+def _ensure(subscriptions: Subscriptions, name: str, start: str) -> None:
+    """The subscription is there from now on; several nodes may start at once."""
+    if name not in _names(subscriptions):
+        try:
+            subscriptions.create(name, start)
+        except PartboxError:
+            if name not in _names(subscriptions):
+                raise
+
+
+def _names(subscriptions: Subscriptions) -> set[str]:
+    return {each.name for each in subscriptions.list()}

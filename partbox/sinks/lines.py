@@ -1,0 +1,114 @@
+"""Lines of JSON on the standard output or in a file: CloudEvents in structured mode, one a line.
+
+For a look at what a relay would send, and for whatever reads files. Lines of several processes do not mix: a list is
+written in one go, to a file that is open for appending.
+"""
+
+import asyncio
+import base64
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import orjson
+
+from partbox.codecs import JSON
+from partbox.errors import DownstreamUnavailable, SettingsError
+from partbox.sinks.message import Message
+from partbox.sinks.sink import Result, Sink
+
+
+def line_of(message: Message) -> bytes:
+    """One line; a payload that is not JSON is `data_base64`."""
+    return orjson.dumps(
+        {
+            **message.attributes,
+            "topic": message.topic,
+            "headers": message.headers,
+            "datacontenttype": message.content_type,
+            **_data(message),
+        },
+        option=orjson.OPT_APPEND_NEWLINE,
+    )
+
+
+class StdoutSink(Sink):
+    """Prints lines. The URL is `stdout:`."""
+
+    gapless = True
+
+    @classmethod
+    def from_url(cls, url: str, topic: str) -> "StdoutSink":
+        """The sink of the URL; SettingsError."""
+        if urlsplit(url)[1:] != ("", "", "", ""):
+            raise SettingsError(f"{url!r} says more than stdout: can mean: write stdout: alone")
+        return cls(topic)
+
+    async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
+        """Written in one go."""
+        await asyncio.to_thread(_print, b"".join(map(line_of, messages)))
+        return [None] * len(messages)
+
+
+class FileSink(Sink):
+    """Appends lines to a file, and counts them as there when they are on the disk. The URL is `file:PATH`."""
+
+    gapless = True
+
+    def __init__(self, path: str | os.PathLike[str], topic: str, **options: Any) -> None:
+        super().__init__(topic, **options)
+        self._path = Path(path)
+
+    @classmethod
+    def from_url(cls, url: str, topic: str) -> "FileSink":
+        """The sink of the URL; SettingsError."""
+        parts = urlsplit(url)
+        if not parts.path or parts.netloc or parts.query or parts.fragment:
+            raise SettingsError(
+                f"{url!r} names no file: write file:PATH, such as file:events.jsonl or file:/tmp/events"
+            )
+        return cls(unquote(parts.path), topic)
+
+    def check(self) -> None:
+        """SettingsError if the file cannot be opened."""
+        try:
+            os.close(self._open())
+        except OSError as error:
+            raise SettingsError(f"events cannot be written to {self._path}: {error.strerror}") from None
+
+    async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
+        """Written in one go, and synced."""
+        try:
+            await asyncio.to_thread(self._append, b"".join(map(line_of, messages)))
+        except OSError as error:  # a full disk, a folder that went: no event is to blame
+            raise DownstreamUnavailable(f"{self._path}: {error.strerror}") from error
+        return [None] * len(messages)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def _append(self, lines: bytes) -> None:
+        handle = self._open()
+        try:
+            written = os.write(handle, lines)
+            if written < len(lines):  # what is cut off comes again, whole
+                os.write(handle, b"\n")
+                raise OSError(0, "not all of it could be written")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _print(lines: bytes) -> None:
+    sys.stdout.buffer.write(lines)
+    sys.stdout.buffer.flush()
+
+
+def _data(message: Message) -> dict[str, Any]:
+    if message.content_type == JSON and message.event.content_type is None:
+        # Stored verbatim: a line break can only stand between two tokens of it.
+        return {"data": orjson.Fragment(message.value.replace(b"\n", b" ").replace(b"\r", b" "))}
+    return {"data_base64": base64.b64encode(message.value).decode()}

@@ -1,0 +1,122 @@
+"""NATS JetStream, by nats-py: `nats://HOST:PORT`, several with commas between, `tls://…`.
+
+A stream must take the subject, which is the topic. The event id is `Nats-Msg-Id`, so a stream drops a repetition within
+its duplicate window.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
+from partbox.rules.secrets import masked
+from partbox.sinks.extra import library
+from partbox.sinks.headers import ascii_headers
+from partbox.sinks.message import Message
+from partbox.sinks.sink import Result, Sink
+from partbox.sinks.topic import DEFAULT
+
+CONNECTING: Final = 5  # seconds
+TOO_LARGE: Final = 10054  # JSStreamMessageExceedsMaximumErr of the server
+
+
+class NatsSink(Sink):
+    """Sends to JetStream; `servers` as URLs. CloudEvents attributes are headers, as the NATS binding says: `ce-id` …"""
+
+    def __init__(self, servers: str | Sequence[str], topic: str = DEFAULT, **options: Any) -> None:
+        super().__init__(topic, **options)
+        self._servers = [servers] if isinstance(servers, str) else [*servers]
+        self._connection: Any = None
+        self._opening: asyncio.Lock | None = None
+        self._lost: asyncio.Event | None = None
+
+    @classmethod
+    def from_url(cls, url: str, topic: str) -> "NatsSink":
+        """The sink of the URL; SettingsError."""
+        parts = urlsplit(url)
+        if not parts.netloc or parts.path not in ("", "/"):
+            raise SettingsError(f"{masked(url)!r} names no servers: write nats://HOST:4222, commas between several")
+        return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
+
+    def check(self) -> None:
+        """SettingsError if the library is missing."""
+        library("nats", "nats")
+
+    async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
+        """All in flight at once."""
+        errors = library("nats.errors", "nats")
+        try:
+            stream = (await self._ready()).jetstream(timeout=self._timeout)
+        except (errors.Error, OSError) as error:
+            raise DownstreamUnavailable(f"NATS cannot be reached: {error}") from error
+        results = await self._while_connected([self._publish(stream, message) for message in messages])
+        if any(isinstance(result, DownstreamUnavailable) for result in results):
+            await self.close()
+        return results
+
+    async def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _while_connected(self, sending: Sequence[Coroutine[Any, Any, Result]]) -> Sequence[Result]:
+        """The results; nats-py does not tell those who wait for an answer that the connection was lost."""
+        assert self._lost is not None
+        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(each) for each in sending]
+        lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
+        results: asyncio.Future[Any] = asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await asyncio.wait([results, lost], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (*tasks, lost):
+                each.cancel()
+        return [_gone() if isinstance(each, asyncio.CancelledError) else each for each in await results]
+
+    async def _ready(self) -> Any:
+        self._opening = self._opening or asyncio.Lock()
+        async with self._opening:
+            if self._connection is None or self._connection.is_closed:
+                self._lost = lost = asyncio.Event()
+
+                async def tell() -> None:
+                    lost.set()
+
+                self._connection = await library("nats", "nats").connect(
+                    self._servers,
+                    name="partbox",
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=CONNECTING,
+                    error_cb=_nothing,
+                    closed_cb=tell,
+                )
+        return self._connection
+
+    async def _publish(self, stream: Any, message: Message) -> Result:
+        errors, answers = library("nats.errors", "nats"), library("nats.js.errors", "nats")
+        headers = {**ascii_headers(message.bound("ce-", "content-type")), "Nats-Msg-Id": message.id}
+        try:
+            await stream.publish(message.topic, message.value, headers=headers)
+        except answers.NoStreamResponseError:
+            return LookupError(f"no stream of NATS takes the subject {message.topic!r}: add one, or the subject to one")
+        except errors.MaxPayloadError:
+            return UnrecoverableError(f"NATS takes no message of {len(message.value):,} bytes: raise its max_payload")
+        except errors.BadSubjectError:
+            return UnrecoverableError(f"NATS: {message.topic!r} is no subject")
+        except answers.APIError as error:
+            said = f"NATS says {error.description} ({error.err_code})"
+            return UnrecoverableError(said) if error.err_code == TOO_LARGE else RuntimeError(said)
+        except (errors.Error, OSError, TimeoutError) as error:
+            return DownstreamUnavailable(f"NATS: {error}")
+        return None
+
+
+async def _nothing(_: Exception) -> None:
+    """What goes wrong comes back from the call, too."""
+
+
+def _gone() -> DownstreamUnavailable:
+    return DownstreamUnavailable("the connection to NATS was lost")

@@ -1,0 +1,85 @@
+"""Redis streams, by redis-py: `redis://HOST:PORT/DB`, `rediss://…`, `unix://…`; `?maxlen=N` trims streams to about N.
+
+A list is one transaction (MULTI … EXEC): it is in the streams whole and in order, or not at all. Redis keeps what it
+has acknowledged only as well as its `appendfsync` says.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+
+from partbox.errors import DownstreamUnavailable, SettingsError
+from partbox.rules.secrets import masked
+from partbox.sinks.extra import library
+from partbox.sinks.message import Message
+from partbox.sinks.sink import Result, Sink
+from partbox.sinks.topic import DEFAULT
+
+
+class RedisSink(Sink):
+    """Adds to a stream of Redis. `maxlen`: how many entries a stream keeps, about; None: all.
+
+    The fields of an entry are `data`, the payload, `key`, `content-type`, `ce_id` and the other CloudEvents attributes,
+    and the publisher's headers.
+    """
+
+    gapless = True
+
+    def __init__(self, url: str, topic: str = DEFAULT, *, maxlen: int | None = None, **options: Any) -> None:
+        super().__init__(topic, **options)
+        self._url = url
+        self._maxlen = maxlen
+        self._open: Any = None
+
+    @classmethod
+    def from_url(cls, url: str, topic: str) -> "RedisSink":
+        """The sink of the URL; SettingsError."""
+        parts = urlsplit(url)
+        query = parse_qs(parts.query)
+        text = query.pop("maxlen", [None])[-1]
+        if text is not None and not (text.isascii() and text.isdigit() and int(text)):
+            raise SettingsError(f"maxlen={text} in {masked(url)!r} is no number of entries: such as ?maxlen=100000")
+        plain = urlunsplit(parts._replace(query=urlencode(query, doseq=True)))
+        return cls(plain, topic, maxlen=None if text is None else int(text))
+
+    def check(self) -> None:
+        """SettingsError if the library is missing, or does not understand the URL."""
+        self._made()
+
+    async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
+        """In one transaction."""
+        errors = library("redis.exceptions", "redis")
+        if self._open is None:
+            self._open = self._made()
+        try:
+            async with self._open.pipeline(transaction=True) as pipe:
+                for message in messages:
+                    pipe.xadd(message.topic, _fields(message), maxlen=self._maxlen, approximate=True)
+                answers = await pipe.execute(raise_on_error=False)
+        except (errors.ConnectionError, errors.TimeoutError, errors.ExecAbortError, OSError) as error:
+            raise DownstreamUnavailable(f"Redis: {error}") from error
+        return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._open = self._open, None
+        if client is not None:
+            await client.aclose()
+
+    def _made(self) -> Any:
+        redis = library("redis.asyncio", "redis")
+        try:
+            return redis.from_url(self._url, socket_timeout=self._timeout, socket_connect_timeout=self._timeout)
+        except ValueError as error:
+            raise SettingsError(f"{masked(self._url)!r}: {error}; write redis://HOST:6379/0") from None
+
+
+def _fields(message: Message) -> dict[str, str | bytes]:
+    key = {} if message.key is None else {"key": message.key}
+    return {**message.bound("ce_", "content-type"), **key, "data": message.value}
+
+
+def _result(message: Message, answer: object) -> Result:
+    if not isinstance(answer, Exception):
+        return None
+    return RuntimeError(f"Redis does not add to {message.topic!r}: {answer}")  # all of that stream get the same

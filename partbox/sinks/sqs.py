@@ -1,0 +1,182 @@
+"""SQS FIFO queues, by boto3: `sqs://REGION`, credentials as boto3 finds them; `?endpoint=URL` for another server.
+
+The topic is the queue's name, `.fifo` is added where it is missing. Group = aggregate, deduplication id = event id: so
+SQS keeps the order, and drops what is repeated within five minutes.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+import string
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
+from partbox.sinks.extra import library
+from partbox.sinks.message import Message
+from partbox.sinks.sink import Result, Sink
+from partbox.sinks.topic import DEFAULT
+
+ENTRIES: Final = 10
+"""Messages of one request, at most."""
+BYTES: Final = 262_144
+"""Of one message, and of all of a request."""
+GROUP: Final = 128
+"""Characters of a group's name, at most."""
+NAMED: Final = ("specversion", "id", "source", "type", "subject", "time", "aggregatetype")
+OTHERS: Final = ("tenantid", "idempotencykey")
+REFUSALS: Final = ("InvalidMessageContents", "AWS.SimpleQueueService.BatchRequestTooLong", "InvalidParameterValue")
+_TEXT = re.compile(r"[\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
+_GROUP = frozenset(string.ascii_letters + string.digits + string.punctuation)
+
+
+class SqsSink(Sink):
+    """Sends to SQS FIFO queues. A message has at most ten attributes there: `ce_id` and others are of CloudEvents, the
+    publisher's headers together are the JSON of the attribute `headers`, with `ce_tenantid` and
+    `ce_idempotencykey`.
+
+    The body is the payload; if it is no text, its base64, and the attribute `encoding` says so.
+    """
+
+    max_size = 100
+
+    def __init__(
+        self, region: str | None = None, topic: str = DEFAULT, *, endpoint: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(topic, **options)
+        self._region = region
+        self._endpoint = endpoint
+        self._open: Any = None
+        self._queues: dict[str, str] = {}
+
+    @classmethod
+    def from_url(cls, url: str, topic: str) -> "SqsSink":
+        """The sink of the URL; SettingsError."""
+        parts = urlsplit(url)
+        if not parts.netloc or parts.path not in ("", "/"):
+            raise SettingsError(f"{url!r} names no region: write such as sqs://eu-central-1; the queue is --topic")
+        return cls(parts.netloc, topic, endpoint=parse_qs(parts.query).get("endpoint", [None])[-1])
+
+    def check(self) -> None:
+        """SettingsError if the library is missing, or finds no credentials."""
+        session = library("boto3", "sqs").session.Session()
+        if session.get_credentials() is None:
+            raise SettingsError("sqs: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+
+    async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
+        """Requests of ten, side by side; those of a queue apart."""
+        results: dict[str, Result] = {}
+        requests = [part for queue in self._by_queue(messages) for part in _parts(queue)]
+        for answers in await asyncio.gather(*(asyncio.to_thread(self._request, part) for part in requests)):
+            results.update(answers)
+        return [results[message.id] for message in messages]
+
+    async def close(self) -> None:
+        """Forget the client and what it knows of queues."""
+        client, self._open, self._queues = self._open, None, {}
+        if client is not None:
+            client.close()
+
+    def _by_queue(self, messages: Sequence[Message]) -> list[list[Message]]:
+        queues: dict[str, list[Message]] = {}
+        for message in messages:
+            queues.setdefault(message.topic, []).append(message)
+        return [*queues.values()]
+
+    def _request(self, messages: Sequence[Message]) -> dict[str, Result]:
+        """What became of each, by event id."""
+        errors = library("botocore.exceptions", "sqs")
+        entries = [_entry(number, message) for number, message in enumerate(messages)]
+        try:
+            answer = self._client().send_message_batch(QueueUrl=self._queue(messages[0].topic), Entries=entries)
+        except errors.ClientError as error:
+            said = self._said(error, messages)
+            return {message.id: said for message in messages}
+        except (errors.BotoCoreError, OSError) as error:
+            raise DownstreamUnavailable(f"SQS: {error}") from error
+        results: dict[str, Result] = {message.id: None for message in messages}
+        for failed in answer.get("Failed", ()):
+            text = f"SQS says {failed['Code']}: {failed.get('Message', '')}"
+            wrong = UnrecoverableError(text) if failed.get("SenderFault") else RuntimeError(text)
+            results[messages[int(failed["Id"])].id] = wrong
+        return results
+
+    def _said(self, error: Any, messages: Sequence[Message]) -> Result:
+        code, text = error.response["Error"]["Code"], str(error)
+        if "NonExistentQueue" in code or "QueueDoesNotExist" in code:
+            self._queues.pop(messages[0].topic, None)
+            return LookupError(f"SQS has no queue {_name(messages[0].topic)!r} here: create it")
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500 or "Throttl" in code:
+            return DownstreamUnavailable(f"SQS: {text}")
+        if len(messages) > 1:  # one of them may be to blame: they come alone then
+            return RuntimeError(f"SQS: {text}")
+        return UnrecoverableError(f"SQS: {text}") if code in REFUSALS else RuntimeError(f"SQS: {text}")
+
+    def _client(self) -> Any:
+        if self._open is None:
+            self._open = library("boto3", "sqs").client("sqs", region_name=self._region, endpoint_url=self._endpoint)
+        return self._open
+
+    def _queue(self, topic: str) -> str:
+        if topic not in self._queues:
+            self._queues[topic] = self._client().get_queue_url(QueueName=_name(topic))["QueueUrl"]
+        return self._queues[topic]
+
+
+def _name(topic: str) -> str:
+    return topic if topic.endswith(".fifo") else f"{topic.replace('.', '-')}.fifo"
+
+
+def _parts(messages: Sequence[Message]) -> list[list[Message]]:
+    """At most ten in each, and no more bytes than a request may have."""
+    parts: list[list[Message]] = [[]]
+    size = 0
+    for message in messages:
+        own = len(json.dumps(_entry(0, message)))
+        if parts[-1] and (len(parts[-1]) == ENTRIES or size + own > BYTES):
+            parts.append([])
+            size = 0
+        parts[-1].append(message)
+        size += own
+    return parts
+
+
+def _entry(number: int, message: Message) -> dict[str, Any]:
+    body, encoding = _body(message)
+    known = {f"ce_{name}": message.attributes[name] for name in NAMED if name in message.attributes}
+    others = {f"ce_{name}": message.attributes[name] for name in OTHERS if name in message.attributes}
+    more = {**message.headers, **others}
+    attributes = {**known, "content-type": message.content_type, **encoding}
+    if more:
+        attributes["headers"] = json.dumps(more)
+    return {
+        "Id": str(number),
+        "MessageBody": body,
+        "MessageGroupId": _group(message),
+        "MessageDeduplicationId": message.id,
+        "MessageAttributes": {
+            name: {"DataType": "String", "StringValue": value} for name, value in attributes.items() if value
+        },
+    }
+
+
+def _body(message: Message) -> tuple[str, dict[str, str]]:
+    try:
+        text = message.value.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if _TEXT.fullmatch(text):
+        return text, {}
+    return base64.b64encode(message.value).decode(), {"encoding": "base64"}
+
+
+def _group(message: Message) -> str:
+    """The aggregate, or a hash of one that a group's name cannot hold; each event its own where there is none."""
+    if message.key is None:
+        return message.id
+    if 0 < len(message.key) <= GROUP and _GROUP.issuperset(message.key):
+        return message.key
+    return hashlib.sha256(message.key.encode()).hexdigest()

@@ -1,0 +1,48 @@
+"""Templates of topics: `{aggregate_type}-events` is `order-events` for an event of the aggregate type `Order`."""
+
+import re
+from string import Formatter
+from typing import Final
+
+from partbox.errors import SettingsError
+from partbox.events import DeliveredEvent
+
+DEFAULT: Final = "{aggregate_type}-events"
+FIELDS: Final = ("aggregate_type", "event_type", "tenant_id")
+
+_ILLEGAL = re.compile(r"[^a-z0-9._-]")
+
+
+class Topic:
+    """A template of fields of the event in braces. SettingsError for a field that there is not, or wrong braces.
+
+    What stands for a field is lower-cased, and characters that a broker may refuse become `-`; the rest of the
+    template is taken as it is.
+    """
+
+    def __init__(self, template: str) -> None:
+        try:
+            named = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+        except ValueError as error:
+            raise SettingsError(f"topic {template!r}: {error}; write a brace that is meant as such twice") from None
+        for name in named:
+            if name not in FIELDS:
+                fields = ", ".join(f"{{{field}}}" for field in FIELDS)
+                raise SettingsError(f"topic {template!r} names {{{name}}}: there are {fields}")
+        if not template:
+            raise SettingsError(f"topic '' is empty: name one, such as {DEFAULT}")
+        self.template = template
+        self._is_fixed = not named
+
+    @property
+    def fixed(self) -> str | None:
+        """The topic of all events, if it is the same for all; so it can be looked for at start."""
+        return self.template.format() if self._is_fixed else None
+
+    def of(self, event: DeliveredEvent) -> str:
+        """The topic of an event."""
+        return self.template.format(**{field: _legal(getattr(event, field)) for field in FIELDS})
+
+
+def _legal(value: str | None) -> str:
+    return _ILLEGAL.sub("-", (value or "none").lower())

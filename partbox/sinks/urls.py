@@ -1,0 +1,47 @@
+"""From a URL to its sink, whose module is loaded only then."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from partbox.errors import SettingsError
+from partbox.rules.secrets import masked
+from partbox.sinks.sink import Sink
+from partbox.sinks.topic import DEFAULT
+
+KINDS: Final = {
+    "stdout": ("lines", "StdoutSink"),
+    "file": ("lines", "FileSink"),
+    "kafka": ("kafka", "KafkaSink"),
+    "amqp": ("amqp", "RabbitSink"),
+    "amqps": ("amqp", "RabbitSink"),
+    "nats": ("nats", "NatsSink"),
+    "tls": ("nats", "NatsSink"),
+    "redis": ("redis", "RedisSink"),
+    "rediss": ("redis", "RedisSink"),
+    "unix": ("redis", "RedisSink"),
+    "http": ("webhook", "WebhookSink"),
+    "https": ("webhook", "WebhookSink"),
+    "sqs": ("sqs", "SqsSink"),
+}
+"""By scheme the module of this room and its class, which is made by `from_url(url, topic)`."""
+
+SHOWN: Final = "kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH or stdout:"
+
+
+def sink_of(url: str, topic: str | None = None) -> Sink:
+    """The sink of a URL; SettingsError in one line for one that there is not, or whose extra is not installed."""
+    scheme = _split(url).scheme
+    if scheme not in KINDS:
+        raise SettingsError(f"{masked(url)!r} is no place to send events to: use {SHOWN}")
+    module, name = KINDS[scheme]
+    made: Callable[[str, str], Sink] = getattr(import_module(f"partbox.sinks.{module}"), name).from_url
+    return made(url, DEFAULT if topic is None else topic)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise SettingsError(f"{masked(url)!r} is no URL ({error}): use {SHOWN}") from None

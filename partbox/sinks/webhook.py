@@ -1,0 +1,148 @@
+"""Webhooks, by httpx: a POST for each event to `https://…` or `http://…`. With a secret it is signed as Standard
+Webhooks says (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
+
+2xx is taken; 408, 425, 429 and 5xx are tried again, when `Retry-After` says so if it says; other 4xx, 410 among them,
+are final. Redirections are not followed.
+"""
+
+import asyncio
+import base64
+import hmac
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from partbox.errors import DownstreamUnavailable, RetryAfterError, SettingsError, UnrecoverableError
+from partbox.rules.secrets import masked
+from partbox.sinks.extra import library
+from partbox.sinks.headers import ascii_headers
+from partbox.sinks.message import Message
+from partbox.sinks.sink import Result, Sink
+from partbox.sinks.topic import DEFAULT
+
+AGAIN: Final = (408, 425, 429)
+SHOWN: Final = 200  # characters of an answer in an error
+LONGEST: Final = 3_600.0  # seconds that a Retry-After may ask for
+PREFIX: Final = "whsec_"
+
+
+class WebhookSink(Sink):
+    """Posts to a URL. `secret`: `whsec_` and base64, as Standard Webhooks writes it; None: unsigned.
+
+    CloudEvents attributes are headers, as the HTTP binding says: `ce-id` … `connections`: requests at once.
+    """
+
+    max_size = 100
+
+    def __init__(
+        self, url: str, topic: str = DEFAULT, *, secret: str | None = None, connections: int = 20, **options: Any
+    ) -> None:
+        super().__init__(topic, **options)
+        self._url = url
+        self._key = None if secret is None else _key(secret)
+        self._connections = connections
+        self._open: Any = None
+
+    @classmethod
+    def from_url(cls, url: str, topic: str) -> "WebhookSink":
+        """The sink of the URL; SettingsError."""
+        if not urlsplit(url).hostname:
+            raise SettingsError(f"{masked(url)!r} names no host: write such as https://example.org/hooks")
+        return cls(url, topic)
+
+    def check(self) -> None:
+        """SettingsError if the library is missing."""
+        library("httpx", "webhook")
+
+    async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
+        """All at once, as far as there are connections."""
+        if self._open is None:
+            self._open = self._made()
+        return await asyncio.gather(*map(self._post, messages))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._open = self._open, None
+        if client is not None:
+            await client.aclose()
+
+    def _made(self) -> Any:
+        httpx = library("httpx", "webhook")
+        limits = httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)
+        return httpx.AsyncClient(timeout=self._timeout, limits=limits, follow_redirects=False)
+
+    async def _post(self, message: Message) -> Result:
+        httpx = library("httpx", "webhook")
+        try:
+            answer = await self._open.post(self._url, content=message.value, headers=self._headers(message))
+        except (httpx.TransportError, OSError) as error:
+            return DownstreamUnavailable(f"{masked(self._url)}: {type(error).__name__} {error}".rstrip())
+        return _result(answer)
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        given = ascii_headers(message.bound("ce-", "Content-Type"))
+        now = str(int(time.time()))
+        signed = {} if self._key is None else {"webhook-signature": _signature(self._key, message, now)}
+        ours = {"webhook-id": message.id, "webhook-timestamp": now, "Idempotency-Key": message.id, **signed}
+        return {name: value for name, value in given.items() if name.lower() not in HOP_BY_HOP} | ours
+
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "content-encoding",
+        "content-length",
+        "expect",
+        "host",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Headers of the connection, which a publisher's must not be taken for."""
+
+
+def _key(secret: str) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except ValueError:
+        key = b""
+    if not 24 <= len(key) <= 64:
+        raise SettingsError("the secret of a webhook must be whsec_ and the base64 of 24 to 64 bytes")
+    return key
+
+
+def _signature(key: bytes, message: Message, now: str) -> str:
+    signed = b".".join((message.id.encode(), now.encode(), message.value))
+    return f"v1,{base64.b64encode(hmac.digest(key, signed, 'sha256')).decode()}"
+
+
+def _result(answer: Any) -> Result:
+    status = answer.status_code
+    if 200 <= status < 300:
+        return None
+    said = f"HTTP {status} {answer.reason_phrase}: {' '.join(answer.text[:SHOWN].split())}".rstrip(": ")
+    if status in AGAIN or status >= 500:
+        wait = _retry_after(answer.headers.get("retry-after"))
+        return RuntimeError(said) if wait is None else RetryAfterError(wait, said)
+    if 400 <= status < 500:
+        return UnrecoverableError(said)
+    return LookupError(f"{said}; redirections are not followed: give the URL that it names")
+
+
+def _retry_after(text: str | None) -> float | None:
+    """Seconds; it may be a number of them, or a date. None if it says nothing that can be understood."""
+    if text is None:
+        return None
+    if text.strip().isascii() and text.strip().isdigit():
+        return min(float(text), LONGEST)
+    try:
+        when = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return min(max((when - datetime.now(UTC)).total_seconds(), 0.0), LONGEST)

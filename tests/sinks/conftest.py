@@ -1,0 +1,53 @@
+"""A broker of each kind for all tests of a process, and in it a place of its own for each test."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from brokers import BROKERS, Broker, Received
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a test has of a broker: topics that nobody else has. `template` makes them."""
+
+    broker: Broker
+    template: str
+    topics: tuple[str, ...]
+
+    def all(self) -> list[Received]:
+        """What arrived so far; those of a topic in their order."""
+        return self.broker.all(*self.topics)
+
+
+@pytest.fixture(scope="session")
+def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Broker]]:
+    running: dict[str, Broker] = {}
+    yield running
+    for broker in running.values():
+        broker.kill()
+
+
+@pytest.fixture(params=BROKERS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def broker(kind: str, _running: dict[str, Broker], tmp_path_factory: pytest.TempPathFactory) -> Broker:
+    """A server of that kind, which runs; a test that ends it starts it again."""
+    if kind not in _running:
+        broker = BROKERS[kind](Path(tmp_path_factory.mktemp(kind)))
+        broker.start()
+        _running[kind] = broker
+    return _running[kind]
+
+
+@pytest.fixture
+def place(broker: Broker) -> Place:
+    prefix = f"t{uuid4().hex[:8]}"
+    topics = (f"{prefix}-order", f"{prefix}-__global__")
+    broker.prepare(*topics)
+    return Place(broker, f"{prefix}-{{aggregate_type}}", topics)

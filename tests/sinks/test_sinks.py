@@ -1,0 +1,212 @@
+"""What sinks have in common: URLs, topics, messages, and the order of an aggregate whatever a broker refuses."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import eventually
+
+from partbox import DownstreamUnavailable, Outbox, RetryAfter, SettingsError, UnrecoverableError
+from partbox.codecs import Codecs
+from partbox.events import Claim, DeliveredEvent
+from partbox.sinks import Message, Sink, sink_of
+from partbox.sinks.headers import ascii_headers
+from partbox.sinks.sink import NOT_YET
+from partbox.sinks.topic import Topic
+
+
+def event(id: int, key: str | None = "k", aggregate_type: str = "Order", tenant: str | None = None) -> DeliveredEvent:
+    row = (
+        5,
+        id,
+        id.to_bytes(16),
+        "Placed",
+        aggregate_type,
+        key,
+        tenant,
+        b"{}",
+        None,
+        None,
+        None,
+        None,
+        bytes(8),
+        bytes(8),
+    )
+    return DeliveredEvent(row, Claim(1, "default", Codecs()))
+
+
+class Told(Sink):
+    """Does with each message, by its record id, what it was told; the ids that it was given are in `sent`."""
+
+    def __init__(self, what: dict[int, Any] | None = None) -> None:
+        super().__init__()
+        self.what = what or {}
+        self.sent: list[list[int]] = []
+
+    async def send(self, messages: Sequence[Message]) -> list[Any]:
+        self.sent.append([message.event.id for message in messages])
+        return [self.what.get(message.event.id) for message in messages]
+
+
+class Once(Told):
+    """Does it the first time only."""
+
+    async def send(self, messages: Sequence[Message]) -> list[Any]:
+        results = await super().send(messages)
+        for message in messages:
+            self.what.pop(message.event.id, None)
+        return results
+
+
+def handled(sink: Sink, *events: DeliveredEvent) -> list[object]:
+    return asyncio.run(sink.handle(events))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "is no place to send events to: use kafka://"),
+        ("kafka", "is no place to send events to"),
+        ("ftp://there/x", "is no place to send events to"),
+        ("http://[", "is no URL"),
+        ("kafka://", "names no servers: write kafka://HOST:9092"),
+        ("kafka://h:1/topic", "names no servers"),
+        ("kafka://h:1?no.such=1", "No such configuration property"),
+        ("kafka://h:1?enable.idempotence=false", "enable.idempotence cannot be set"),
+        ("amqp://", "names no host"),
+        ("nats://", "names no servers"),
+        ("redis://h:1/0?maxlen=-1", "maxlen=-1 .* is no number of entries"),
+        ("redis://:secret@h:1/0?maxlen=x", "is no number of entries"),
+        ("https://", "names no host"),
+        ("sqs://", "names no region"),
+        ("sqs://eu-central-1/orders", "names no region"),
+        ("file:", "names no file"),
+        ("stdout:x", "says more than stdout: can mean"),
+    ],
+)
+def test_a_wrong_url_is_refused_in_one_line_without_its_secrets(url: str, said: str):
+    with pytest.raises(SettingsError, match=said) as refused:
+        sink_of(url).check()
+    assert "\n" not in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
+    with pytest.raises(SettingsError, match=r"confluent_kafka: pip install 'partbox\[kafka\]'"):
+        sink_of("kafka://there:9092").check()
+
+
+@pytest.mark.parametrize(
+    ("template", "topic"),
+    [
+        ("{aggregate_type}-events", "größe-x-events"),
+        ("Shop.{event_type}", "Shop.placed"),
+        ("fixed", "fixed"),
+        ("{{{tenant_id}}}", "{none}"),
+    ],
+)
+def test_what_stands_for_a_field_is_lower_cased_and_what_is_illegal_a_dash(template: str, topic: str):
+    expected = topic.replace("ö", "-").replace("ß", "-")
+    assert Topic(template).of(event(1, aggregate_type="Größe x")) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("", "is empty"),
+        ("{key}", r"names \{key\}: there are \{aggregate_type\}"),
+        ("{", "write a brace"),
+        ("{0}", "names"),
+    ],
+)
+def test_a_wrong_template_is_refused(template: str, said: str):
+    with pytest.raises(SettingsError, match=said):
+        Topic(template)
+
+
+def test_a_fixed_topic_is_known_before_any_event():
+    assert (Topic("orders").fixed, Topic("{event_type}").fixed) == ("orders", None)
+
+
+keys = st.lists(st.sampled_from([None, "a", "b", "c"]), max_size=12)
+fates = st.sampled_from([None, UnrecoverableError("no"), ValueError("later")])
+
+
+@given(keys, st.dictionaries(st.integers(1, 12), fates))
+def test_nothing_is_sent_before_what_is_ahead_of_it_in_its_aggregate_is_there(found, what):
+    sink, events = Told(what), [event(id, key) for id, key in enumerate(found, start=1)]
+    outcomes = dict(zip((each.id for each in events), handled(sink, *events), strict=True))
+    taken: dict[str, list[int]] = {}
+    for wave in sink.sent:
+        named = [key for id in wave if (key := found[id - 1]) is not None]
+        assert len(named) == len(set(named))
+        for id in wave:
+            taken.setdefault(found[id - 1] or str(id), []).append(id)
+    for ids in taken.values():
+        assert ids == sorted(ids)
+        assert all(what.get(id) is None for id in ids[:-1])
+    sent = {id for wave in sink.sent for id in wave}
+    for id, outcome in outcomes.items():
+        assert outcome is (what.get(id) if id in sent else NOT_YET)
+    assert {id for id, key in enumerate(found, start=1) if key is None} <= sent
+
+
+def test_when_the_broker_is_gone_nothing_more_is_tried():
+    gone = DownstreamUnavailable("it is down")
+    sink = Told({1: gone})
+    assert handled(sink, event(1, "a"), event(2, "b"), event(3, "b")) == [gone, None, NOT_YET]
+    assert sink.sent == [[1, 2]]
+
+
+def test_an_error_of_all_is_the_outcome_of_each():
+    class Broken(Told):
+        async def send(self, messages: Sequence[Message]) -> list[Any]:
+            raise ValueError("broken")
+
+    outcomes = handled(Broken(), event(1, "a"), event(2, "b"))
+    assert [str(each) for each in outcomes] == ["broken", "broken"]
+
+
+def test_a_broker_that_does_not_answer_counts_as_gone_and_its_connection_is_closed():
+    class Silent(Told):
+        closed = False
+
+        async def send(self, messages: Sequence[Message]) -> list[Any]:
+            await asyncio.Event().wait()
+            return []
+
+        async def close(self) -> None:
+            self.closed = True
+
+    sink = Silent()
+    sink._timeout = 0.01
+    (outcome,) = handled(sink, event(1))
+    assert isinstance(outcome, DownstreamUnavailable)
+    assert sink.closed
+
+
+def test_not_yet_charges_nothing():
+    assert RetryAfter(0) == NOT_YET
+
+
+def test_a_sink_is_registered_as_any_handler_and_gets_lists(dsn, conn):
+    sink = Once({2: ValueError("later")})
+    outbox = Outbox(dsn, retry="fixed:0.05")
+    outbox.on("Placed", name="to the broker")(sink)
+    with conn.transaction():
+        for number in range(3):
+            outbox.publish(conn, "Placed", number, aggregate_type="Order", aggregate_id="1")
+    with outbox.worker():
+        eventually(lambda: 3 in {id for wave in sink.sent for id in wave})
+    sent = [id for wave in sink.sent for id in wave]
+    assert sorted(set(sent)) == [1, 2, 3]
+    assert sent.index(1) < sent.index(2) < sent.index(3)
+
+
+def test_headers_of_visible_ascii_hold_any_text():
+    assert ascii_headers({"x-ü": 'a "b" 5%\n€'}) == {"x-%C3%BC": "a%20%22b%22%205%25%0A%E2%82%AC"}
+    assert ascii_headers({"ce-id": "plain/text:1;2"}) == {"ce-id": "plain/text:1;2"}
