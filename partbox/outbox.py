@@ -274,7 +274,7 @@ class Outbox:
             self._resolve(),
             subscription=subscription,
             concurrency=self._handlers_at_once(concurrency),
-            meters=self._shown.meters(subscription, self._names(subscription)),
+            meters=self._shown.meters(subscription, *self._names(subscription)),
         )
         self._workers.add(worker)
         return worker
@@ -317,7 +317,7 @@ class Outbox:
             concurrency=self._handlers_at_once(concurrency),
             subscription=subscription,
             dead_to=dead_to,
-            meters=self._shown.separate(subscription, self._names(subscription), metrics),
+            meters=self._shown.separate(subscription, *self._names(subscription), wanted=metrics),
         )
 
     def run(
@@ -364,9 +364,10 @@ class Outbox:
     def _handlers_at_once(self, concurrency: int | None) -> int:
         return self.settings.concurrency if concurrency is None else asked.count("concurrency", concurrency)
 
-    def _names(self, subscription: str) -> list[str]:
-        """Those of the handlers of a subscription."""
-        return [each.name for each in self.handlers.routes(subscription, self.settings).all()]
+    def _names(self, subscription: str) -> tuple[list[str], list[str]]:
+        """Those of the handlers of a subscription, and of the sinks among them."""
+        handlers = list(self.handlers.routes(subscription, self.settings).all())
+        return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
     def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
         """What gives the DSN of each new connection; an embedded server is started, and its schema made, here."""

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from partbox.cli import long_runs
+from partbox.cli import long_runs, sinks
 from partbox.cli.database import database
 from partbox.cli.flags import load
 from partbox.cli.options import Dsn, Json, Schema, Subscription
@@ -161,6 +161,8 @@ def _tables(cluster: stats.Cluster, rates: Rates | None = None) -> RenderableTyp
     parts: list[RenderableType] = [_processes_table(cluster), Text()] if cluster.instances else []
     if runs := long_runs.rows(cluster):
         parts += [table(long_runs.COLUMNS, runs, long_runs.COLUMNS[1:2]), Text()]
+    if sent := sinks.rows(cluster):
+        parts += [table(sinks.COLUMNS, sent, sinks.COLUMNS[1:5]), Text()]
     return Group(*parts, summary)
 
 

@@ -10,10 +10,12 @@ from partbox.dashboard.history import Point
 from partbox.dashboard.news import Happening
 from partbox.dashboard.texts import cut
 from partbox.db.stats import Cluster, Instance, Overview, Partition, Running
+from partbox.db.traffic import Traffic
 from partbox.rules import nodes
 
 NOBODY = -1
 GONE = -2  # an owner that is not among the living
+MOST_SINKS = 20
 MOST_RUNNING = 20  # handlers that run for long, those that run the longest
 
 
@@ -55,6 +57,7 @@ def subscription(
         "instances": [_instance(each, names, faces) for each in cluster.instances],
         "nodes": len(set(names.values())),
         "running": _running(cluster.instances),
+        "sinks": [_sink(each) for each in cluster.sinks[:MOST_SINKS]],
         **_partitions(cluster.partitions, places),
         "pending": cluster.pending,
         "exact": cluster.exact,
@@ -90,6 +93,18 @@ def _running(instances: Sequence[Instance]) -> dict[str, Any]:
     found.sort(key=lambda each: -each[1].seconds)
     count = len(found) + sum(each.running_more for each in instances)
     return {"count": count, "handlers": [_run(*each) for each in found[:MOST_RUNNING]]}
+
+
+def _sink(each: Traffic) -> dict[str, Any]:
+    return {
+        "name": cut(each.sink),
+        "sent": each.sent,
+        "in_flight": each.in_flight,
+        "mean": each.mean,
+        "retries": each.retries,
+        "error": cut(each.error),
+        "failing": None if each.failing is None else round(each.failing),
+    }
 
 
 def _run(place: int, run: Running) -> dict[str, Any]:

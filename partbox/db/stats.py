@@ -9,8 +9,10 @@ from psycopg import Connection
 from psycopg.rows import tuple_row
 
 from partbox.db.running import Running as Running  # what an instance has is had from here
-from partbox.db.running import noted
+from partbox.db.running import noted as running_noted
 from partbox.db.sql import query
+from partbox.db.traffic import Traffic, together
+from partbox.db.traffic import noted as sinks_noted
 from partbox.errors import SchemaError
 from partbox.rules.naming import no_subscription
 
@@ -23,7 +25,7 @@ class Instance:
     """A worker process; ages and lease in seconds, `partitions` how many it owns.
 
     `supervisor`: the start of a node that it belongs to, None if it does not say. `running`: its handlers that have run
-    for over ten seconds, the longest first, and how many more there are.
+    for over ten seconds, the longest first, and how many more there are. `sinks`: what it has sent to brokers.
     """
 
     instance_id: UUID
@@ -39,6 +41,7 @@ class Instance:
     supervisor: UUID | None = None
     running: tuple[Running, ...] = ()
     running_more: int = 0
+    sinks: tuple[Traffic, ...] = ()
 
     @property
     def expired(self) -> bool:
@@ -105,6 +108,11 @@ class Cluster:
         """Partitions that no living instance owns."""
         living = {instance.instance_id for instance in self.instances}
         return sum(partition.owner not in living for partition in self.partitions)
+
+    @property
+    def sinks(self) -> list[Traffic]:
+        """What its processes have sent to brokers since they began, by sink."""
+        return together(each for instance in self.instances for each in instance.sinks)
 
     @property
     def pending(self) -> int:
@@ -221,9 +229,9 @@ def _cluster(
 
 
 def _instance(row: dict[str, Any], at: datetime) -> Instance:
-    running, more = noted(row["running"], at)
+    running, more = running_noted(row["running"], at)
     known = _past(_uuids(row, "instance_id", "supervisor"))
-    return Instance(**known | {"running": running, "running_more": more})
+    return Instance(**known | {"running": running, "running_more": more, "sinks": sinks_noted(row["sinks"])})
 
 
 def _uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:

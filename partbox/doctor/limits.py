@@ -42,6 +42,7 @@ DEFERRED = 50
 STALLED = 150.0  # nothing became of a record of a partition for so long
 HANGING = 60.0  # a handler without a timeout runs for so long
 OVERDUE = 10.0  # a handler runs on for so long after its timeout, though its process is to end
+UNREACHABLE = 10.0  # a broker acknowledges nothing for so long, and refuses
 BACKLOG = 1_000
 SKEW = 5.0
 SLOTS_USED = 0.9

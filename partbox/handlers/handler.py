@@ -23,7 +23,8 @@ class Handler:
 
     `call` takes an event, a list of them if `max_size` is given, an event and a connection if `transactional`; it
     returns an outcome, or an awaitable of one if `is_async`. `aggregate_type` None = any; `max_attempts` None = for
-    ever; `timeout` in seconds, None = none; `close` is awaited when the worker ends, if an async handler ran.
+    ever; `timeout` in seconds, None = none; `close` is awaited when the worker ends, if an async handler ran; a worker
+    calls `observed_by`, which sinks have, with the handler's name and its observers before it delivers.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Handler:
     transactional: bool = False
     max_size: int | None = None
     close: Callable[[], Any] | None = None
+    observed_by: Callable[[str, Any], None] | None = None
 
 
 class Row(NamedTuple):
@@ -67,6 +69,7 @@ class Registration:
     options: Mapping[str, Any]
     max_size: int | None = None
     close: Callable[[], Any] | None = None
+    observed_by: Callable[[str, Any], None] | None = None
 
     @property
     def key(self) -> tuple[str, str, str | None]:
@@ -88,6 +91,7 @@ class Registration:
             self.subscription,
             max_size=self.max_size,
             close=self.close,
+            observed_by=self.observed_by,
             **(_usual(settings) | dict(self.options)),
         )
 

@@ -26,7 +26,7 @@ class Application(Collector):
         self._lock = threading.Lock()
         self._published = 0
         self._meters: list[tuple[str, Meters]] = []
-        self._totals: dict[tuple[str, tuple[str, ...]], Meters] = {}
+        self._totals: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Meters] = {}
 
     def count(self, events: int) -> None:
         """So many more were published."""
@@ -39,10 +39,10 @@ class Application(Collector):
         with self._lock:
             self._meters.append((subscription, meters))
 
-    def meters(self, subscription: str, handlers: Iterable[str]) -> Meters:
+    def meters(self, subscription: str, handlers: Iterable[str], sinks: Iterable[str] = ()) -> Meters:
         """For workers with these handlers: those of the ones before, so that a worker a minute leaves no traces."""
         with self._lock:
-            return self._shared(subscription, Layout(handlers).handlers)
+            return self._shared(subscription, Layout(handlers, sinks))
 
     def describe(self) -> list[Family]:
         """The names, so that the registry can tell who has them already."""
@@ -53,10 +53,10 @@ class Application(Collector):
             published, meters = self._published, list(self._meters)
         return self._families(published, [Read((text(name),), each.read()) for name, each in meters])
 
-    def _shared(self, subscription: str, handlers: tuple[str, ...]) -> Meters:
-        key = subscription, handlers
+    def _shared(self, subscription: str, layout: Layout) -> Meters:
+        key = subscription, layout.handlers, layout.sinks
         if key not in self._totals:
-            self._totals[key] = Meters(handlers)
+            self._totals[key] = Meters(layout.handlers, layout.sinks)
             self._meters.append((subscription, self._totals[key]))
         return self._totals[key]
 
@@ -64,7 +64,7 @@ class Application(Collector):
         """A second time does nothing."""
         with self._lock:
             if any(meters is ended for _, meters in self._meters):
-                self._shared(subscription, ended.layout.handlers).absorb(ended)
+                self._shared(subscription, ended.layout).absorb(ended)
                 self._meters = [each for each in self._meters if each[1] is not ended]
 
     def _families(self, published: int, reads: Sequence[Read]) -> Iterator[Family]:

@@ -28,10 +28,12 @@ def width(metric: Metric) -> int:
 
 
 class Layout:
-    """Which cell holds which number: the same wherever it is made of the same handlers' names."""
+    """Which cell holds which number: the same wherever it is made of the same names of handlers, and of the sinks among
+    them."""
 
-    def __init__(self, handlers: Iterable[str]) -> None:
+    def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.handlers = tuple(dict.fromkeys([*handlers, OTHER]))
+        self.sinks = tuple(dict.fromkeys(sinks))
         self._at: dict[tuple[str, str], int] = {}
         self.size = 0
         for metric in MEASURED:
@@ -42,7 +44,7 @@ class Layout:
     def values(self, metric: Metric) -> tuple[str, ...]:
         """The values of the metric's label beside the subscription; one empty text if it has none."""
         if "handler" in metric.labels:
-            return self.handlers
+            return self.sinks if metric.of_sinks else self.handlers
         return PARKED if "state" in metric.labels else ("",)
 
     def at(self, name: str, value: str = "") -> int:
@@ -84,8 +86,8 @@ class Reading:
 class Meters:
     """The meters of a node: its own, those of its living processes, and what the dead ones had counted."""
 
-    def __init__(self, handlers: Iterable[str]) -> None:
-        self.layout = Layout(handlers)
+    def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
+        self.layout = Layout(handlers, sinks)
         self.own = Meter(self.layout)
         self._living: list[Meter] = []
         self._past = [0.0] * self.layout.size

@@ -18,6 +18,7 @@ LAG_SECONDS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
     *(10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0),
 )
+ACKNOWLEDGED_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 HANDOVER_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 PARKED = ("retrying", "deferred", "scheduled", "held", "ready", "dead")
@@ -39,7 +40,8 @@ class Metric:
     """One metric. `name` is without the prefix; `buckets` are the upper bounds of a histogram, in seconds.
 
     Counters and histograms are summed over the processes of a node, dead ones included; gauges are those of the living:
-    their sum, or their `greatest`. `namastack`, `outbox_java`: what these call it.
+    their sum, or their `greatest`. `of_sinks`: of the handlers that are sinks alone. `namastack`, `outbox_java`: what
+    these call it.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Metric:
     meaning: str
     buckets: tuple[float, ...] = ()
     greatest: bool = False
+    of_sinks: bool = False
     namastack: str = NONE
     outbox_java: str = NONE
 
@@ -67,6 +70,10 @@ def _histogram(name: str, labels: tuple[str, ...], buckets: tuple[float, ...], m
 
 def _living(name: str, labels: tuple[str, ...], meaning: str, *, greatest: bool = False, **others: str) -> Metric:
     return Metric(name, "gauge", Source.PROCESSES, labels, meaning, greatest=greatest, **others)  # type: ignore[arg-type]
+
+
+def _of_sinks(name: str, kind: Kind, meaning: str, buckets: tuple[float, ...] = ()) -> Metric:
+    return Metric(name, kind, Source.PROCESSES, HANDLER, meaning, buckets, of_sinks=True)
 
 
 def _database(name: str, labels: tuple[str, ...], meaning: str, **others: str) -> Metric:
@@ -114,6 +121,15 @@ METRICS: tuple[Metric, ...] = (
     _histogram(
         "handover_seconds", SUBSCRIPTION, HANDOVER_SECONDS, "from a partition's release to its claim by the next owner"
     ),
+    _of_sinks("sink_sent_total", "counter", "messages that the broker of a sink has acknowledged"),
+    _of_sinks("sink_retries_total", "counter", "messages that were sent and not acknowledged, and are sent again"),
+    _of_sinks(
+        "sink_acknowledged_seconds",
+        "histogram",
+        "from sending a list of messages until the broker has acknowledged all of it, for each of its messages",
+        ACKNOWLEDGED_SECONDS,
+    ),
+    _of_sinks("sink_in_flight", "gauge", "messages that were sent and that the broker has not answered yet"),
     Metric("processes", "gauge", Source.NODE, SUBSCRIPTION, "worker processes of this node that live"),
     _living("handlers_running", SUBSCRIPTION, "handlers that run now"),
     _living(

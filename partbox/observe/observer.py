@@ -55,6 +55,22 @@ class Load:
     partitions: int
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of one sending of `messages` by a sink, after `seconds`.
+
+    The broker has `acknowledged` so many, `refused` so many for good; `retried` are to be sent again, `error` being the
+    last reason. What remains was neither: the worker stopped first.
+    """
+
+    messages: int
+    acknowledged: int
+    refused: int
+    retried: int
+    seconds: float
+    error: BaseException | None
+
+
 class Observer:
     """Override what you want to hear. Times are in seconds; `handler` is the handler's name."""
 
@@ -82,6 +98,12 @@ class Observer:
         """Around each call of a handler, in its thread or task; an exception of the handler passes through it. More
         than one event only for a batch handler. Overriding it takes the fast way from every event."""
         return None
+
+    def sending(self, handler: str, messages: int) -> None:
+        """A sink hands so many messages to its broker and waits for the answer; in the event loop's thread."""
+
+    def answered(self, handler: str, answer: Answer) -> None:
+        """The broker has answered what `sending` told of, or the sink has given up waiting."""
 
     def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
         """What became of an event that `handling` was about, or that an open circuit refused; None: it is done. After

@@ -27,8 +27,8 @@ class Observers:
     """`observers.delivered(turn)` and so on; `observers.hears("read")` says whether anybody wants to know."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
-        everyone = tuple(observers)
-        self._hooks = {name: tuple(_overridden(everyone, name)) for name in _names()}
+        self._everyone = tuple(observers)
+        self._hooks = {name: tuple(_overridden(self._everyone, name)) for name in _names()}
         for name, hooks in self._hooks.items():
             if name not in AROUND:
                 setattr(self, name, _told(name, hooks) if hooks else _nothing)
@@ -39,6 +39,10 @@ class Observers:
     def hears(self, *names: str) -> bool:
         """Whether an observer overrides one of these hooks."""
         return any(self._hooks[name] for name in names)
+
+    def and_also(self, observer: Observer) -> "Observers":
+        """These and one more."""
+        return Observers([*self._everyone, observer])
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:

@@ -5,8 +5,15 @@ from collections.abc import Mapping, Sequence
 
 from partbox.events import DeliveredEvent
 from partbox.observe.meter import MEASURED, OTHER, Meter
-from partbox.observe.metrics import HANDLER_SECONDS, HANDOVER_SECONDS, LAG_SECONDS, PARKED, SUBSCRIPTION
-from partbox.observe.observer import Load, Observer, Turn
+from partbox.observe.metrics import (
+    ACKNOWLEDGED_SECONDS,
+    HANDLER_SECONDS,
+    HANDOVER_SECONDS,
+    LAG_SECONDS,
+    PARKED,
+    SUBSCRIPTION,
+)
+from partbox.observe.observer import Answer, Load, Observer, Turn
 from partbox.rules.parking import Verdict
 
 
@@ -26,6 +33,19 @@ class _Cells:
         self.lag = at("lag_seconds", handler)
 
 
+class _SinkCells:
+    """Where the numbers of one sink begin."""
+
+    __slots__ = ("acknowledged", "in_flight", "retries", "sent")
+
+    def __init__(self, meter: Meter, sink: str) -> None:
+        at = meter.layout.at
+        self.sent = at("sink_sent_total", sink)
+        self.retries = at("sink_retries_total", sink)
+        self.in_flight = at("sink_in_flight", sink)
+        self.acknowledged = at("sink_acknowledged_seconds", sink)
+
+
 class Recorder(Observer):
     """Counts for one process, or for a supervisor. No hook loops over events."""
 
@@ -35,6 +55,7 @@ class Recorder(Observer):
         self._lock = meter.lock
         self._of = {handler: _Cells(meter, handler) for handler in meter.layout.handlers}
         self._other = self._of[OTHER]
+        self._sinks = {sink: _SinkCells(meter, sink) for sink in meter.layout.sinks}
         at = meter.layout.at
         self._at = {metric.name: at(metric.name) for metric in MEASURED if metric.labels == SUBSCRIPTION}
         self._parked = {state: at("parked_total", state) for state in PARKED}
@@ -75,6 +96,22 @@ class Recorder(Observer):
             if seconds is not None:
                 self._observe(of.ran, HANDLER_SECONDS, seconds)
 
+    def sending(self, handler: str, messages: int) -> None:
+        sink = self._sinks.get(handler)
+        if sink is not None:
+            with self._lock:
+                self._cells[sink.in_flight] += messages
+
+    def answered(self, handler: str, answer: Answer) -> None:
+        sink = self._sinks.get(handler)
+        if sink is None:
+            return
+        with self._lock:
+            self._cells[sink.in_flight] -= answer.messages
+            self._cells[sink.sent] += answer.acknowledged
+            self._cells[sink.retries] += answer.retried
+            self._observe(sink.acknowledged, ACKNOWLEDGED_SECONDS, answer.seconds, answer.acknowledged)
+
     def circuit(self, handler: str, is_open: bool) -> None:
         self._cells[self._of.get(handler, self._other).circuit] = float(is_open)
 
@@ -110,8 +147,8 @@ class Recorder(Observer):
     def buried(self, instances: int) -> None:
         self._meter.add("buried_instances_total", instances)
 
-    def _observe(self, at: int, buckets: Sequence[float], seconds: float) -> None:
+    def _observe(self, at: int, buckets: Sequence[float], seconds: float, times: int = 1) -> None:
         """Into the histogram that begins there. Lock held."""
         seconds = max(0.0, seconds)
-        self._cells[at + bisect_left(buckets, seconds)] += 1
-        self._cells[at + len(buckets) + 1] += seconds
+        self._cells[at + bisect_left(buckets, seconds)] += times
+        self._cells[at + len(buckets) + 1] += seconds * times

@@ -28,15 +28,17 @@ class Shown:
 
         return Publications(self._application)
 
-    def meters(self, subscription: str, handlers: Sequence[str]) -> Meters | None:
+    def meters(self, subscription: str, handlers: Sequence[str], sinks: Sequence[str]) -> Meters | None:
         """For a worker in this process; None where nobody would see them."""
-        return None if self._application is None else self._application.meters(subscription, handlers)
+        return None if self._application is None else self._application.meters(subscription, handlers, sinks)
 
-    def separate(self, subscription: str, handlers: Sequence[str], wanted: bool) -> Meters | None:
+    def separate(
+        self, subscription: str, handlers: Sequence[str], sinks: Sequence[str], *, wanted: bool
+    ) -> Meters | None:
         """For a node of its own; None unless `wanted`, or shown here."""
         if not wanted and self._application is None:
             return None
-        meters = Meters(handlers)
+        meters = Meters(handlers, sinks)
         if self._application is not None:
             self._application.add(subscription, meters)
         return meters

@@ -37,6 +37,13 @@ def age(length: float | None) -> str:
     return f"{amount:.1f} {unit}" if unit == "s" and amount < 10 else f"{amount:.0f} {unit}"
 
 
+def brief(length: float | None) -> str:
+    """Seconds like `age`, but in milliseconds below one second: "3.2 ms", "45 ms"."""
+    if length is None or length >= 1:
+        return age(length)
+    return f"{1000 * length:.{1 if length < 0.01 else 0}f} ms"
+
+
 def command(
     words: str, schema: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()
 ) -> str:

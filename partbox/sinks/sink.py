@@ -7,11 +7,13 @@ gets the whole list at once.
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from partbox.errors import DownstreamUnavailable
+from partbox.errors import DownstreamUnavailable, UnrecoverableError
 from partbox.events import DeliveredEvent
+from partbox.observe import Answer, Observers
 from partbox.outcomes import RetryAfter
 from partbox.sinks.message import SOURCE, Message, message_of
 from partbox.sinks.topic import DEFAULT, Topic
@@ -21,6 +23,8 @@ NOT_YET = RetryAfter(0)
 
 Result = BaseException | RetryAfter | None
 """What became of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
+
+NOTHING: Final[Sequence[Result]] = ()
 
 TIMEOUT = 30.0  # seconds
 
@@ -46,6 +50,9 @@ class Sink:
     gapless: ClassVar[bool] = False
     """True: when `send` has not brought one message of a key there, it brings none behind it."""
 
+    _name = ""
+    _observers = Observers()
+
     def __init__(self, topic: str = DEFAULT, *, source: str = SOURCE, timeout: float = TIMEOUT) -> None:
         self.topic = Topic(topic)
         self._source = source
@@ -64,12 +71,18 @@ class Sink:
     async def close(self) -> None:
         """Close what is open; when the worker ends, or a connection does not answer."""
 
+    def observed_by(self, name: str, observers: Observers) -> None:
+        """Tell these of what is sent, under this name; the worker asks for it before it delivers."""
+        self._name, self._observers = name, observers
+
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
         """Send a list; an outcome for each event."""
         outcomes: list[object] = [NOT_YET] * len(events)
         failed: set[tuple[str, str]] = set()
         for wave in [[*range(len(events))]] if self.gapless else _waves(events):
             places = [place for place in wave if _key(events[place]) not in failed]
+            if not places:
+                continue
             results = await self._send([events[place] for place in places])
             for place, result in zip(places, results, strict=True):
                 outcomes[place] = result
@@ -85,6 +98,16 @@ class Sink:
         return message_of(event, self.topic.of(event), self._source)
 
     async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
+        """Send, and tell the observers."""
+        started, results = time.monotonic(), NOTHING
+        self._observers.sending(self._name, len(events))
+        try:
+            results = await self._answered(events)
+        finally:
+            self._observers.answered(self._name, _answer(len(events), results, time.monotonic() - started))
+        return results
+
+    async def _answered(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
         try:
             async with asyncio.timeout(self._timeout):
                 return await self.send([self.message(event) for event in events])
@@ -94,6 +117,13 @@ class Sink:
         except Exception as raised:
             error = raised
         return [error] * len(events)
+
+
+def _answer(messages: int, results: Sequence[Result], seconds: float) -> Answer:
+    errors = [result for result in results if isinstance(result, BaseException)]
+    refused = sum(isinstance(error, UnrecoverableError) for error in errors)
+    error = errors[-1] if errors else None
+    return Answer(messages, results.count(None), refused, len(errors) - refused, seconds, error)
 
 
 def _waves(events: Sequence[DeliveredEvent]) -> list[list[int]]:

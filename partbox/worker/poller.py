@@ -36,6 +36,7 @@ from partbox.worker.ownership import Ownership
 from partbox.worker.payloads import Payloads
 from partbox.worker.reader import Reader
 from partbox.worker.saver import Saver
+from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.slot import POLL_TICK, READ_AT, STOPPING, Slot, boottime
 from partbox.worker.transactions import Transactions
 
@@ -66,6 +67,7 @@ class Poller:
         *,
         letters: bool,
         observers: Observers,
+        sink_notes: SinkNotes,
         on_step: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -103,6 +105,7 @@ class Poller:
         )
         self._brake = Brake(holdings, settings.max_parked, subscription)
         self._long_runs = LongRuns(dispatcher, routes, schema, subscription)
+        self._sink_notes = sink_notes
         self._wake = holdings.look
         self._limit = allowed(settings.lease)
         self._connections: tuple[Watched, ...] = ()
@@ -230,6 +233,7 @@ class Poller:
         self._intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
         self.ownership.take_up(conn)
         self._long_runs.begin(self.ownership.me)
+        self._sink_notes.begin(self.ownership.me)
         self.saver.connected(saving, self.ownership.me)
         if self.transactions is not None and effects is not None:
             self.transactions.connected(effects, self.ownership.me)
@@ -280,6 +284,7 @@ class Poller:
                 self._holdings.take_turns()
             self._brake.look()
             self._long_runs.look(conn)
+            self._sink_notes.look(conn)
             if self._observers.hears("loaded"):
                 self._observers.loaded(self._load())
             return due

@@ -10,6 +10,7 @@ from partbox.errors import SchemaError
 from partbox.handlers import Handlers
 from partbox.observe import Observers, Started
 from partbox.observe.telling import tell
+from partbox.observe.traffic import TrafficObserver
 from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.worker.delivery import Delivery
@@ -22,6 +23,7 @@ from partbox.worker.letters import Letters
 from partbox.worker.partition import Partition
 from partbox.worker.poller import Poller
 from partbox.worker.reports import Reports
+from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.slot import STOPPING, TIMEOUT, Slot
 from partbox.worker.transactions import Transactions
 from partbox.worker.unroutable import Unroutable
@@ -49,10 +51,14 @@ class Worker:
         self._settings = settings
         self._slot = slot
         self._failure: BaseException | None = None
-        self._observers = observers = observers or Observers(handlers.observers)
+        traffic = TrafficObserver()
+        self._observers = observers = (observers or Observers(handlers.observers)).and_also(traffic)
         self._routes = handlers.routes(subscription, settings, _missed(handlers, subscription, settings)).map(
             lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers)
         )
+        for each in self._routes.registered():
+            if each.handler.observed_by is not None:
+                each.handler.observed_by(each.handler.name, observers)
         names = dict.fromkeys(each.handler.name for each in self._routes.registered())
         self._about = Started(subscription, tuple(names), concurrency)
         kinds = {endpoint.kind for endpoint in self._routes.all()}
@@ -82,6 +88,7 @@ class Worker:
             dsn,
             letters=handlers.dead_letter is not None,
             observers=observers,
+            sink_notes=SinkNotes(traffic, settings.schema_name, subscription),
             on_step=self.watch.look,
             on_failure=self._fail,
         )

@@ -25,6 +25,10 @@ update {schema}.instance i
          from jsonb_array_elements(%(running)s::jsonb) with ordinality as each (said, position))
  where i.instance_id = %(instance)s
 
+-- name: note_sinks
+-- What the sinks of this process have sent. One row, so there is no order of locks to keep.
+update {schema}.instance i set sinks = %(sinks)s::json where i.instance_id = %(instance)s
+
 -- name: members
 -- Everybody of a subscription, with the seconds that are left of each lease.
 select i.instance_id, i.node, i.heartbeat_at, i.draining,

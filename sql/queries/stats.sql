@@ -95,7 +95,7 @@ with chosen as materialized (
          ) oldest on above.count > 0
       left join late_parked on late_parked.subscription = c.subscription and late_parked.partition = c.partition
 ), members as materialized (
-    select i.subscription, i.instance_id, i.node, i.supervisor, i.hostname, i.pid, i.version, i.draining, i.running,
+    select i.subscription, i.instance_id, i.node, i.supervisor, i.hostname, i.pid, i.version, i.draining, i.running, i.sinks,
            extract(epoch from statement_timestamp() - i.started_at) as age,
            extract(epoch from statement_timestamp() - i.heartbeat_at) as heartbeat_age,
            extract(epoch from i.lease) as lease,
@@ -122,7 +122,7 @@ select statement_timestamp(), current_database(), log.newest_id,
        s.name, s.created_at, s.paused_at,
        (select coalesce(json_agg(m order by m.node, m.supervisor nulls first, m.hostname, m.pid, m.instance_id), '[]')
           from (select instance_id, node, supervisor, hostname, pid, version, draining, age, heartbeat_age, lease,
-                       partitions, running
+                       partitions, running, sinks
                   from members where subscription = s.name) m),
        (select coalesce(json_agg(b order by b.partition), '[]')
           from (select partition, assignee, owner, epoch, pending, exact, oldest_age, claimed_age, saved_age, suspect,

@@ -52,4 +52,4 @@ def vitals(*processes: Process, **fields: Any) -> Vitals:
 
 
 def watched(look: Any = overview, its: Any = vitals, *, database: str = "", meters: Meters | None = None) -> Watched:
-    return Watched(database, "one", "default", meters or Meters(["confirm"]), Looker(look), its)
+    return Watched(database, "one", "default", meters or Meters(["confirm"], ["bus"]), Looker(look), its)

@@ -49,7 +49,7 @@ def test_with_several_databases_every_series_of_one_says_of_which():
 
 def test_an_application_exposes_what_it_published_and_its_workers_from_the_table():
     registry = CollectorRegistry()
-    application_of(registry, "shop").meters("default", ["confirm"])
+    application_of(registry, "shop").meters("default", ["confirm"], ["bus"])
     by_name = {f"shop_{metric.name}": metric for metric in METRICS}
     found = exposed(registry)
     assert "shop_published_total" in found

@@ -33,6 +33,9 @@ export function length(seconds) {
   return seconds < 10 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds)} s`;
 }
 
+// The same, in milliseconds below one second.
+export const brief = (seconds) => (seconds === null || seconds >= 1 ? length(seconds) : `${(1000 * seconds).toFixed(seconds < 0.01 ? 1 : 0)} ms`);
+
 export const counted = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s"}`;
 
 // How long ago a moment of the database's was, at `now`, another one; both ISO texts.

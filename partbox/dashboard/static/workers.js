@@ -1,6 +1,6 @@
-// The worker processes, the handlers that run for long, what is parked, and what happened lately.
+// The worker processes, the handlers that run for long, what sinks have sent, what is parked, and what happened lately.
 
-import { byId, clock, counted, el, length, number, said, show } from "./text.js";
+import { brief, byId, clock, counted, el, length, number, said, show } from "./text.js";
 import { aggregate } from "./list.js";
 import { badge } from "./map.js";
 import { table } from "./table.js";
@@ -14,9 +14,10 @@ const STATES = {
   dead: "given up: replay or discard it",
 };
 
-export function drawWorkers({ instances, nodes, running }, highlight) {
+export function drawWorkers({ instances, nodes, running, sinks }, highlight) {
   byId("workers-note").textContent = instances.length ? `${number(instances.length)} on ${counted(nodes, "node")}` : "";
   drawRunning(running, instances);
+  drawSinks(sinks);
   if (!instances.length) {
     show(byId("workers"), el("p", { class: "empty" }, "None. Start some on any host that reaches the database: ", el("code", {}, "partbox worker MODULE:OUTBOX")));
     return;
@@ -71,6 +72,24 @@ function drawRunning({ count, handlers }, instances) {
     );
   });
   show(byId("running"), table(heads, rows));
+}
+
+function drawSinks(sinks) {
+  byId("sinks-side").hidden = !sinks.length;
+  const heads = [["Sink"], ["Sent", "number"], ["In flight", "number"], ["Acknowledged in", "number"], ["Sent again", "number"]];
+  const rows = sinks.flatMap((each) => [
+    el(
+      "tr",
+      { "data-sink": each.name },
+      el("td", { class: "handler" }, said(each.name)),
+      el("td", { class: "number" }, number(each.sent)),
+      el("td", { class: "number" }, number(each.in_flight)),
+      el("td", { class: "number" }, brief(each.mean)),
+      el("td", { class: "number" }, number(each.retries)),
+    ),
+    ...(each.error === null ? [] : [el("tr", { "data-failing": each.name }, el("td", { colspan: 5 }, `nothing acknowledged for ${length(each.failing)}: `, said(each.error)))]),
+  ]);
+  show(byId("sinks"), table(heads, rows));
 }
 
 export function drawParked({ parked, blocked_keys }) {

@@ -1,0 +1,25 @@
+"""What the sinks of a subscription have sent, as `status` shows it."""
+
+from partbox.db.stats import Cluster
+from partbox.db.traffic import Traffic
+from partbox.rules.wording import age, brief, in_short
+
+COLUMNS = ("sink", "sent", "in flight", "acknowledged in", "sent again", "trouble")
+CUT = 60  # characters of a name or an error
+
+
+def rows(cluster: Cluster) -> list[tuple[str, ...]]:
+    """A row for each sink."""
+    return [_row(each) for each in cluster.sinks]
+
+
+def _row(each: Traffic) -> tuple[str, ...]:
+    trouble = "" if each.error is None else f"for {age(each.failing)}: {in_short(each.error, CUT)}"
+    return (
+        in_short(each.sink, CUT),
+        f"{each.sent:,}",
+        f"{each.in_flight:,}",
+        brief(each.mean),
+        f"{each.retries:,}",
+        trouble,
+    )

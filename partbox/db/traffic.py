@@ -1,0 +1,66 @@
+"""What the sinks of a process have sent, as its row in `instance` says it: an array of objects, one for each sink."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+from psycopg import Connection
+
+from partbox.db.sql import query
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The messages of a sink: `sent` are acknowledged, `in_flight` not yet answered, `retries` are sent again.
+
+    `seconds`: the sum of the times that acknowledged messages took. `error`: why the last sending failed, after which
+    nothing was acknowledged; so it has been for `failing` seconds. Texts are cut, and may hold anything.
+    """
+
+    sink: str
+    sent: int = 0
+    in_flight: int = 0
+    retries: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    failing: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Seconds until a message is acknowledged, on average; None before the first."""
+        return self.seconds / self.sent if self.sent else None
+
+
+def note(conn: Connection[Any], schema: str, instance: UUID, traffic: Sequence[Traffic]) -> None:
+    """Write what the sinks of this process have sent into its row."""
+    said = orjson.dumps([asdict(each) for each in traffic]).decode()
+    conn.execute(query("note_sinks", schema), {"instance": instance, "sinks": said})
+
+
+def noted(said: list[dict[str, Any]] | None) -> tuple[Traffic, ...]:
+    """The sinks that a row names."""
+    return tuple(Traffic(**each) for each in said or [])
+
+
+def together(traffic: Iterable[Traffic]) -> list[Traffic]:
+    """One for each sink of several processes, by name: the sums, and the error that has lasted for the longest."""
+    found: dict[str, Traffic] = {}
+    for each in traffic:
+        before = found.get(each.sink)
+        found[each.sink] = each if before is None else _sum(before, each)
+    return [found[sink] for sink in sorted(found)]
+
+
+def _sum(one: Traffic, two: Traffic) -> Traffic:
+    worse = max(one, two, key=lambda each: each.failing or 0.0)
+    return Traffic(
+        one.sink,
+        one.sent + two.sent,
+        one.in_flight + two.in_flight,
+        one.retries + two.retries,
+        one.seconds + two.seconds,
+        worse.error,
+        worse.failing,
+    )

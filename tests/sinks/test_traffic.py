@@ -1,0 +1,164 @@
+"""What sinks have sent: counted, in the row of each process, said by doctor, status and the page."""
+
+import asyncio
+import json
+import threading
+
+import psycopg
+import pytest
+from planting import Planter
+from prometheus_client import CollectorRegistry
+from waiting import eventually
+
+from partbox import DownstreamUnavailable, Outbox, UnrecoverableError
+from partbox.cli import sinks as table
+from partbox.dashboard.faces import own
+from partbox.dashboard.frame import subscription
+from partbox.dashboard.history import Point
+from partbox.db import stats
+from partbox.db.traffic import Traffic, together
+from partbox.doctor.checks import sinks as checks
+from partbox.doctor.doctor import examine
+from partbox.doctor.limits import TRANSACTION, limits_of
+from partbox.observe.observer import Answer
+from partbox.observe.traffic import TrafficObserver
+from partbox.sinks import Sink
+from partbox.worker import sink_notes
+
+
+class Broker(Sink):
+    """Answers when it is `open`; what it makes of each payload is in `wrong`, by its number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+        self.wrong: dict[int, BaseException] = {}
+
+    async def send(self, messages):
+        assert await asyncio.to_thread(self.open.wait, 60)
+        return [self.wrong.pop(message.event.payload["n"], None) for message in messages]
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def outbox(dsn, broker, registry, monkeypatch) -> Outbox:
+    monkeypatch.setattr(sink_notes, "APART", 0.0)
+    outbox = Outbox(dsn, retry="fixed:0.05", registry=registry)
+    outbox.register(broker, "*", max_attempts=None, name="bus")
+    return outbox
+
+
+def publish(conn, count: int) -> None:
+    for number in range(count):
+        Planter(conn).publish(str(number), payload={"n": number})
+
+
+def sample(registry: CollectorRegistry, name: str) -> float | None:
+    return registry.get_sample_value(f"partbox_sink_{name}", {"subscription": "default", "handler": "bus"})
+
+
+def seen(dsn: str) -> list[Traffic]:
+    with psycopg.connect(dsn) as conn:
+        return stats.cluster(conn, "partbox", "default").sinks
+
+
+def findings(outbox: Outbox) -> list[tuple[str, str]]:
+    report = examine(lambda: outbox.dsn, outbox.settings, limits_of(outbox.settings, TRANSACTION))
+    return [
+        (each.severity, " ".join([each.summary, *each.evidence])) for each in report.findings if each.cause == "sink"
+    ]
+
+
+def test_what_a_broker_takes_refuses_and_fails_is_counted_and_shown(outbox, conn, broker, registry):
+    publish(conn, 6)
+    broker.wrong = {1: RuntimeError("busy"), 2: UnrecoverableError("too large")}
+    with outbox.worker():
+        eventually(lambda: sample(registry, "in_flight") == 6)
+        eventually(lambda: [each.in_flight for each in seen(outbox.dsn)] == [6])
+        broker.open.set()
+        eventually(lambda: sample(registry, "sent_total") == 5)
+        assert (sample(registry, "in_flight"), sample(registry, "retries_total")) == (0, 1)
+        assert sample(registry, "acknowledged_seconds_count") == 5
+        eventually(lambda: [(each.sent, each.in_flight, each.retries) for each in seen(outbox.dsn)] == [(5, 0, 1)])
+        ((severity, said),) = findings(outbox)
+        assert severity == "note"
+        assert "bus: 5 sent, acknowledged in" in said
+        assert "0 in flight, 1 sent again" in said
+
+
+def test_a_broker_that_fails_for_long_is_a_problem_that_doctor_names(outbox, conn, broker, monkeypatch):
+    monkeypatch.setattr(checks, "UNREACHABLE", 0.1)
+    publish(conn, 1)
+    broker.open.set()
+    broker.send = failing  # type: ignore[method-assign]
+    with outbox.worker():
+        eventually(lambda: any(severity == "problem" for severity, _ in findings(outbox)))
+        ((_, said),) = findings(outbox)
+        assert "bus has acknowledged nothing for" in said
+        assert "DownstreamUnavailable: the bus is gone" in said
+        with psycopg.connect(outbox.dsn) as looking:
+            cluster = stats.cluster(looking, "partbox", "default")
+        ((name, sent, _, took, _, trouble),) = table.rows(cluster)
+        assert (name, sent, took) == ("bus", "0", "-")
+        assert "the bus is gone" in trouble
+
+
+async def failing(messages):
+    raise DownstreamUnavailable("the bus is gone")
+
+
+def test_a_process_without_sinks_writes_nothing_of_them(dsn, conn, monkeypatch):
+    monkeypatch.setattr(sink_notes, "APART", 0.0)
+    outbox = Outbox(dsn)
+    outbox.register(lambda event: None, "*", name="plain")
+    publish(conn, 1)
+    with outbox.worker() as worker:
+        assert worker.wait_until_empty(30)
+        assert conn.execute("select sinks from partbox.instance").fetchall() == [(None,)]
+
+
+def test_the_trouble_of_a_sink_lasts_until_something_is_acknowledged():
+    now = [100.0]
+    observer = TrafficObserver(lambda: now[0])
+
+    def send(acknowledged: int, retried: int, error: BaseException | None = None) -> Traffic:
+        observer.sending("bus", acknowledged + retried)
+        observer.answered("bus", Answer(acknowledged + retried, acknowledged, 0, retried, 0.5, error))
+        (traffic,) = observer.totals()
+        return traffic
+
+    assert send(4, 0) == Traffic("bus", 4, 0, 0, 2.0)
+    assert send(0, 2, OSError("amqp://ada:secret@there is gone")).failing == 0.0
+    now[0] += 7
+    failing = send(0, 2, OSError("amqp://ada:secret@there is gone"))
+    assert (failing.failing, failing.retries, failing.mean) == (7.0, 4, 0.5)
+    assert failing.error is not None
+    assert "secret" not in failing.error
+    assert send(1, 1, OSError("one of them")).error is None
+
+
+def test_processes_are_summed_by_sink_and_the_longest_trouble_stays():
+    one = Traffic("bus", 1, 2, 3, 0.5, "gone", 9.0)
+    two = Traffic("bus", 10, 20, 30, 5.0, "slow", 2.0)
+    assert together([one, Traffic("aux"), two]) == [Traffic("aux"), Traffic("bus", 11, 22, 33, 5.5, "gone", 9.0)]
+
+
+def test_the_page_gets_the_numbers_of_each_sink(outbox, conn, broker):
+    publish(conn, 2)
+    broker.open.set()
+    with outbox.worker() as worker:
+        assert worker.wait_until_empty(30)
+        eventually(lambda: [each.sent for each in seen(outbox.dsn)] == [2])
+        cluster = stats.cluster(conn, "partbox", "default")
+        (sent,) = subscription(cluster, own()(cluster.instances), Point(0, 0, 0, 0), [])["sinks"]
+    assert (sent["name"], sent["sent"], sent["in_flight"], sent["error"]) == ("bus", 2, 0, None)
+    json.dumps(sent)
