@@ -1,4 +1,4 @@
-"""Handler by handler: how much, how fast, how often in vain."""
+"""Handler by handler: how much, how fast, how often in vain; sinks and their brokers."""
 
 import board
 from grafana_foundation_sdk.builders import dashboard
@@ -17,7 +17,7 @@ def calls() -> dashboard.Dashboard:
         "Handler by handler: how much, how fast, how often in vain.",
         (board.several("handler", "Handler", query),),
     )
-    return board.rows(made, ("Work", _work()), ("Time", _time()), ("In vain", _in_vain()))
+    return board.rows(made, ("Work", _work()), ("Time", _time()), ("In vain", _in_vain()), ("Sinks", _sinks()))
 
 
 def _work() -> tuple[object, ...]:
@@ -87,6 +87,32 @@ def _in_vain() -> tuple[object, ...]:
             (nodes("circuit_open", OF_HANDLER, **ONE), NAME),
             description="In how many processes the handler's downstream counts as out of order; it closes by itself "
             "with the first success.",
+        ),
+    )
+
+
+def _sinks() -> tuple[object, ...]:
+    return (
+        lines(
+            "Acknowledged a second",
+            (rate("sink_sent_total", OF_HANDLER, **ONE), NAME),
+            (rate("sink_retries_total", OF_HANDLER, **ONE), f"sent again {NAME}"),
+            description="Messages that a sink's broker has acknowledged. What is sent again was not: `partbox doctor` "
+            "shows the error.",
+            unit="cps",
+        ),
+        lines(
+            "Time to the acknowledgement",
+            (mean("sink_acknowledged_seconds", OF_HANDLER, **ONE), f"mean {NAME}"),
+            *quantiles("sink_acknowledged_seconds", NAME, OF_HANDLER, (0.99,), **ONE),
+            description="From sending a list of messages until the broker has acknowledged all of it.",
+            unit="s",
+        ),
+        lines(
+            "In flight",
+            (nodes("sink_in_flight", OF_HANDLER, **ONE), NAME),
+            description="Messages that were sent and not answered yet. Where it stands while nothing is acknowledged, "
+            "the broker is out of reach.",
         ),
     )
 

@@ -45,12 +45,12 @@ def noted(said: list[dict[str, Any]] | None) -> tuple[Traffic, ...]:
 
 
 def together(traffic: Iterable[Traffic]) -> list[Traffic]:
-    """One for each sink of several processes, by name: the sums, and the error that has lasted for the longest."""
+    """One for each sink of several processes: the sums, and the error that has lasted for the longest; failing ones first."""
     found: dict[str, Traffic] = {}
     for each in traffic:
         before = found.get(each.sink)
         found[each.sink] = each if before is None else _sum(before, each)
-    return [found[sink] for sink in sorted(found)]
+    return sorted(found.values(), key=lambda each: (each.error is None, each.sink))
 
 
 def _sum(one: Traffic, two: Traffic) -> Traffic:

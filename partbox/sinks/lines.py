@@ -6,6 +6,7 @@ written in one go, to a file that is open for appending.
 
 import asyncio
 import base64
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from partbox.codecs import JSON
 from partbox.errors import DownstreamUnavailable, SettingsError
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
+from partbox.sinks.topic import DEFAULT
 
 
 def line_of(message: Message) -> bytes:
@@ -58,7 +60,7 @@ class FileSink(Sink):
 
     gapless = True
 
-    def __init__(self, path: str | os.PathLike[str], topic: str, **options: Any) -> None:
+    def __init__(self, path: str | os.PathLike[str], topic: str = DEFAULT, **options: Any) -> None:
         super().__init__(topic, **options)
         self._path = Path(path)
 
@@ -97,9 +99,17 @@ class FileSink(Sink):
             if written < len(lines):  # what is cut off comes again, whole
                 os.write(handle, b"\n")
                 raise OSError(0, "not all of it could be written")
-            os.fsync(handle)
+            _sync(handle)
         finally:
             os.close(handle)
+
+
+def _sync(handle: int) -> None:
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a pipe or a device, which has no disk behind it
+            raise
 
 
 def _print(lines: bytes) -> None:

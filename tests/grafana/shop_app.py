@@ -1,7 +1,7 @@
 """The application of the nodes that Prometheus watches: its handlers do what files in this folder tell them.
 
 `Placed` waits while `shut` is there. `Shipped` fails until `shipping` is there, `Lost` is dead until `found` is.
-`Billed` is put off once.
+`Billed` is put off once; `Exported` goes to a file.
 """
 
 import time
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from partbox import Dead, Outbox, RetryAfter
+from partbox.sinks.lines import FileSink
 
 outbox = Outbox()
 here = Path(__file__).parent
@@ -39,3 +40,6 @@ def bill(event: Any) -> RetryAfter | None:
         return None
     put_off.add(event.event_id)
     return RetryAfter(0.1)
+
+
+outbox.register(FileSink(here / "exported.jsonl"), "Exported", name="export")

@@ -172,6 +172,7 @@ def test_every_expression_has_an_answer_and_failures_are_told(dsn, tmp_path):
             shop.publish("Shipped", 5)
             shop.publish("Lost", 3)
             shop.publish("Billed", 5)
+            shop.publish("Exported", 5)
             shop.start("b", processes=1)
             shop.fires(FAILURES)
             eventually(lambda: Owners(conn).even(2), PATIENCE, 0.1)
@@ -199,6 +200,7 @@ def live_through_everything(shop, own_server):
         with psycopg.connect(shop.dsn, autocommit=True) as conn:
             eventually(lambda: Owners(conn).even(4), PATIENCE, 0.1)
             shop.publish("Billed", 5)
+            shop.publish("Exported", 5)
             shop.clears()
 
             shop.outbox.subscriptions.create("audit")

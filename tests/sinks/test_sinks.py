@@ -210,3 +210,8 @@ def test_a_sink_is_registered_as_any_handler_and_gets_lists(dsn, conn):
 def test_headers_of_visible_ascii_hold_any_text():
     assert ascii_headers({"x-ü": 'a "b" 5%\n€'}) == {"x-%C3%BC": "a%20%22b%22%205%25%0A%E2%82%AC"}
     assert ascii_headers({"ce-id": "plain/text:1;2"}) == {"ce-id": "plain/text:1;2"}
+
+
+def test_a_device_takes_lines_although_it_cannot_be_synced():
+    sink = sink_of("file:/dev/null")
+    assert asyncio.run(sink.handle([event(1)])) == [None]

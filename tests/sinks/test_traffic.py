@@ -103,7 +103,7 @@ def test_a_broker_that_fails_for_long_is_a_problem_that_doctor_names(outbox, con
     with outbox.worker():
         eventually(lambda: any(severity == "problem" for severity, _ in findings(outbox)))
         ((_, said),) = findings(outbox)
-        assert "bus has acknowledged nothing for" in said
+        assert "bus: no message was acknowledged for" in said
         assert "DownstreamUnavailable: the bus is gone" in said
         with psycopg.connect(outbox.dsn) as looking:
             cluster = stats.cluster(looking, "partbox", "default")
@@ -146,10 +146,10 @@ def test_the_trouble_of_a_sink_lasts_until_something_is_acknowledged():
     assert send(1, 1, OSError("one of them")).error is None
 
 
-def test_processes_are_summed_by_sink_and_the_longest_trouble_stays():
+def test_processes_are_summed_by_sink_and_the_longest_trouble_stays_in_front():
     one = Traffic("bus", 1, 2, 3, 0.5, "gone", 9.0)
     two = Traffic("bus", 10, 20, 30, 5.0, "slow", 2.0)
-    assert together([one, Traffic("aux"), two]) == [Traffic("aux"), Traffic("bus", 11, 22, 33, 5.5, "gone", 9.0)]
+    assert together([one, Traffic("aux"), two]) == [Traffic("bus", 11, 22, 33, 5.5, "gone", 9.0), Traffic("aux")]
 
 
 def test_the_page_gets_the_numbers_of_each_sink(outbox, conn, broker):

@@ -6,7 +6,7 @@ from partbox.db.traffic import Traffic
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import UNREACHABLE
-from partbox.doctor.words import said
+from partbox.doctor.words import listed, said
 from partbox.rules.wording import age, brief, counted, in_short
 
 
@@ -17,29 +17,32 @@ def sink(case: Case) -> Iterator[Finding]:
     """
     for cluster in case.clusters:
         failing = [each for each in cluster.sinks if (each.failing or 0.0) > UNREACHABLE]
-        working = [each for each in cluster.sinks if each not in failing]
-        for each in failing:
+        if failing:
             yield Finding(
                 Severity.PROBLEM,
-                f"{in_short(each.sink)} has acknowledged nothing for {age(each.failing)}",
-                (f"the last error: {said(each.error)}", figures(each)),
+                f"{listed([in_short(each.sink) for each in failing])}: no message was acknowledged for "
+                f"{age(max(each.failing or 0.0 for each in failing))}",
+                (*map(_trouble, failing), *map(_figures, cluster.sinks)),
                 (
                     "bring the broker back, or what is between it and the workers: what waits is then sent in order, "
                     "and nothing is lost meanwhile",
                 ),
                 cluster.subscription,
             )
-        if working:
+        elif cluster.sinks:
             yield Finding(
                 Severity.NOTE,
-                f"{counted(len(working), 'sink')} at work",
-                tuple(figures(each) for each in working),
+                f"{counted(len(cluster.sinks), 'sink')} at work",
+                tuple(map(_figures, cluster.sinks)),
                 subscription=cluster.subscription,
             )
 
 
-def figures(each: Traffic) -> str:
-    """All numbers of a sink in a line."""
+def _trouble(each: Traffic) -> str:
+    return f"{in_short(each.sink)}, for {age(each.failing)}: {said(each.error)}"
+
+
+def _figures(each: Traffic) -> str:
     took = "" if each.mean is None else f", acknowledged in {brief(each.mean)} on average"
     again = f", {each.retries:,} sent again" if each.retries else ""
     return f"{in_short(each.sink)}: {each.sent:,} sent{took}, {each.in_flight:,} in flight{again}"
