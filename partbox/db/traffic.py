@@ -45,7 +45,7 @@ def noted(said: list[dict[str, Any]] | None) -> tuple[Traffic, ...]:
 
 
 def together(traffic: Iterable[Traffic]) -> list[Traffic]:
-    """One for each sink of several processes: the sums, and the error that has lasted for the longest; failing ones first."""
+    """One for each sink of several processes, failing ones first: the sums, and the error that has lasted the longest."""
     found: dict[str, Traffic] = {}
     for each in traffic:
         before = found.get(each.sink)

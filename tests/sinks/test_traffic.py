@@ -103,7 +103,7 @@ def test_a_broker_that_fails_for_long_is_a_problem_that_doctor_names(outbox, con
     with outbox.worker():
         eventually(lambda: any(severity == "problem" for severity, _ in findings(outbox)))
         ((_, said),) = findings(outbox)
-        assert "bus: no message was acknowledged for" in said
+        assert "nothing is acknowledged by the broker of bus, for" in said
         assert "DownstreamUnavailable: the bus is gone" in said
         with psycopg.connect(outbox.dsn) as looking:
             cluster = stats.cluster(looking, "partbox", "default")

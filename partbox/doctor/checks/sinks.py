@@ -17,11 +17,12 @@ def sink(case: Case) -> Iterator[Finding]:
     """
     for cluster in case.clusters:
         failing = [each for each in cluster.sinks if (each.failing or 0.0) > UNREACHABLE]
+        failing.sort(key=lambda each: -(each.failing or 0.0))
         if failing:
             yield Finding(
                 Severity.PROBLEM,
-                f"{listed([in_short(each.sink) for each in failing])}: no message was acknowledged for "
-                f"{age(max(each.failing or 0.0 for each in failing))}",
+                f"nothing is acknowledged by the broker of {listed([in_short(each.sink) for each in failing])}, for "
+                f"{age(failing[0].failing)}",
                 (*map(_trouble, failing), *map(_figures, cluster.sinks)),
                 (
                     "bring the broker back, or what is between it and the workers: what waits is then sent in order, "
