@@ -45,7 +45,7 @@ def noted(said: list[dict[str, Any]] | None) -> tuple[Traffic, ...]:
 
 
 def together(traffic: Iterable[Traffic]) -> list[Traffic]:
-    """One for each sink of several processes, failing ones first: the sums, and the error that has lasted the longest."""
+    """One for each sink of several processes: sums, and the error that has lasted the longest; failing ones first."""
     found: dict[str, Traffic] = {}
     for each in traffic:
         before = found.get(each.sink)
