@@ -297,27 +297,33 @@ class Outbox:
         dsn: str | None = None,
         dead_to: str | None = None,
         metrics: bool = False,
+        database: str = "",
+        prepare: "Callable[[Subscriptions], object] | None" = None,
     ) -> "Supervisor":
         """A node of worker processes, not started yet. They get their handlers from here, or from `source()` there.
 
         `dead_to`: a URL to which dead events are sent, at least once: file:PATH (JSON lines), stdout:, http(s)://…
-        `metrics`: have them counted; with a `registry` they always are.
+        `metrics`: have them counted; with a `registry` they always are. `database`: its name among several; the node
+        then starts without it if it has to, and goes on trying. `prepare` may make a subscription before it is needed.
         """
         from partbox.sinks.dead import letterbox_of
         from partbox.supervisor import Supervisor
 
         if dead_to is not None:
             letterbox_of(dead_to)  # a wrong one is refused here, not in every process
+        given = self._source(dsn) if database else self._resolve(dsn)
         return Supervisor(
             self.settings,
             _Imported(source) if source else _Carried(self.handlers, self.codecs),
-            self._resolve(dsn),
+            given,
             handlers=self.handlers,
             processes=self.settings.processes if processes is None else asked.count("processes", processes),
             concurrency=self._handlers_at_once(concurrency),
             subscription=subscription,
             dead_to=dead_to,
             meters=self._shown.separate(subscription, *self._names(subscription), wanted=metrics),
+            database=database,
+            prepare=lambda: self._prepare(dsn, given, prepare),
         )
 
     def run(
@@ -332,13 +338,16 @@ class Outbox:
         dead_to: str | None = None,
         http: str | None = None,
         pages: "Pages | None" = None,
+        prepare: "Callable[[Subscriptions], object] | None" = None,
     ) -> int:
         """Deliver by worker processes until SIGTERM or SIGINT; the exit code.
 
-        With several `dsns`, so many processes for each. `until_empty` ends it when everything that is due is delivered.
-        `http` (HOST:PORT; None leaves it to the settings): serve metrics and health checks there, and the `pages` that
-        are made from settings, DSN, address and the glance of the metrics.
+        With several `dsns`, so many processes for each; one that cannot be worked for is tried again, but one at least
+        must be there at the start. `until_empty` ends it when everything that is due is delivered. `http` (HOST:PORT;
+        None leaves it to the settings): serve metrics and health checks there, and the `pages` of each database.
+        `prepare` is called with the subscriptions of each before it is worked for.
         """
+        from partbox.observe.node import database_names
         from partbox.supervisor import run
         from partbox.supervisor.serving import served
 
@@ -346,6 +355,8 @@ class Outbox:
             tell(log, "disabled", "enabled is false: nothing is delivered; publishing works")
             return 0
         where = self.settings.http if http is None else None if http == "off" else http
+        several = len(dsns) > 1
+        names = database_names([connect.resolve(dsn) for dsn in dsns]) if several else [""]
         nodes = [
             self.supervisor(
                 processes=processes,
@@ -355,8 +366,10 @@ class Outbox:
                 dsn=dsn,
                 dead_to=dead_to,
                 metrics=where is not None,
+                database=name,
+                prepare=prepare,
             )
-            for dsn in dsns or (None,)
+            for dsn, name in zip(dsns or (None,), names, strict=True)
         ]
         with served(where, nodes, pages):
             return run(nodes, until_empty=until_empty)
@@ -371,14 +384,31 @@ class Outbox:
 
     def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
         """What gives the DSN of each new connection; an embedded server is started, and its schema made, here."""
+        given = self._source(dsn)
+        self._migrate(dsn, given)
+        return given
+
+    def _source(self, dsn: str | None) -> Callable[[], str]:
+        """The same without a schema."""
         chosen = dsn or self._dsn
-        given = connect.Source(chosen if callable(chosen) else connect.resolve(chosen))
-        if self._migrates(chosen) and given not in self._migrated:
+        return connect.Source(chosen if callable(chosen) else connect.resolve(chosen))
+
+    def _migrate(self, dsn: str | None, given: Callable[[], str]) -> None:
+        if self._migrates(dsn or self._dsn) and given not in self._migrated:
             from partbox.db.migrate import migrate
 
             migrate(given(), self.settings.schema_name)
             self._migrated.add(given)
-        return given
+
+    def _prepare(
+        self, dsn: str | None, given: Callable[[], str], prepare: "Callable[[Subscriptions], object] | None"
+    ) -> None:
+        """Whatever a node needs in its database."""
+        from partbox.subscriptions import Subscriptions
+
+        self._migrate(dsn, given)
+        if prepare is not None:
+            prepare(Subscriptions(given, self.settings))
 
     def _migrates(self, dsn: str | Callable[[], str] | None) -> bool:
         """`auto_migrate`; unless it is set, true for an embedded server, which is nobody else's."""

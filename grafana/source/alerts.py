@@ -192,7 +192,7 @@ def database(limits: Limits) -> dict[str, Any]:
         "partbox_database_up == 0",
         limits["database"]["for"],
         "critical",
-        "The node at {{ $labels.instance }} cannot ask its database",
+        "The node at {{ $labels.instance }} cannot ask its database{{ with $labels.database }} {{ . }}{{ end }}",
         "While it lasts it delivers nothing and its numbers of the database are missing; it goes on by itself. "
         "`partbox doctor` on that node tells what it meets.",
     )

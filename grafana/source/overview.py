@@ -190,7 +190,7 @@ def _processes() -> tuple[object, ...]:
         ),
         lines(
             "Database reached",
-            ('partbox_database_up{job="$job"}', "{{instance}}"),
+            ('partbox_database_up{job="$job"}', "{{instance}} {{database}}"),
             description="0: that node cannot ask the database; numbers of the database are missing from it.",
         ),
         lines(

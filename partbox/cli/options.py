@@ -18,7 +18,7 @@ Dsns = Annotated[
         "--dsn",
         metavar="DSN",
         show_default=False,
-        help="The database (else PARTBOX_DSN); several: so many processes for each.",
+        help="The database (else PARTBOX_DSN); repeatable: --processes are then for each.",
     ),
 ]
 Schema = Annotated[

@@ -22,6 +22,7 @@ from partbox.cli.worker import (
 )
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
+from partbox.rules import position
 from partbox.sinks import sink_of
 from partbox.sinks.topic import DEFAULT
 from partbox.subscriptions import Subscriptions
@@ -79,9 +80,9 @@ def relay(
     }
     configured(surroundings(flags))
     sink_of(to, topic).check()
+    position.name(subscription)  # what is typed wrongly is so for every database
+    position.start(start)
     outbox = relaying(to, topic, subscription, flags)
-    for each in dsns or (None,):
-        _ensure(relaying(to, topic, subscription, flags | {"dsn": each}).subscriptions, subscription, start)
     code = outbox.run(
         subscription=subscription,
         until_empty=until_empty,
@@ -89,6 +90,7 @@ def relay(
         source=partial(relaying, to, topic, subscription, flags),
         dead_to=dead_to,
         pages=pages,
+        prepare=partial(_ensure, name=subscription, start=start),
     )
     raise typer.Exit(code)
 

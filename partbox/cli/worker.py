@@ -14,6 +14,7 @@ from partbox.db.glance import Glance
 from partbox.errors import SettingsError
 from partbox.observe.address import Address
 from partbox.observe.logs import configure, level_said
+from partbox.observe.siblings import Siblings
 
 Processes = Annotated[
     int | None, typer.Option(min=1, metavar="N", show_default=False, help="Processes per database (else all cores).")
@@ -102,11 +103,13 @@ def worker(
     raise typer.Exit(code)
 
 
-def pages(chosen: settings.Settings, dsn: Callable[[], str], address: Address, glance: Glance) -> list[Any]:
+def pages(
+    chosen: settings.Settings, dsn: Callable[[], str], address: Address, glance: Glance, siblings: Siblings
+) -> list[Any]:
     """The live page; loaded only where it is served."""
     from partbox import dashboard
 
-    return [*dashboard.pages(chosen, dsn, address, glance)]
+    return [*dashboard.pages(chosen, dsn, address, glance, siblings)]
 
 
 def configured(chosen: settings.Settings) -> None:

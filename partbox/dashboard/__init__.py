@@ -13,6 +13,7 @@ from partbox.dashboard.routes import Page
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.observe.address import Address
+from partbox.observe.siblings import Siblings
 from partbox.settings import Settings
 
 __all__ = ["Access", "access", "of_pids", "pages", "routes"]
@@ -24,16 +25,20 @@ def routes(
     settings: Settings,
     access: Access,
     faces: Callable[[], Faces] = own,
+    siblings: Siblings = tuple,
 ) -> list[BaseRoute]:
-    """The page and what is below it, for a Starlette application; give them last. `glance` may be shared with others.
+    """The page and what is below it, for a Starlette application; give them last. `glance` may be shared with others,
+    `siblings` are the databases of the node, if those are several.
 
     Data is read through `glance` while somebody watches; lists, actions and doctor open connections to `dsn()`.
     """
     diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, TRANSACTION)))
-    feed = Feed(glance, settings.schema_name, faces, diagnosis=diagnosis)
+    feed = Feed(glance, settings.schema_name, faces, diagnosis=diagnosis, siblings=siblings)
     return Page(feed, Desk(dsn, settings), access).routes()
 
 
-def pages(settings: Settings, dsn: Callable[[], str], address: Address, glance: Looker) -> list[BaseRoute]:
+def pages(
+    settings: Settings, dsn: Callable[[], str], address: Address, glance: Looker, siblings: Siblings = tuple
+) -> list[BaseRoute]:
     """The page of a worker that is served at `address`: who has `http_token` may act; without that setting nobody."""
-    return routes(glance, dsn, settings, access(address, settings.http_token))
+    return routes(glance, dsn, settings, access(address, settings.http_token), siblings=siblings)

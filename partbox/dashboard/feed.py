@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from partbox.dashboard.texts import LONG, cut
 from partbox.dashboard.trouble import Trouble, told
 from partbox.db.stats import Cluster, Overview
 from partbox.errors import PartboxError
+from partbox.observe.siblings import Siblings
 from partbox.observe.telling import tell
 from partbox.rules.secrets import masked
 from partbox.stats.rates import Pace, Rates
@@ -74,8 +75,10 @@ class Feed:
         faces: Callable[[], Faces] = own,
         clock: Callable[[], float] = time.monotonic,
         diagnosis: Diagnosis | None = None,
+        siblings: Siblings = tuple,
     ) -> None:
         self._glance = glance
+        self._siblings = siblings
         self._schema = schema
         self._diagnosis = diagnosis
         self._faces = faces
@@ -119,6 +122,7 @@ class Feed:
         shown: Plain = {"schema": cut(self._schema), "version": partbox.__version__, "error": self._error}
         shown |= {"database": None, "at": None, "subscriptions": [], "subscription": None}
         shown |= {"doctor": frame.doctor(self._diagnosis), "troubles": []}
+        shown |= {"databases": [asdict(each) for each in self._siblings()]}
         if self._overview is None:
             return shown
         shown |= {"database": cut(self._overview.database), "at": self._overview.at.isoformat()}

@@ -51,6 +51,8 @@ def hindering(vitals: Vitals) -> Iterator[str]:
     """Why this node cannot do its work now, though waiting may help."""
     if vitals.stopping:
         yield "the node is stopping"
+    elif vitals.hindrance is not None:
+        yield vitals.hindrance
     elif not vitals.started or not any(process.ready for process in vitals.processes):
         yield "no process is ready yet"
     elif not any(process.trusted for process in vitals.processes):
@@ -110,7 +112,9 @@ class Health:
         for each in self._watched:
             each.looker.begin()
         vitals = [each.vitals() for each in self._watched]
-        problems = [said for each in vitals for said in deadly(each)]
+        problems = [
+            self._of(each, said) for each, its in zip(self._watched, vitals, strict=True) for said in deadly(its)
+        ]
         return self._answer(problems, vitals, [each.looker.latest for each in self._watched])
 
     def ready(self) -> Answer:
@@ -121,11 +125,16 @@ class Health:
             for each, since in zip(self._watched, asked, strict=True)
         ]
         vitals = [each.vitals() for each in self._watched]
-        problems = [said for each in vitals for said in (*deadly(each), *hindering(each))]
         with self._lock:
-            for each, known, its, sight in zip(self._watched, self._known, vitals, sights, strict=True):
-                problems.extend(_of_database(each, known, its, sight))
+            problems = [
+                self._of(each, said)
+                for each, known, its, sight in zip(self._watched, self._known, vitals, sights, strict=True)
+                for said in (*deadly(its), *hindering(its), *_of_database(each, known, its, sight))
+            ]
         return self._answer(problems, vitals, sights)
+
+    def _of(self, watched: Watched, said: str) -> str:
+        return f"{watched.database}: {said}" if len(self._watched) > 1 else said
 
     def _answer(self, problems: list[str], vitals: Sequence[Vitals], sights: Sequence[Sight | None]) -> Answer:
         several = len(self._watched) > 1
@@ -134,7 +143,7 @@ class Health:
             "problems": problems,
             "node": self._watched[0].node if self._watched else None,
             "supervisors": [
-                ({"database": each.database} if several else {}) | _told(each, its, sight)
+                ({"database": each.database, "hindrance": its.hindrance} if several else {}) | _told(each, its, sight)
                 for each, its, sight in zip(self._watched, vitals, sights, strict=True)
             ],
         }
@@ -142,7 +151,7 @@ class Health:
 
 
 def _of_database(watched: Watched, known: _Known, vitals: Vitals, sight: Sight | None) -> Iterator[str]:
-    if sight is None:
+    if sight is None or vitals.hindrance is not None:
         return
     if sight.broken:
         yield f"the database is not as it must be: {sight.error}"

@@ -217,6 +217,27 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "resumed": LogEvent(INFO, "it goes on", ("subscription",)),
     "subscription_gone": LogEvent(ERROR, "the subscription was dropped: stop this worker", ("subscription",)),
     "all_delivered": LogEvent(INFO, "`--until-empty`: everything that is due is delivered"),
+    "not_delivered": LogEvent(
+        ERROR,
+        "`--until-empty`: the same in all other databases, but this one could not be worked for: the exit code is 1",
+        ("subscription",),
+    ),
+    "database_away": LogEvent(
+        WARNING,
+        "one of several databases cannot be connected to, at the start: its events wait, the others are delivered; it "
+        "is tried again, after 0.1 s and at last every 10 s. Said again when the reason is another",
+        ("subscription",),
+    ),
+    "database_unfit": LogEvent(
+        ERROR,
+        "the same, because the database answers and is not as it must be: the schema is missing or of another version, "
+        "the subscription or a privilege is missing; the text says the remedy, and it goes on by itself afterwards",
+        ("subscription",),
+    ),
+    "database_joined": LogEvent(
+        INFO, "such a database can be worked for now, after so many seconds: its events are delivered",
+        ("subscription", "seconds"),
+    ),
     "disabled": LogEvent(WARNING, "`enabled` is false: nothing is delivered by this process; publishing works"),
     "unknown_variables": LogEvent(
         WARNING,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import orjson
 
+from partbox.observe.database import current
 from partbox.observe.outlet import Outlet
 from partbox.rules.printing import printable, printable_json
 from partbox.rules.secrets import masked
@@ -22,16 +23,25 @@ from partbox.settings import Settings
 
 Format = Literal["text", "json"]
 
+HEAD = "%(asctime)s %(levelname)s %(name)s[%(process)d]"
 LONGEST = 4_096  # bytes of a JSON line: what a pipe takes from several processes without mixing them
 LEAST = 200  # characters kept of what is cut
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class TextLines(logging.Formatter):
-    """`2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`; the trace of an error follows."""
+    """`2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`; the trace of an error follows.
+
+    Where a node works for several databases, the name of one comes behind the process: `partbox.worker[4711] orders:`.
+    """
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s")
+        super().__init__(f"{HEAD}: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        if not (name := current()):
+            return super().formatMessage(record)
+        return f"{HEAD % vars(record)} {name}: {record.message}"
 
     def format(self, record: logging.LogRecord) -> str:
         # A trace that another handler's formatter has left in the record is not masked.
@@ -46,7 +56,10 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """An object with `time`, `level`, `logger`, `pid`, `event`, `message`, the record's own fields, and `trace`."""
+    """An object with `time`, `level`, `logger`, `pid`, `event`, `message`, the record's own fields, and `trace`.
+
+    Also `database`, where a node works for several.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
@@ -59,6 +72,7 @@ class JsonLines(logging.Formatter):
             "pid": record.process,
             "event": own.pop("event", None),
             "message": masked(record.getMessage()),
+            **({"database": current()} if current() else {}),
             **own,
         }
         if record.exc_info:

@@ -11,6 +11,7 @@ import psycopg
 
 from partbox.db.stats import Overview
 from partbox.errors import PartboxError, SchemaError
+from partbox.observe.database import about
 from partbox.observe.telling import tell
 
 log = logging.getLogger("partbox.http")
@@ -37,10 +38,11 @@ class Sight:
 
 
 class Looker:
-    """One look at a time, in a thread of its own; any thread may ask."""
+    """One look at a time, in a thread of its own; any thread may ask. `database` names it in the log, among several."""
 
-    def __init__(self, look: Callable[[], Overview]) -> None:
+    def __init__(self, look: Callable[[], Overview], database: str = "") -> None:
         self._look = look
+        self._database = database
         self._changed = threading.Condition()
         self._looking = False
         self._latest: Sight | None = None
@@ -77,7 +79,8 @@ class Looker:
             return self._latest if ended else None
 
     def _run(self) -> None:
-        sight = self._looked()
+        with about(self._database):
+            sight = self._looked()
         with self._changed:
             self._looking, self._latest = False, sight
             self._newest = sight if sight.overview is not None else self._newest
@@ -92,7 +95,7 @@ class Looker:
         if error is None:
             return Sight(time.monotonic(), overview)
         slow = isinstance(error, psycopg.errors.QueryCanceled)
-        return Sight(time.monotonic(), None, _shown(error), isinstance(error, PartboxError), slow)
+        return Sight(time.monotonic(), None, shown(error), isinstance(error, PartboxError), slow)
 
     def _tell(self, error: Exception | None) -> None:
         """Once, until it is another."""
@@ -102,7 +105,7 @@ class Looker:
             tell(log, "look_failed", text, type(error).__name__, error)
 
 
-def _shown(error: Exception) -> str:
+def shown(error: Exception) -> str:
     """What may be shown of it: the text of our own errors about the schema, of others what they are, for their texts
     hold hosts and users, and more where the application gives the DSN."""
     if isinstance(error, SchemaError):

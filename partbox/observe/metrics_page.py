@@ -50,9 +50,10 @@ scrape_configs:
   and the answer lasts for a second or more, whoever asks. A scrape takes three seconds at most: of a database that is
   slower it shows what was seen within the last minute. While the database is away they are missing and
   `partbox_database_up` is 0; the numbers of the processes are still there.
-- Of several databases (`--dsn A --dsn B`) each series but `scrape_seconds` says which one it is of by a label
-  `database`: its name, with host and port where two have the same. With one database there is no such label. The live
-  page at the same address shows the first.
+- Of [several databases](operations.md#several-databases) (`--dsn A --dsn B`) each series but `scrape_seconds` says
+  which one it is of by a label `database`: its name, with host and port where two have the same. With one database
+  there is no such label. One that cannot be reached takes away its own numbers alone. The live page shows the first at
+  the same address, and leads to the others.
 - A handler that was registered after the node's start is counted as `other`. `on_unroutable` takes events without a
   handler.
 - The prefix `partbox` is the setting `metrics_prefix`.
@@ -86,10 +87,13 @@ them. It waits for nothing.
 - no process holds its lease: no heartbeat came through within a lease,
 - partitions of the node's subscription have had no owner for longer than two leases, though it is not paused,
 - the schema in the database is not as this version needs it, or the node's subscription was dropped,
-- five or more processes have died within a minute.
+- five or more processes have died within a minute,
+- one of several databases cannot be worked for: it cannot be reached, or its schema is missing or too old. `/healthz`
+  does not fail for it.
 
-It waits two seconds at most for the database. Both answer with JSON: `problems` in words, and the backlog as it was
-seen last. Of an error of the database they show what kind it is; its text is in the log (`partbox.look_failed`).
+With several databases each problem begins with the name of its own. It waits two seconds at most for the database. Both
+answer with JSON: `problems` in words, and the backlog as it was seen last. Of an error of the database they show what
+kind it is; its text is in the log (`partbox.look_failed`).
 
 ```yaml
 # Kubernetes

@@ -9,6 +9,9 @@ from partbox.errors import SettingsError
 from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters
 from partbox.rules.dsn import parts
+from partbox.rules.printing import printable_line
+
+LONGEST = 60  # characters of a database's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Vitals:
 
     `stepped`: since its loop has last turned, 0.0 while it waits for the database; `beaten`: since the last heartbeat
     that the database took, None if none was; `deaths`: processes that died within the last minute, `crash_loop` if
-    those are too many.
+    those are too many; `hindrance`: why a database, one of several, cannot be worked for, in words for everybody.
     """
 
     started: bool
@@ -48,6 +51,7 @@ class Vitals:
     processes: tuple[Process, ...]
     deaths: int
     crash_loop: bool
+    hindrance: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,8 @@ class Watched:
 
 
 def database_names(dsns: Sequence[str]) -> list[str]:
-    """What to call these databases: by name, with host and port where that does not tell them apart, never more."""
+    """What to call these databases, in logs, metrics, health checks and on the page: by name, with host and port where
+    that does not tell them apart, never more."""
     short, long = [_name(dsn) for dsn in dsns], [_place(dsn) for dsn in dsns]
     names = [place if short.count(name) > 1 else name for name, place in zip(short, long, strict=True)]
     seen: Counter[str] = Counter()
@@ -79,12 +84,14 @@ def database_names(dsns: Sequence[str]) -> list[str]:
 
 def _name(dsn: str) -> str:
     given = _parts(dsn)
-    return given.get("dbname") or given.get("user") or "default"
+    name = given.get("dbname") or given.get("service") or given.get("user") or "default"
+    return printable_line(name, LONGEST)
 
 
 def _place(dsn: str) -> str:
     given = _parts(dsn)
-    return f"{given.get('host') or 'localhost'}:{given.get('port') or '5432'}/{_name(dsn)}"
+    place = f"{given.get('host') or 'localhost'}:{given.get('port') or '5432'}"
+    return f"{printable_line(place, LONGEST)}/{_name(dsn)}"
 
 
 def _parts(dsn: str) -> dict[str, str]:

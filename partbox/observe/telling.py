@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from partbox.events import DeliveredEvent
+from partbox.observe.database import current
 from partbox.observe.log_events import LOG_EVENTS, PREFIX, LogEvent
 from partbox.rules.flood import Flood
 from partbox.rules.printing import printable_line, text_of
@@ -33,7 +34,8 @@ def tell(
     **fields: object,
 ) -> None:
     """Log `text % arguments` as the log event `name`, with `fields`, those of the event it is `about`, and the trace of
-    an error, or as much of it as a tuple of its type, itself and frames has.
+    an error, or as much of it as a tuple of its type, itself and frames has. Where a node works for several databases,
+    the field `database` names its own.
 
     Of lines that may come in floods the tenth within ten seconds is the last at its level; the others are for DEBUG,
     and the next line counts them.
@@ -41,9 +43,11 @@ def tell(
     event = LOG_EVENTS[name]
     level, more = event.level, ""
     if not event.every:
-        level, more = _admitted(event, (log.name, name, text, fields.get("handler"), fields.get("subscription")))
+        kind = (log.name, name, text, fields.get("handler"), fields.get("subscription"), current())
+        level, more = _admitted(event, kind)
     if log.isEnabledFor(level):
-        named = {"event": PREFIX + name, **(_of(about) if about is not None else {}), **fields}
+        where = {"database": current()} if current() else {}
+        named = {"event": PREFIX + name, **where, **(_of(about) if about is not None else {}), **fields}
         said = [_shown(each) for each in arguments]
         # Three times less, until it can be said: a record factory may have one of these names, a filter may fail, an
         # error may not let itself be looked at. No worker ends of it.

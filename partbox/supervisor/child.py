@@ -16,6 +16,7 @@ from partbox.codecs import Codecs
 from partbox.errors import SchemaError
 from partbox.handlers import Handlers
 from partbox.observe import Observers
+from partbox.observe import database as databases
 from partbox.observe.logs import configure
 from partbox.observe.meter import Layout, Meter
 from partbox.observe.node import Process
@@ -45,6 +46,7 @@ log = logging.getLogger("partbox.supervisor")
 
 FATAL = 3  # exit code: another try would fail the same way
 OVERDUE = 4  # exit code: a handler was over its time and would not end
+UNFIT = 5  # exit code: the database is not as this version needs it
 PARENT_CHECK = 0.1
 HELD = 1.0  # seconds of silence of both threads, which tick four times a second, while a handler runs: it holds them up
 OURS = {signal.SIGTERM, signal.SIGINT}
@@ -68,6 +70,7 @@ class Job:
     log_level: int
     dead_to: str | None = None  # a URL where dead events are sent, beside the hook
     layout: Layout | None = None  # of the meter, if there is one
+    database: str = ""  # its name among several
 
 
 class Child:
@@ -184,6 +187,7 @@ class Child:
 def main(job: Job, times: Any, ids: Any, cells: Any, index: int, parent: int) -> None:
     """The process: works until it is told to stop, its parent is gone, or it fails."""
     slot = Slot(times, ids, index)
+    databases.work_for(job.database)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
@@ -239,7 +243,7 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         time.sleep(PARENT_CHECK)
     if isinstance(worker.failure, SchemaError):
         slot[STOPPING] = 1.0  # a deploy may bring that about: what runs has no part in it
-        return FATAL
+        return UNFIT
     if worker.failure is not None:
         return 1
     if worker.watch.stuck:

@@ -76,14 +76,19 @@ class Membership:
     """The membership of one node in one subscription."""
 
     def __init__(
-        self, settings: Settings, subscription: str, dsn: Callable[[], str], observers: Observers | None = None
+        self,
+        settings: Settings,
+        subscription: str,
+        dsn: Callable[[], str],
+        observers: Observers | None = None,
+        database: str = "",
     ) -> None:
         self._settings = settings
         self._observers = observers or Observers()
         self._schema = settings.schema_name
         self.subscription = subscription
         self._supervisor = uuid7()  # tells this start of a node from others of its name, in the order of their starts
-        self._pool = _pool(settings, dsn, lambda: self._patience)
+        self._pool = _pool(settings, dsn, lambda: self._patience, database)
         self._steady_since: float | None = None
         self._last_beat = 0.0
         self._sights: dict[UUID, _Sight] = {}
@@ -294,8 +299,11 @@ class _Pool(ConnectionPool[Connection[Any]]):
     dsn: Callable[[], str]
 
 
-def _pool(settings: Settings, dsn: Callable[[], str], patience: Callable[[], float]) -> _Pool:
-    """At most two connections, each opened with the DSN of that moment and the options of a worker's."""
+def _pool(settings: Settings, dsn: Callable[[], str], patience: Callable[[], float], database: str) -> _Pool:
+    """At most two connections, each opened with the DSN of that moment and the options of a worker's.
+
+    Its own threads log by its name alone, so that names the database, too, among several.
+    """
 
     class Fresh(Connection[Any]):
         @classmethod
@@ -309,7 +317,7 @@ def _pool(settings: Settings, dsn: Callable[[], str], patience: Callable[[], flo
         min_size=1,
         max_size=MOST,
         open=False,
-        name="partbox supervisor",
+        name=f"partbox supervisor of {database}" if database else "partbox supervisor",
         reconnect_timeout=0.0,
     )
     pool.dsn = dsn

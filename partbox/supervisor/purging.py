@@ -9,6 +9,7 @@ from types import TracebackType
 from psycopg import Error
 
 from partbox.errors import PartboxError
+from partbox.observe.database import about
 from partbox.observe.telling import tell
 from partbox.purge import purge
 from partbox.rules.duration import written
@@ -24,12 +25,13 @@ class Purging:
     """`with outbox.purger(): …`, or `start()` and `stop()`. It starts once; any number may run in a cluster.
 
     The first purge comes after a random part of the interval, so that nodes which start together do not purge
-    together. One that fails is logged and tried again after the interval.
+    together. One that fails is logged and tried again after the interval. `database` names it there, among several.
     """
 
-    def __init__(self, settings: Settings, dsn: Callable[[], str]) -> None:
+    def __init__(self, settings: Settings, dsn: Callable[[], str], database: str = "") -> None:
         self._settings = settings
         self._dsn = dsn
+        self._database = database
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="partbox-purge", daemon=True)
         self._started = False
@@ -51,9 +53,10 @@ class Purging:
     def _run(self) -> None:
         interval = min(self._settings.purge_interval, threading.TIMEOUT_MAX)
         pause = uniform(FIRST, 1.0) * interval
-        while not self._stopping.wait(pause):
-            self._purge(interval)
-            pause = interval
+        with about(self._database):
+            while not self._stopping.wait(pause):
+                self._purge(interval)
+                pause = interval
 
     def _purge(self, interval: float) -> None:
         try:

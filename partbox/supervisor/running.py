@@ -1,4 +1,8 @@
-"""Runs supervisors in the foreground: signals, `--until-empty`, the exit code."""
+"""Runs supervisors in the foreground: signals, `--until-empty`, the exit code.
+
+Of several databases those that can be worked for at the start are. If that is none of them it is an error, as it is
+with one alone: nothing would be done, and whoever starts the command sees at once that the DSNs are wrong.
+"""
 
 import logging
 import signal
@@ -9,6 +13,8 @@ from types import FrameType
 
 from psycopg import Error
 
+from partbox.errors import PartboxError
+from partbox.observe.database import about
 from partbox.observe.telling import tell
 from partbox.supervisor.flag import Flag
 from partbox.supervisor.supervisor import Supervisor
@@ -22,15 +28,18 @@ EMPTY_LOOKS = 2
 def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
     """Start them and block until they end: by SIGTERM or SIGINT (twice: at once), or when everything is delivered.
 
-    0, or 1 when one of them failed. Raises what `Supervisor.start` raises; then none is left running.
+    0, or 1 when one of them failed, or when everything was delivered but for a database that could not be worked for.
+    Raises what `Supervisor.start` raises, and PartboxError if none of several databases can be worked for; then none is
+    left running.
     """
+    done = True
     with _signals(supervisors) as signalled:
         started = []
         try:
             for supervisor in supervisors:
                 supervisor.start()
                 started.append(supervisor)
-            _wait(supervisors, until_empty, signalled)
+            done = _wait(supervisors, until_empty, signalled)
         except BaseException:
             for supervisor in started:
                 supervisor.stop()
@@ -39,32 +48,67 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
             for supervisor in started:
                 while not supervisor.gone:
                     supervisor.join(LOOK)
-    return 1 if any(supervisor.failure for supervisor in supervisors) else 0
+    return 1 if not done or any(supervisor.failure for supervisor in supervisors) else 0
 
 
-def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Flag) -> None:
+def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Flag) -> bool:
+    """Until they end, or are told to; whether all was done that was asked for."""
     empty = 0
     while not all(supervisor.gone for supervisor in supervisors):
         if signalled.wait(LOOK):
-            return
+            return True
         if any(supervisor.failure for supervisor in supervisors):
-            for supervisor in supervisors:
-                supervisor.stop()
+            _stop(supervisors)
+        elif all(supervisor.never_joined for supervisor in supervisors):
+            raise _none(supervisors)
         elif until_empty:
-            empty = empty + 1 if _all_empty(supervisors) else 0
-            if empty >= EMPTY_LOOKS:
-                tell(log, "all_delivered", "everything that is due is delivered")
-                for supervisor in supervisors:
-                    supervisor.stop()
-                return
+            left = _left(supervisors)
+            empty = 0 if left is None else empty + 1
+            if left is not None and empty >= EMPTY_LOOKS:
+                _say_empty(left)
+                _stop(supervisors)
+                return not left
+    return True
 
 
-def _all_empty(supervisors: Sequence[Supervisor]) -> bool:
-    try:
-        return all(supervisor.empty() for supervisor in supervisors)
-    except Error as error:
-        tell(log, "loop_error", "cannot tell whether everything is delivered: %s", error, loop="until-empty")
-        return False
+def _stop(supervisors: Sequence[Supervisor]) -> None:
+    for supervisor in supervisors:
+        supervisor.stop()
+
+
+def _none(supervisors: Sequence[Supervisor]) -> PartboxError:
+    why = "; ".join(f"{each.database}: {' '.join(str(each.never_joined).split())}" for each in supervisors)
+    return PartboxError(f"none of the {len(supervisors)} databases can be worked for, check each --dsn: {why}")
+
+
+def _left(supervisors: Sequence[Supervisor]) -> list[tuple[Supervisor, str]] | None:
+    """None unless everything is delivered that can be; else whose databases cannot be worked for, and why not."""
+    left = []
+    for each in supervisors:
+        hindrance = each.hindrance
+        if hindrance is not None:
+            left.append((each, hindrance))
+        elif not (each.joined and _empty(each)):
+            return None
+    return left
+
+
+def _empty(supervisor: Supervisor) -> bool:
+    with about(supervisor.database):
+        try:
+            return supervisor.empty()
+        except Error as error:
+            tell(log, "loop_error", "cannot tell whether everything is delivered: %s", error, loop="until-empty")
+            return False
+
+
+def _say_empty(left: Sequence[tuple[Supervisor, str]]) -> None:
+    if not left:
+        tell(log, "all_delivered", "everything that is due is delivered")
+    for each, hindrance in left:
+        with about(each.database):
+            text = "what is due in the other databases is delivered, and nothing of this one: %s"
+            tell(log, "not_delivered", text, hindrance, subscription=each.subscription)
 
 
 @contextmanager

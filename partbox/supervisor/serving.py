@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from partbox.db.glance import Glance
@@ -10,22 +11,24 @@ from partbox.observe.address import Address, address
 from partbox.observe.hosts import names
 from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters
-from partbox.observe.node import Watched, database_names
+from partbox.observe.node import Watched
 from partbox.observe.server import HttpServer, check_installed
+from partbox.observe.siblings import Siblings, folder, siblings
 from partbox.observe.telling import tell
 from partbox.settings import Settings
 from partbox.supervisor.supervisor import Supervisor
 
 log = logging.getLogger("partbox.http")
 
-Pages = Callable[[Settings, Callable[[], str], Address, Glance], Sequence[Any]]
+Pages = Callable[[Settings, Callable[[], str], Address, Glance, Siblings], Sequence[Any]]
 """Makes Starlette's routes of pages about the outbox in a database, to be served at that address; they look at it
-through the glance of the metrics."""
+through the glance of the metrics, and tell of its siblings."""
 
 
 @contextmanager
 def served(where: str | None, supervisors: Sequence[Supervisor], pages: Pages | None = None) -> Iterator[None]:
-    """Metrics and health checks at `where` (HOST:PORT), and pages of the first supervisor's database; nothing if None.
+    """Metrics and health checks at `where` (HOST:PORT), and pages of each supervisor's database, those of the first at
+    the address itself; nothing if None.
 
     PartboxError if it cannot be served there.
     """
@@ -42,7 +45,7 @@ def served(where: str | None, supervisors: Sequence[Supervisor], pages: Pages | 
     with ExitStack() as stack:
         glances = [_glance(supervisor, stack) for supervisor in supervisors]
         watched = _watched(supervisors, glances)
-        more = pages(first.settings, first.dsn, wanted, glances[0]) if pages is not None else ()
+        more = _pages(supervisors, pages, wanted, glances, watched) if pages is not None else ()
         probes = routes(first.settings.metrics_prefix, watched, names(wanted.host, first.settings.http_names))
         app = Starlette(routes=[*probes, *more])
         server = HttpServer(app, *wanted)
@@ -53,6 +56,23 @@ def served(where: str | None, supervisors: Sequence[Supervisor], pages: Pages | 
         yield
 
 
+def _pages(
+    supervisors: Sequence[Supervisor],
+    pages: Pages,
+    wanted: Address,
+    glances: Sequence[Glance],
+    watched: Sequence[Watched],
+) -> list[Any]:
+    from starlette.routing import Mount
+
+    made = [
+        pages(each.settings, each.dsn, wanted, glance, partial(siblings, watched, place))
+        for place, (each, glance) in enumerate(zip(supervisors, glances, strict=True))
+    ]
+    others = [Mount(f"/{folder(place)}", routes=routes) for place, routes in enumerate(made) if place]
+    return [*others, *made[0]]
+
+
 def _glance(supervisor: Supervisor, stack: ExitStack) -> Glance:
     glance = Glance(supervisor.settings, supervisor.dsn)
     stack.callback(glance.close)
@@ -60,13 +80,15 @@ def _glance(supervisor: Supervisor, stack: ExitStack) -> Glance:
 
 
 def _watched(supervisors: Sequence[Supervisor], glances: Sequence[Glance]) -> list[Watched]:
-    several = len(supervisors) > 1
-    names = database_names([supervisor.dsn() for supervisor in supervisors]) if several else [""]
-    return [_watch(*each) for each in zip(supervisors, names, glances, strict=True)]
+    return [_watch(*each) for each in zip(supervisors, glances, strict=True)]
 
 
-def _watch(supervisor: Supervisor, database: str, glance: Glance) -> Watched:
-    meters = supervisor.meters if supervisor.meters is not None else Meters(())
+def _watch(supervisor: Supervisor, glance: Glance) -> Watched:
     return Watched(
-        database, supervisor.settings.node, supervisor.subscription, meters, Looker(glance.look), supervisor.vitals
+        supervisor.database,
+        supervisor.settings.node,
+        supervisor.subscription,
+        supervisor.meters if supervisor.meters is not None else Meters(()),
+        Looker(glance.look, supervisor.database),
+        supervisor.vitals,
     )

@@ -16,6 +16,7 @@ from partbox.codecs import Codecs
 from partbox.errors import PartboxError
 from partbox.handlers import Handlers
 from partbox.observe import Observers
+from partbox.observe.database import about
 from partbox.observe.logs import level_of
 from partbox.observe.meter import Meters
 from partbox.observe.node import Vitals
@@ -24,8 +25,9 @@ from partbox.observe.telling import tell
 from partbox.rules.lease import Patience, gives_up, vouches
 from partbox.rules.wording import counted, ending
 from partbox.settings import Settings
-from partbox.supervisor.child import FATAL, Child, Job
+from partbox.supervisor.child import FATAL, UNFIT, Child, Job
 from partbox.supervisor.deaths import CRASHES, Deaths
+from partbox.supervisor.joining import Joining
 from partbox.supervisor.membership import NO_HEARTBEAT, Membership
 from partbox.supervisor.purging import Purging
 from partbox.worker.slot import shared
@@ -42,7 +44,9 @@ ENDING = 2.0  # seconds that the loop has to end when all processes are killed
 class Supervisor:
     """Runs `processes` worker processes in one subscription of one database.
 
-    `handlers` are those of this process; those of the worker processes are what `load` gives there.
+    `handlers` are those of this process; those of the worker processes are what `load` gives there. `prepare` is called
+    before the database is looked at. `database` is its name where it is one of several: then a start does not fail when
+    it cannot be worked for, which is tried again (see Joining).
     """
 
     def __init__(
@@ -57,19 +61,24 @@ class Supervisor:
         subscription: str = "default",
         dead_to: str | None = None,
         meters: Meters | None = None,
+        database: str = "",
+        prepare: Callable[[], object] | None = None,
     ) -> None:
         if not 1 <= processes <= MOST:
             raise PartboxError(f"processes must be from 1 to {MOST}, not {processes}")
         self.settings = settings
         self.dsn = dsn
         self.subscription = subscription
+        self.database = database
         self.meters = meters
         layout = meters.layout if meters is not None else None
         self._handlers = handlers
-        self._job = Job(settings, load, dsn, subscription, concurrency, level_of(settings), dead_to, layout)
+        self._job = Job(settings, load, dsn, subscription, concurrency, level_of(settings), dead_to, layout, database)
         told = [*handlers.observers, *([Recorder(meters.own)] if meters is not None else [])]
-        self._membership = Membership(settings, subscription, dsn, Observers(told))
-        self._purging = Purging(settings, dsn)
+        self._membership = Membership(settings, subscription, dsn, Observers(told), database)
+        self._purging = Purging(settings, dsn, database)
+        self._prepare = prepare
+        self._joining = Joining(self._enter, subscription)
         self._context = get_context("spawn")
         self._memory = shared(self._context, MOST)
         self._wanted = processes
@@ -99,9 +108,25 @@ class Supervisor:
 
     @property
     def gone(self) -> bool:
-        """Ended; or all is killed, and its loop only waits for a database that does not answer."""
+        """Ended; or all is killed, or nothing runs, and its loop only waits for a database that does not answer."""
         late = self._killed_at is not None and time.monotonic() - self._killed_at > ENDING
-        return late or not self.running
+        idle = self._stop_at is not None and self._joining.trying  # it tries only while there are no processes
+        return late or idle or not self.running
+
+    @property
+    def joined(self) -> bool:
+        """Its database can be worked for; false only of one of several, or before the start."""
+        return self._joining.joined
+
+    @property
+    def never_joined(self) -> Exception | None:
+        """Why its database could not be worked for, if it never could yet."""
+        return self._joining.error if self._joining.never else None
+
+    @property
+    def hindrance(self) -> str | None:
+        """Why its database cannot be worked for, in words for everybody; None if it can, or that is not known yet."""
+        return self._joining.hindrance()
 
     def vitals(self) -> Vitals:
         """How it is, as far as it knows by itself. Any thread, never waits."""
@@ -118,16 +143,18 @@ class Supervisor:
             processes=tuple(child.process() for child in self.children),
             deaths=self._deaths.lately(now),
             crash_loop=self._deaths.looping(now),
+            hindrance=self.hindrance,
         )
 
     def start(self) -> None:
-        """Check handlers and database, and spawn; RegistrationError, SchemaError or psycopg.Error if it cannot work."""
+        """Check handlers and database, and spawn; RegistrationError, SchemaError or psycopg.Error if it cannot work.
+
+        One of several databases is looked at by its own thread, and raises nothing.
+        """
         self._check_handlers()
-        self._membership.open()
-        if self.settings.enabled:
-            self._purging.start()
+        if not self.database:
+            self._joining.join()
         self._thread.start()
-        self._say_start()
 
     def scale(self, processes: int) -> None:
         """Have so many processes from now on; the youngest leave first, and gracefully."""
@@ -158,8 +185,17 @@ class Supervisor:
         self._thread.join(timeout)
 
     def empty(self) -> bool:
-        """Is everything delivered that is due?"""
+        """Is everything delivered that is due? psycopg.Error when the database cannot be reached."""
         return self._membership.empty()
+
+    def _enter(self) -> None:
+        """Begin to work for the database; raises if it cannot be."""
+        if self._prepare is not None:
+            self._prepare()
+        self._membership.open()
+        if self.settings.enabled:
+            self._purging.start()
+        self._say_start()
 
     def _wake(self) -> None:
         if self._pid != os.getpid():  # the pipe is the parent's
@@ -194,14 +230,15 @@ class Supervisor:
     # The thread.
 
     def _run(self) -> None:
-        try:
-            while self._stop_at is None or self._children:
-                self._step()
-        except BaseException as error:
-            self.failure = error
-            tell(log, "worker_failed", "the supervisor ends: %s", error, trace=error)
-        finally:
-            self._end()
+        with about(self.database):
+            try:
+                while self._stop_at is None or self._children:
+                    self._step()
+            except BaseException as error:
+                self.failure = error
+                tell(log, "worker_failed", "the supervisor ends: %s", error, trace=error)
+            finally:
+                self._end()
 
     def _step(self) -> None:
         now = self._stepped_at = time.monotonic()
@@ -211,9 +248,14 @@ class Supervisor:
             if now >= self._stop_at:
                 self._kill_all()
         else:
-            self._adjust(now)
+            if not self.joined:
+                self._join(now)
+            if self.joined:
+                self._adjust(now)
         self._watch()
-        if now >= self._tick_at:
+        if not self.joined and not self._children:
+            self._tick_at = self._joining.next_at
+        elif now >= self._tick_at:
             self._tick(now)
         self._wait(max(0.0, self._tick_at - time.monotonic()))
 
@@ -235,6 +277,14 @@ class Supervisor:
             os.read(self._wake_reader, 4096)
             self._tick_at = 0.0
         if any(child.instance is None and child.ready for child in self._children.values()):
+            self._tick_at = 0.0
+
+    def _join(self, now: float) -> None:
+        """Try whether the database can be worked for by now, once nothing runs that was begun when it could."""
+        self._drain(list(self._children.values()))
+        if not self._children and now >= self._joining.next_at:
+            with self._waiting():
+                self._joining.attempt()
             self._tick_at = 0.0
 
     def _adjust(self, now: float) -> None:
@@ -313,7 +363,10 @@ class Supervisor:
         code, now = child.exit_code, time.monotonic()
         if child.ward.draining and code == 0:
             return
-        if code == FATAL:
+        if code == UNFIT and self.database:
+            self._joining.leave()
+            return
+        if code in (FATAL, UNFIT):
             self.failure = PartboxError(f"worker process {child.pid} cannot work; its log says why")
             self.stop()
             return

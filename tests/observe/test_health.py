@@ -15,6 +15,7 @@ from partbox.observe import health
 from partbox.observe.health import Health, Orphans, orphaned
 from partbox.observe.http import routes
 from partbox.observe.metrics_page import page
+from partbox.observe.siblings import Sibling, siblings
 
 FREE = overview(cluster([partition(0, None, epoch=9), partition(1)], [instance(ADA)]))
 
@@ -199,3 +200,32 @@ def test_of_several_databases_each_is_told():
     told = health.alive().body["supervisors"]
     assert [each["database"] for each in told] == ["orders", "billing"]
     assert [each["database_error"] is None for each in told] == [True, False]
+
+
+def test_of_several_databases_a_problem_names_its_own_and_only_that_one_fails_readiness():
+    waiting = vitals(process(ready=False, trusted=False), hindrance="cannot connect to the database: OperationalError")
+    health = Health([watched(database="orders"), watched(away, lambda: waiting, database="billing")])
+    ready, alive = health.ready(), health.alive()
+    assert (ready.status, alive.status) == (503, 200)
+    assert ready.problems == ["billing: cannot connect to the database: OperationalError"]
+    assert [each["hindrance"] for each in ready.body["supervisors"]] == [None, waiting.hindrance]
+
+
+def test_of_a_database_that_cannot_be_worked_for_one_reason_is_said_and_not_all_that_follows():
+    def broken():
+        raise SchemaError("no schema: run `partbox init`")
+
+    waiting = vitals(hindrance="cannot work for the database: no schema: run `partbox init`")
+    for look in (broken, lambda: overview(cluster(subscription="audit"))):
+        assert asked(lambda: waiting, look)[1].problems == [waiting.hindrance]
+
+
+def test_a_page_leads_to_the_databases_of_its_node_and_says_which_are_in_trouble():
+    waiting = vitals(hindrance="cannot connect")
+    nodes = [watched(database="orders"), watched(away, lambda: waiting, database="billing")]
+    assert siblings(nodes[:1], 0) == ()
+    assert siblings(nodes, 0) == [
+        Sibling("orders", "./", True, None),
+        Sibling("billing", "./databases/2/", False, "cannot connect"),
+    ]
+    assert [each.href for each in siblings(nodes, 1)] == ["../../", "../../databases/2/"]

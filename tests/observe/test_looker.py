@@ -184,6 +184,16 @@ def test_one_of_two_databases_that_is_away_takes_only_its_own_numbers():
     assert 'p_processes{database="billing",subscription="default"} 0.0' in text
 
 
+def test_a_look_that_fails_says_at_which_of_several_databases(caplog):
+    def away():
+        raise psycopg.OperationalError("away")
+
+    looker = Looker(away, "billing")
+    looker.wait(looker.begin(), 30)
+    (line,) = [record for record in caplog.records if record.event == "partbox.look_failed"]
+    assert line.database == "billing"
+
+
 def test_a_wait_ends_when_its_time_is_over(gate):
     looker = Looker(lambda: gate.wait(60) and overview())
     since = looker.begin()
@@ -200,8 +210,10 @@ def test_a_wait_ends_when_its_time_is_over(gate):
         (["postgresql://u:s3cret@a/shop", "postgresql://b:5433/shop"], ["a:5432/shop", "b:5433/shop"]),
         (["postgresql://a/shop", "postgresql://a/shop"], ["a:5432/shop", "a:5432/shop #2"]),
         (["user=ada", "nonsense"], ["ada", "default"]),
+        (["service=one user=u", "service=two user=u"], ["one", "two"]),
+        (["dbname='a\x1b[2J\nb'", f"dbname={'x' * 70}"], ["a\\x1b[2J\\nb", f"{'x' * 59}…"]),
     ],
-    ids=["by name", "by place", "the same twice", "unnamed"],
+    ids=["by name", "by place", "the same twice", "unnamed", "by service", "hostile"],
 )
 def test_databases_are_named_as_shortly_as_they_can_be_told_apart(dsns, names):
     assert database_names(dsns) == names

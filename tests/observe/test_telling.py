@@ -1,10 +1,14 @@
 """What a log line may meet: no worker ends of it."""
 
+import json
 import logging
+from threading import Thread
 
 import pytest
 
+from partbox.observe import database
 from partbox.observe.log_events import LOG_EVENTS
+from partbox.observe.logs import JsonLines, TextLines
 from partbox.observe.telling import tell
 
 log = logging.getLogger("partbox.test")
@@ -44,3 +48,55 @@ def test_a_filter_that_fails_harms_nobody(caplog):
         tell(log, sorted(LOG_EVENTS)[0], "said")
     finally:
         log.removeFilter(fails)
+
+
+@pytest.fixture
+def formatted():
+    """What a handler of ours writes of each line, as text and as JSON, formatted where it is logged."""
+    made = []
+
+    class Keeping(logging.Handler):
+        def emit(self, record):
+            made.append((TextLines().format(record), json.loads(JsonLines().format(record))))
+
+    handler, root = Keeping(), logging.getLogger()
+    root.addHandler(handler)
+    yield made
+    root.removeHandler(handler)
+
+
+def test_where_a_node_works_for_several_databases_each_line_names_its_own(formatted):
+    with database.about("orders"):
+        tell(log, "crash", "it crashed")
+        logging.getLogger("shop").warning("an application's line")
+    tell(log, "crash", "it crashed")
+    (ours, ours_json), (theirs, theirs_json), (without, without_json) = formatted
+    assert "] orders: it crashed" in ours
+    assert "] orders: an application's line" in theirs
+    assert ours_json["database"] == theirs_json["database"] == "orders"
+    assert without.endswith("]: it crashed")
+    assert "database" not in without_json
+
+
+def test_the_record_itself_has_the_name_for_whoever_formats_it_elsewhere(caplog):
+    with database.about("orders"):
+        tell(log, "crash", "it crashed")
+    assert caplog.records[0].database == "orders"
+
+
+def test_a_worker_process_has_one_database_in_all_its_threads(formatted, monkeypatch):
+    monkeypatch.setattr(database, "_of_process", "")
+    database.work_for("billing")
+    thread = Thread(target=tell, args=(log, "crash", "it crashed"))
+    thread.start()
+    thread.join()
+    assert formatted[0][1]["database"] == "billing"
+
+
+def test_a_flood_of_one_database_holds_back_no_line_of_another(caplog):
+    for name in ("orders", "billing"):
+        with database.about(name):
+            for _ in range(12):
+                tell(log, "loop_error", "saving failed", loop="saver")
+    said = [record.database for record in caplog.records if record.levelno == logging.ERROR]
+    assert said == ["orders"] * 10 + ["billing"] * 10

@@ -1,6 +1,6 @@
 // Puts the page together: each frame of the stream is drawn, and asks for what may have changed beside it.
 
-import { byId, clock, el, length, number, show } from "./text.js";
+import { byId, clock, el, length, number, said, show } from "./text.js";
 import { Charts } from "./charts.js";
 import { PartitionMap } from "./map.js";
 import { drawLately, drawParked, drawWorkers } from "./workers.js";
@@ -73,6 +73,7 @@ function drawHead(error = null) {
   if (!frame) return;
   const { schema, database, version } = frame;
   byId("where").textContent = [database && `database ${database}`, `schema ${schema}`, `partbox ${version}`].filter(Boolean).join(" · ");
+  drawDatabases();
   if (!frame.subscription) return;
   drawChoice();
   const { point, exact, lag, completed, parked } = frame.subscription;
@@ -82,6 +83,17 @@ function drawHead(error = null) {
   byId("summary").textContent = [waits, dead, completed && `about ${number(completed)} done`].filter(Boolean).join(" · ");
   const wrong = frame.troubles.some(({ level }) => level !== "note");
   document.title = `${wrong ? "(!) " : ""}${open ? `${number(open)} waiting` : "partbox"} – ${database}`;
+}
+
+// Of a node that works for several: each leads to a page of its own.
+function drawDatabases() {
+  const nav = byId("databases");
+  nav.hidden = !frame.databases.length;
+  const links = frame.databases.map(({ name, href, here, trouble }) => {
+    const state = { "data-state": trouble ? "stale" : "live", "aria-current": here && "page", title: trouble };
+    return el("a", { class: "chip", href, "data-key": `database-${href}`, ...state }, said(name), trouble && el("span", { class: "unseen" }, " has a problem"));
+  });
+  show(nav, ...links);
 }
 
 function drawChoice() {
@@ -94,8 +106,13 @@ function drawChoice() {
 }
 
 function drawTroubles(error = null) {
-  const told = [...ofServer(error), ...ofToken(), ...(lostAt ? [] : ofDatabase()), ...(frame?.troubles ?? [])];
-  const actions = { token: ["Enter the token", enter], choose: ["Show it", ({ subscription }) => choose(subscription)] };
+  const now = lostAt ? [] : [...ofDatabase(), ...ofDatabases()];
+  const told = [...ofServer(error), ...ofToken(), ...now, ...(frame?.troubles ?? [])];
+  const actions = {
+    token: ["Enter the token", enter],
+    choose: ["Show it", ({ subscription }) => choose(subscription)],
+    visit: ["Show it", ({ href }) => location.assign(href)],
+  };
   troubles.draw(told, mayAct ? { ...actions, resume: ["Resume", resume] } : actions);
   drawDoctor(frame?.doctor, told);
 }
@@ -131,6 +148,16 @@ function ofDatabase() {
     return [trouble("warn", "writer-only", "This schema has no subscription: nothing is delivered from here.", [["To deliver: ", false], ["partbox subscription create default", true]])];
   }
   return [trouble("warn", "missing", `There is no subscription ${chosen}.`, [["Choose another above.", false]])];
+}
+
+// Those that the node of this page cannot work for; what keeps this one from answering is said already.
+function ofDatabases() {
+  const wrong = (frame?.databases ?? []).filter(({ here, trouble }) => trouble && !(here && frame.error));
+  return wrong.map(({ name, href, here, trouble: why }) => {
+    const text = `This node does not work for database ${name}: ${why}.`;
+    const remedy = [["It tries again by itself. Its other databases are not concerned.", false]];
+    return trouble("bad", `database-${href}`, text, remedy, here ? {} : { action: "visit", href });
+  });
 }
 
 async function resume() {

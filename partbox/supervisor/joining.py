@@ -1,0 +1,103 @@
+"""How a node comes to work for its database: at its start or, for one of several, whenever that lets it.
+
+Alone, a node does not start without its database: nothing can be done, and most likely the DSN is wrong. Among several
+the others must not wait, so one that cannot be worked for is tried again for as long as the node runs: a server that is
+away, and also a schema that is missing or too old, for somebody may run `partbox init` or `migrate`.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from psycopg import Error, OperationalError
+
+from partbox.errors import PartboxError
+from partbox.observe.looker import shown
+from partbox.observe.telling import tell
+from partbox.rules.retry import Exponential, Jittered
+from partbox.supervisor.deaths import BACKOFF
+
+log = logging.getLogger("partbox.supervisor")
+
+STEADY = 10.0  # seconds; who has joined for less long is tried again as late as if it had not
+
+
+class Joining:
+    """`enter` connects, checks and raises. One thread tries, any thread asks."""
+
+    def __init__(self, enter: Callable[[], None], subscription: str) -> None:
+        self._enter = enter
+        self._subscription = subscription
+        self._policy = Jittered(Exponential(*BACKOFF), (0.5, 1.0))  # nodes that start together do not ask together
+        self._failures = 0
+        self._said: str | None = None
+        self._since = 0.0  # when it could not be worked for, first
+        self._joined_at: float | None = None  # None before the first time
+        self.joined = False
+        self.trying = False
+        self.error: Exception | None = None  # why it could not at the last try
+        self.next_at = 0.0
+
+    @property
+    def never(self) -> bool:
+        """It was tried, and has not been possible yet."""
+        return self._joined_at is None and self.error is not None
+
+    def join(self) -> None:
+        """Once; raises what stands in the way."""
+        self._enter()
+        self._joined_at, self.joined, self.error = time.monotonic(), True, None
+
+    def attempt(self) -> None:
+        """Once; what stands in the way is logged when it changes, and its end."""
+        self.trying = True
+        try:
+            self.join()
+            self._over()
+        except (Error, PartboxError) as error:
+            self._refused(error)
+        finally:
+            self.trying = False
+
+    def leave(self) -> None:
+        """It cannot be worked for any more: it is to be tried again."""
+        if not self.joined:
+            return
+        now, joined_at = time.monotonic(), self._joined_at or 0.0
+        self.joined = False
+        self._failures = 0 if now - joined_at > STEADY else self._failures
+        self.next_at = now + self._pause()
+
+    def hindrance(self) -> str | None:
+        """What stands in the way, for everybody to read; None if nothing does, or before the first try is over."""
+        error = self.error
+        if self.joined or error is None:
+            return None
+        seconds = time.monotonic() - self._since
+        return f"{_what(error)}, tried again for {seconds:.0f} s by now: {shown(error)}"
+
+    def _refused(self, error: Exception) -> None:
+        now = time.monotonic()
+        self._since = self._since if self.error is not None else now
+        self.error, self.next_at = error, now + self._pause()
+        said, self._said = self._said, f"{type(error).__name__}: {error}"
+        if said == self._said:
+            return
+        text = "%s: its events wait, those of the other databases do not; it is tried again, at last every %g s: %s"
+        name = "database_away" if isinstance(error, OperationalError) else "database_unfit"
+        tell(log, name, text, _what(error), BACKOFF[1], error, subscription=self._subscription)
+
+    def _over(self) -> None:
+        if self._said is not None:
+            text = "the database can be worked for after %.1f s: its events are delivered from now on"
+            seconds = time.monotonic() - self._since
+            tell(log, "database_joined", text, seconds, subscription=self._subscription, seconds=seconds)
+        self._said = None
+
+    def _pause(self) -> float:
+        self._failures += 1
+        return self._policy.next_delay(self._failures)
+
+
+def _what(error: Exception) -> str:
+    return f"cannot {'connect to' if isinstance(error, OperationalError) else 'work for'} the database"

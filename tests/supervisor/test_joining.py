@@ -1,0 +1,99 @@
+"""A node that comes to work for its database, one of several."""
+
+import psycopg
+import pytest
+
+from partbox import Outbox
+from partbox.errors import SchemaError
+from partbox.supervisor import joining as room
+from partbox.supervisor.joining import Joining
+
+AWAY = psycopg.OperationalError("connection to ada:s3cret@db refused")
+BARE = SchemaError("there is no schema: run `partbox init`")
+
+
+@pytest.fixture
+def clock(monkeypatch) -> list[float]:
+    """The time in seconds, to be set."""
+    now = [100.0]
+    monkeypatch.setattr(room.time, "monotonic", lambda: now[0])
+    return now
+
+
+def entering(*answers: Exception | None) -> Joining:
+    """Each try gets the next answer."""
+    rest = iter(answers)
+
+    def enter() -> None:
+        if (answer := next(rest)) is not None:
+            raise answer
+
+    return Joining(enter, "default")
+
+
+def test_alone_it_raises_what_stands_in_the_way():
+    with pytest.raises(psycopg.OperationalError):
+        entering(AWAY).join()
+
+
+def test_it_says_what_stands_in_the_way_when_that_changes_and_when_it_is_over(caplog, clock):
+    caplog.set_level("INFO")
+    each = entering(AWAY, AWAY, AWAY, BARE, BARE, AWAY, None)
+    for _ in range(7):
+        each.attempt()
+        clock[0] += 1
+    events = [record.event for record in caplog.records]
+    assert events == [f"partbox.database_{name}" for name in ("away", "unfit", "away", "joined")]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "WARNING", "INFO"]
+    assert caplog.records[-1].seconds == 6
+    assert (each.joined, each.hindrance(), each.never) == (True, None, False)
+
+
+def test_it_is_tried_again_ever_more_rarely_up_to_ten_seconds(clock):
+    each, pauses = entering(*[AWAY] * 20), []
+    for _ in range(20):
+        each.attempt()
+        pauses.append(each.next_at - clock[0])
+    assert 0.05 <= pauses[0] <= 0.1
+    assert all(5 <= pause <= 10 for pause in pauses[7:])
+
+
+def test_what_everybody_may_read_holds_no_text_of_a_driver(clock):
+    each = entering(AWAY, BARE)
+    assert each.hindrance() is None, "it was not tried yet"
+    each.attempt()
+    clock[0] += 12
+    assert each.hindrance() == "cannot connect to the database, tried again for 12 s by now: OperationalError"
+    each.attempt()
+    assert each.hindrance() == f"cannot work for the database, tried again for 12 s by now: {BARE}"
+    assert each.never
+
+
+def test_one_that_joins_for_moments_only_is_tried_ever_more_rarely_as_well(clock):
+    each, pauses = entering(*[None] * 30), []
+    for _ in range(10):
+        each.attempt()
+        clock[0] += 1
+        each.leave()
+        each.leave()  # each of its processes says so
+        pauses.append(each.next_at - clock[0])
+    assert pauses[-1] >= 5
+    each.attempt()
+    clock[0] += 60
+    each.leave()
+    assert each.next_at - clock[0] <= 0.1
+    assert (each.joined, each.never) == (False, False)
+
+
+def test_a_fault_of_ours_ends_it_loudly():
+    with pytest.raises(ZeroDivisionError):
+        Joining(lambda: 1 / 0, "default").attempt()
+
+
+def test_a_node_of_one_of_several_that_was_told_to_stop_does_not_wait_for_its_database(monkeypatch):
+    node = Outbox("postgresql://nowhere").supervisor(processes=1, database="shop")
+    monkeypatch.setattr(type(node), "running", True)
+    node._joining.trying = True
+    assert not node.gone
+    node.stop()
+    assert node.gone
