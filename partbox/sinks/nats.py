@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.rules.secrets import masked
+from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.headers import ascii_headers
 from partbox.sinks.message import Message
@@ -36,7 +36,7 @@ class NatsSink(Sink):
         """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
-            raise SettingsError(f"{masked(url)!r} names no servers: write nats://HOST:4222, commas between several")
+            raise SettingsError(f"{masked_url(url)!r} names no servers: write nats://HOST:4222, commas between several")
         return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError
-from partbox.rules.secrets import masked
+from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
@@ -38,7 +38,7 @@ class RedisSink(Sink):
         query = parse_qs(parts.query)
         text = query.pop("maxlen", [None])[-1]
         if text is not None and not (text.isascii() and text.isdigit() and int(text)):
-            raise SettingsError(f"maxlen={text} in {masked(url)!r} is no number of entries: such as ?maxlen=100000")
+            raise SettingsError(f"maxlen={text} in {masked_url(url)!r} is no number of entries: such as ?maxlen=100000")
         plain = urlunsplit(parts._replace(query=urlencode(query, doseq=True)))
         return cls(plain, topic, maxlen=None if text is None else int(text))
 
@@ -71,7 +71,7 @@ class RedisSink(Sink):
         try:
             return redis.from_url(self._url, socket_timeout=self._timeout, socket_connect_timeout=self._timeout)
         except ValueError as error:
-            raise SettingsError(f"{masked(self._url)!r}: {error}; write redis://HOST:6379/0") from None
+            raise SettingsError(f"{masked_url(self._url)!r}: {error}; write redis://HOST:6379/0") from None
 
 
 def _fields(message: Message) -> dict[str, str | bytes]:
