@@ -58,6 +58,8 @@ class RedisSink(Sink):
                 answers = await pipe.execute(raise_on_error=False)
         except (errors.ConnectionError, errors.TimeoutError, errors.ExecAbortError, OSError) as error:
             raise DownstreamUnavailable(f"Redis: {error}") from error
+        except errors.ResponseError as error:  # of a command that was to wait for EXEC: nothing is done then
+            raise _refused(error, errors) from error
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
     async def close(self) -> None:
@@ -77,6 +79,13 @@ class RedisSink(Sink):
 def _fields(message: Message) -> dict[str, str | bytes]:
     key = {} if message.key is None else {"key": message.key}
     return {**message.bound("ce_", "content-type"), **key, "data": message.value}
+
+
+def _refused(error: Exception, errors: Any) -> Exception:
+    """Full memory, a replica, a disk that fails: all events would get it, unlike a stream that is not ours to write."""
+    said = str(error).rpartition("caused error: ")[2]  # before it stands the command, with headers of the event
+    is_ours = not isinstance(error, errors.NoPermissionError)
+    return DownstreamUnavailable(f"Redis: {said}") if is_ours else PermissionError(f"Redis: {said}")
 
 
 def _result(message: Message, answer: object) -> Result:
