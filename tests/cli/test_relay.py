@@ -159,11 +159,13 @@ def test_a_webhook_without_a_secret_of_its_own_is_signed_with_that_of_the_enviro
     url, posted = hook
     monkeypatch.setenv("PARTBOX_WEBHOOK_SECRET", SECRET)
     Planter(conn).publish("7", event_type="Paid", payload=1)
-    code, _, err = run("relay", "--to", url, "--processes", "1", "--until-empty", "--log-level", "debug")
+    typed = ("--to", f"{url}?token=s3cret", "--processes", "1", "--until-empty", "--log-level", "debug")
+    code, _, err = run("relay", *typed)
     assert code == 0
     ((headers, body),) = posted
     assert Webhook(SECRET).verify(body, headers) == 1
     assert SECRET not in err
+    assert "s3cret" not in err
 
 
 @pytest.mark.parametrize(
