@@ -22,6 +22,7 @@ from partbox.rules import environment
 from partbox.rules.dsn import shown as dsn_shown
 from partbox.rules.duration import seconds, written
 from partbox.rules.printing import printable_line
+from partbox.rules.relay_target import RelayTarget, targets_of
 from partbox.rules.retry import Exponential, Jittered, RetryPolicy, policy_of
 from partbox.rules.secrets import MASK, masked
 
@@ -154,6 +155,14 @@ class Settings(BaseSettings):
     )
     http_token: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
         default=None, description="what the live page's actions ask for, 16 or more letters, digits, `-`, `_`; a secret"
+    )
+    relay: Annotated[tuple[RelayTarget, ...], BeforeValidator(targets_of)] = Field(
+        default=(), description="where `partbox relay` sends events of which types, without `--to`: tables (see relay)"
+    )
+    webhook_secret: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+        default=None,
+        description="what signs the requests of `partbox relay` to webhooks without a `secret` of their own: `whsec_` "
+        "and base64; a secret",
     )
     pooler: bool = Field(default=False, description="connections pass a transaction pooler: send no session options")
 
@@ -363,6 +372,8 @@ def _shown(name: str, value: Any) -> str:
         return "off" if name == "http" else "none"
     if name in _SECRETS:
         return MASK
+    if name == "relay":
+        return _targets_shown(value)
     if name in _DURATIONS and isinstance(value, float):
         return written(value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -370,5 +381,11 @@ def _shown(name: str, value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-_SECRETS = frozenset({"http_token"})
+def _targets_shown(value: Any) -> str:
+    """Nothing of what is no target: nobody knows where in it a secret is."""
+    is_read = isinstance(value, tuple) and all(isinstance(each, RelayTarget) for each in value)
+    return ("; ".join(map(str, value)) or "none") if is_read else MASK
+
+
+_SECRETS = frozenset({"http_token", "webhook_secret"})
 _DURATIONS = frozenset(n for n, f in Settings.model_fields.items() if f.annotation in (float, float | None))

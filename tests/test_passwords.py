@@ -179,3 +179,7 @@ def test_only_the_password_of_an_argument_is_blotted():
     assert blotted(b"postgresql://u:s3same@h/d") == b"postgresql://u:***@h/d   "
     assert blotted(b"--dsn=host=h password=x") == b"--dsn=host=h password=*"[:22] + b"*"
     assert blotted(b"shop:outbox") == b"shop:outbox"
+    assert blotted(b"nats://token@h", b"--to") == b"nats://***@h  "
+    assert blotted(b"--to=https://h/?t=abcd") == b"--to=https://h/?t=*** "
+    assert blotted(b"whsec_abcdef", b"--webhook-secret") == b"***         "
+    assert blotted(b"--http-token=abcdef") == b"--http-token=***   "

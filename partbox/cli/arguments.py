@@ -8,7 +8,7 @@ from pathlib import Path
 
 from partbox.errors import PartboxError
 from partbox.rules.dsn import shown
-from partbox.rules.secrets import masked
+from partbox.rules.secrets import MASK, masked, masked_url
 
 _ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from after the name
 
@@ -23,9 +23,9 @@ def check(arguments: Sequence[str]) -> None:
 
 
 def blot() -> None:
-    """Passwords in connection strings among the arguments become `***` where others see them (Linux).
+    """Passwords, tokens and secrets among the arguments become `***` where others see them (Linux).
 
-    Python has its own copy by now. Until here `ps` could show them: they are better left to PARTBOX_DSN or PGPASSWORD.
+    Python has its own copy by now. Until here `ps` could show them: they are better left to the environment.
     """
     with suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
@@ -39,9 +39,24 @@ def blot() -> None:
 def blotted(argument: bytes, before: bytes = b"") -> bytes:
     """The argument that follows `before`, without passwords, in as many bytes."""
     said = os.fsdecode(argument)
-    if before == b"--dsn":
-        said = shown(said)
-    elif said.startswith("--dsn="):
-        said = f"--dsn={shown(said.removeprefix('--dsn='))}"
+    option, equals, value = said.partition("=")
+    if (seen := _SECRET.get(os.fsdecode(before))) is not None:
+        said = seen(said)
+    elif equals and (seen := _SECRET.get(option)) is not None:
+        said = f"{option}={seen(value)}"
     text = os.fsencode(masked(said))
     return argument if text == argument else text.ljust(len(argument))[: len(argument)]
+
+
+def _nothing(_: str) -> str:
+    return MASK
+
+
+_SECRET = {
+    "--dsn": shown,
+    "--to": masked_url,
+    "--relay": _nothing,
+    "--webhook-secret": _nothing,
+    "--http-token": _nothing,
+}
+"""By option: its value as others may see it."""

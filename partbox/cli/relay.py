@@ -1,6 +1,6 @@
 """`partbox relay`: runs the processes that send the log to a broker."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -8,6 +8,7 @@ import typer
 
 from partbox.cli.flags import typed
 from partbox.cli.options import Dsns, Schema
+from partbox.cli.relay_targets import chosen, sink_to
 from partbox.cli.worker import (
     Concurrency,
     DeadTo,
@@ -23,21 +24,26 @@ from partbox.cli.worker import (
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.rules import position
-from partbox.sinks import sink_of
+from partbox.rules.relay_target import RelayTarget
 from partbox.sinks.topic import DEFAULT
 from partbox.subscriptions import Subscriptions
 
 To = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="URL",
         show_default=False,
-        help="Where to: kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH, stdout:.",
+        help="Where to: kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH, stdout: "
+        "(else the targets of the setting relay).",
     ),
 ]
 Topic = Annotated[
-    str,
-    typer.Option(metavar="TEMPLATE", help="Topic, of {aggregate_type}, {event_type}, {tenant_id}."),
+    str | None,
+    typer.Option(
+        metavar="TEMPLATE",
+        show_default=False,
+        help=f"Topic, of {{aggregate_type}}, {{event_type}}, {{tenant_id}} (else {DEFAULT}).",
+    ),
 ]
 Name = Annotated[str, typer.Option("--subscription", metavar="NAME", help="Made at the first start.")]
 Start = Annotated[
@@ -47,8 +53,8 @@ Start = Annotated[
 
 
 def relay(
-    to: To,
-    topic: Topic = DEFAULT,
+    to: To = None,
+    topic: Topic = None,
     subscription: Name = "relay",
     start: Start = "beginning",
     processes: Processes = None,
@@ -66,6 +72,9 @@ def relay(
     An event counts as sent when the broker has acknowledged it. While the broker is down everything waits; only what it
     refuses for good is dead. A consumer may see an event again, with the same id.
 
+    Without --to each event type goes to the target that the setting relay has for it: a table partbox.relay for each
+    target in partbox.toml, with types, to, topic, and perhaps secret and name. Types without a target are passed over.
+
     Example: partbox relay --to stdout: --dsn postgresql://localhost/shop
     """
     dsns = dsn or []
@@ -78,16 +87,17 @@ def relay(
         "log_format": log_format,
         "log_level": log_level,
     }
-    configured(surroundings(flags))
-    sink_of(to, topic).check()
+    found = surroundings(flags)
+    configured(found)
+    targets = chosen(found, to, topic)
     position.name(subscription)  # what is typed wrongly is so for every database
     position.start(start)
-    outbox = relaying(to, topic, subscription, flags)
+    outbox = relaying(targets, subscription, flags)
     code = outbox.run(
         subscription=subscription,
         until_empty=until_empty,
         dsns=dsns[1:] and dsns,
-        source=partial(relaying, to, topic, subscription, flags),
+        source=partial(relaying, targets, subscription, flags),
         dead_to=dead_to,
         pages=pages,
         prepare=partial(_ensure, name=subscription, start=start),
@@ -95,10 +105,13 @@ def relay(
     raise typer.Exit(code)
 
 
-def relaying(to: str, topic: str, subscription: str, flags: Mapping[str, Any]) -> Outbox:
-    """An outbox whose one handler, of everything, is the sink; in each of its processes."""
+def relaying(targets: Sequence[RelayTarget], subscription: str, flags: Mapping[str, Any]) -> Outbox:
+    """An outbox whose handlers are the sinks of these targets; made so in each of its processes."""
     outbox = Outbox().under(flags)
-    outbox.register(sink_of(to, topic), "*", subscription=subscription, max_attempts=None, name=to.partition(":")[0])
+    for target in targets:
+        sink = sink_to(target)
+        for each in target.types:
+            outbox.register(sink, each, subscription=subscription, max_attempts=None, name=target.handler)
     return outbox
 
 

@@ -22,11 +22,34 @@ _UNREAD = re.compile(
 )
 
 _TOKEN = re.compile(r"\S+")
+_OF_WEBHOOK = re.compile(r"whsec_[A-Za-z0-9+/_-]+=*")
+# A name without a password may be a token, as NATS has them.
+_NAME_ALONE = re.compile(r"^([A-Za-z][\w+.-]*://)[^:/@\s]+@")
+_TELLING = re.compile(r"pass|secret|token|key|sig|auth|credential|pem|jaas", re.IGNORECASE)
 
 
 def masked(text: str) -> str:
-    """`text` without the passwords of the connection strings in it, in the form of a URL or of key=value pairs."""
-    return _UNREAD.sub(rf"\1{MASK}", _AS_PAIR.sub(rf"\1{MASK}", _TOKEN.sub(_without_password, text)))
+    """`text` without the secrets of webhooks, and the passwords of connection strings, in it.
+
+    Those are found in the form of a URL or of key=value pairs.
+    """
+    pairs = _AS_PAIR.sub(rf"\1{MASK}", _TOKEN.sub(_without_password, text))
+    return _OF_WEBHOOK.sub(MASK, _UNREAD.sub(rf"\1{MASK}", pairs))
+
+
+def masked_url(url: str) -> str:
+    """The URL of a broker or a webhook without its password, a token instead of one, and secrets in its query.
+
+    Of a webhook's query nothing is shown, for its names are free.
+    """
+    place, mark, query = _NAME_ALONE.sub(rf"\1{MASK}@", masked(url)).partition("?")
+    is_webhook = place.lower().startswith("http")
+    return place + mark + "&".join(_without_value(each, is_webhook) for each in query.split("&"))
+
+
+def _without_value(pair: str, always: bool) -> str:
+    name, equals, _ = pair.partition("=")
+    return f"{name}={MASK}" if equals and (always or _TELLING.search(name)) else MASK if always and pair else pair
 
 
 def _without_password(token: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.rules.secrets import masked
+from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
@@ -37,7 +37,7 @@ class RabbitSink(Sink):
         """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.hostname:
-            raise SettingsError(f"{masked(url)!r} names no host: write amqp://USER:PASSWORD@HOST/VHOST")
+            raise SettingsError(f"{masked_url(url)!r} names no host: write amqp://USER:PASSWORD@HOST/VHOST")
         query = parse_qs(parts.query)
         exchange = query.pop("exchange", [""])[-1]
         return cls(urlunsplit(parts._replace(query=urlencode(query, doseq=True))), topic, exchange=exchange)

@@ -1,16 +1,36 @@
 """Libraries of brokers, which come with extras."""
 
+import logging
+from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from partbox.errors import SettingsError
+
+LOGGERS: Final = {
+    "rabbitmq": ("aio_pika", "aiormq"),
+    "nats": ("nats",),
+    "webhook": ("httpx", "httpcore"),
+    "sqs": ("boto3", "botocore", "urllib3"),
+}
+"""Loggers of the libraries of an extra. They tell of every message: its URL at INFO, its payload at DEBUG."""
 
 
 def library(module: str, extra: str) -> Any:
     """The module; SettingsError with the remedy if it is not installed."""
     try:
-        return import_module(module)
+        found = import_module(module)
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
             raise
         raise SettingsError(f"sending there needs the library {missing.name}: pip install 'partbox[{extra}]'") from None
+    _quiet(extra)
+    return found
+
+
+@cache
+def _quiet(extra: str) -> None:
+    """From warnings on, unless the application has set a level of its own."""
+    for log in map(logging.getLogger, LOGGERS.get(extra, ())):
+        if log.level == logging.NOTSET:
+            log.setLevel(logging.WARNING)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
+from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import NOT_YET, Result, Sink
@@ -51,7 +52,11 @@ class KafkaSink(Sink):
         """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
-            raise SettingsError(f"{url!r} names no servers: write kafka://HOST:9092, several with commas between")
+            raise SettingsError(
+                f"{masked_url(url)!r} names no servers: write kafka://HOST:9092, commas between several"
+            )
+        if "@" in parts.netloc:
+            raise SettingsError("kafka: a user stands in the query: kafka://HOST:9092?sasl.username=…&sasl.password=…")
         return cls(parts.netloc, topic, config=dict(parse_qsl(parts.query)))
 
     def check(self) -> None:

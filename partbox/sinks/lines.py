@@ -18,6 +18,7 @@ import orjson
 
 from partbox.codecs import JSON
 from partbox.errors import DownstreamUnavailable, SettingsError
+from partbox.rules.secrets import masked_url
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
 from partbox.sinks.topic import DEFAULT
@@ -46,7 +47,7 @@ class StdoutSink(Sink):
     def from_url(cls, url: str, topic: str) -> "StdoutSink":
         """The sink of the URL; SettingsError."""
         if urlsplit(url)[1:] != ("", "", "", ""):
-            raise SettingsError(f"{url!r} says more than stdout: can mean: write stdout: alone")
+            raise SettingsError(f"{masked_url(url)!r} says more than stdout: can mean: write stdout: alone")
         return cls(topic)
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
@@ -70,7 +71,7 @@ class FileSink(Sink):
         parts = urlsplit(url)
         if not parts.path or parts.netloc or parts.query or parts.fragment:
             raise SettingsError(
-                f"{url!r} names no file: write file:PATH, such as file:events.jsonl or file:/tmp/events"
+                f"{masked_url(url)!r} names no file: write file:PATH, such as file:events.jsonl or file:/tmp/events"
             )
         return cls(unquote(parts.path), topic)
 

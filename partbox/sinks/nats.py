@@ -5,12 +5,12 @@ its duplicate window.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.rules.secrets import masked
+from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.headers import ascii_headers
 from partbox.sinks.message import Message
@@ -36,7 +36,7 @@ class NatsSink(Sink):
         """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
-            raise SettingsError(f"{masked(url)!r} names no servers: write nats://HOST:4222, commas between several")
+            raise SettingsError(f"{masked_url(url)!r} names no servers: write nats://HOST:4222, commas between several")
         return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
 
     def check(self) -> None:
@@ -50,7 +50,8 @@ class NatsSink(Sink):
             stream = (await self._ready()).jetstream(timeout=self._timeout)
         except (errors.Error, OSError) as error:
             raise DownstreamUnavailable(f"NATS cannot be reached: {error}") from error
-        results = await self._while_connected([self._publish(stream, message) for message in messages])
+        most = self._connection.max_payload
+        results = await self._while_connected([self._publish(stream, message, most) for message in messages])
         if any(isinstance(result, DownstreamUnavailable) for result in results):
             await self.close()
         return results
@@ -95,15 +96,18 @@ class NatsSink(Sink):
                 )
         return self._connection
 
-    async def _publish(self, stream: Any, message: Message) -> Result:
+    async def _publish(self, stream: Any, message: Message, most: int) -> Result:
         errors, answers = library("nats.errors", "nats"), library("nats.js.errors", "nats")
         headers = {**ascii_headers(message.bound("ce-", "content-type")), "Nats-Msg-Id": message.id}
+        # Headers count, which nats-py does not know: the server would close the connection, of all others too.
+        if (size := len(message.value) + _size(headers)) > most:
+            return UnrecoverableError(
+                f"NATS takes no message of {size:,} bytes, headers included: raise its max_payload"
+            )
         try:
             await stream.publish(message.topic, message.value, headers=headers)
         except answers.NoStreamResponseError:
             return LookupError(f"no stream of NATS takes the subject {message.topic!r}: add one, or the subject to one")
-        except errors.MaxPayloadError:
-            return UnrecoverableError(f"NATS takes no message of {len(message.value):,} bytes: raise its max_payload")
         except errors.BadSubjectError:
             return UnrecoverableError(f"NATS: {message.topic!r} is no subject")
         except answers.APIError as error:
@@ -112,6 +116,11 @@ class NatsSink(Sink):
         except (errors.Error, OSError, TimeoutError) as error:
             return DownstreamUnavailable(f"NATS: {error}")
         return None
+
+
+def _size(headers: Mapping[str, str]) -> int:
+    """Bytes of the headers as they are sent."""
+    return len("NATS/1.0\r\n\r\n") + sum(len(f"{name}: {value}\r\n") for name, value in headers.items())
 
 
 async def _nothing(_: Exception) -> None:

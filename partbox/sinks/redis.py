@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError
-from partbox.rules.secrets import masked
+from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
@@ -38,7 +38,7 @@ class RedisSink(Sink):
         query = parse_qs(parts.query)
         text = query.pop("maxlen", [None])[-1]
         if text is not None and not (text.isascii() and text.isdigit() and int(text)):
-            raise SettingsError(f"maxlen={text} in {masked(url)!r} is no number of entries: such as ?maxlen=100000")
+            raise SettingsError(f"maxlen={text} in {masked_url(url)!r} is no number of entries: such as ?maxlen=100000")
         plain = urlunsplit(parts._replace(query=urlencode(query, doseq=True)))
         return cls(plain, topic, maxlen=None if text is None else int(text))
 
@@ -58,6 +58,8 @@ class RedisSink(Sink):
                 answers = await pipe.execute(raise_on_error=False)
         except (errors.ConnectionError, errors.TimeoutError, errors.ExecAbortError, OSError) as error:
             raise DownstreamUnavailable(f"Redis: {error}") from error
+        except errors.ResponseError as error:  # of a command that was to wait for EXEC: nothing is done then
+            raise _refused(error, errors) from error
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
     async def close(self) -> None:
@@ -71,12 +73,19 @@ class RedisSink(Sink):
         try:
             return redis.from_url(self._url, socket_timeout=self._timeout, socket_connect_timeout=self._timeout)
         except ValueError as error:
-            raise SettingsError(f"{masked(self._url)!r}: {error}; write redis://HOST:6379/0") from None
+            raise SettingsError(f"{masked_url(self._url)!r}: {error}; write redis://HOST:6379/0") from None
 
 
 def _fields(message: Message) -> dict[str, str | bytes]:
     key = {} if message.key is None else {"key": message.key}
     return {**message.bound("ce_", "content-type"), **key, "data": message.value}
+
+
+def _refused(error: Exception, errors: Any) -> Exception:
+    """Full memory, a replica, a disk that fails: all events would get it, unlike a stream that is not ours to write."""
+    said = str(error).rpartition("caused error: ")[2]  # before it stands the command, with headers of the event
+    is_ours = not isinstance(error, errors.NoPermissionError)
+    return DownstreamUnavailable(f"Redis: {said}") if is_ours else PermissionError(f"Redis: {said}")
 
 
 def _result(message: Message, answer: object) -> Result:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
+from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
@@ -57,7 +58,9 @@ class SqsSink(Sink):
         """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
-            raise SettingsError(f"{url!r} names no region: write such as sqs://eu-central-1; the queue is --topic")
+            raise SettingsError(
+                f"{masked_url(url)!r} names no region: write sqs://eu-central-1; the queue is the topic"
+            )
         return cls(parts.netloc, topic, endpoint=parse_qs(parts.query).get("endpoint", [None])[-1])
 
     def check(self) -> None:

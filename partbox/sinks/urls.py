@@ -1,12 +1,12 @@
 """From a URL to its sink, whose module is loaded only then."""
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from partbox.errors import SettingsError
-from partbox.rules.secrets import masked
+from partbox.rules.relay_target import WEBHOOKS
+from partbox.rules.secrets import masked_url
 from partbox.sinks.sink import Sink
 from partbox.sinks.topic import DEFAULT
 
@@ -30,18 +30,23 @@ KINDS: Final = {
 SHOWN: Final = "kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH or stdout:"
 
 
-def sink_of(url: str, topic: str | None = None) -> Sink:
-    """The sink of a URL; SettingsError in one line for one that there is not, or whose extra is not installed."""
+def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Sink:
+    """The sink of a URL; SettingsError in one line for one that there is not, or whose extra is not installed.
+
+    `secret` signs the requests of webhooks, and is nothing to others.
+    """
     scheme = _split(url).scheme
     if scheme not in KINDS:
-        raise SettingsError(f"{masked(url)!r} is no place to send events to: use {SHOWN}")
+        raise SettingsError(f"{masked_url(url)!r} is no place to send events to: use {SHOWN}")
     module, name = KINDS[scheme]
-    made: Callable[[str, str], Sink] = getattr(import_module(f"partbox.sinks.{module}"), name).from_url
-    return made(url, DEFAULT if topic is None else topic)
+    kind: Any = getattr(import_module(f"partbox.sinks.{module}"), name)
+    signed = {"secret": secret} if scheme in WEBHOOKS else {}
+    made: Sink = kind.from_url(url, DEFAULT if topic is None else topic, **signed)
+    return made
 
 
 def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise SettingsError(f"{masked(url)!r} is no URL ({error}): use {SHOWN}") from None
+        raise SettingsError(f"{masked_url(url)!r} is no URL ({error}): use {SHOWN}") from None

@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, RetryAfterError, SettingsError, UnrecoverableError
-from partbox.rules.secrets import masked
+from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.headers import ascii_headers
 from partbox.sinks.message import Message
@@ -47,11 +47,11 @@ class WebhookSink(Sink):
         self._open: Any = None
 
     @classmethod
-    def from_url(cls, url: str, topic: str) -> "WebhookSink":
+    def from_url(cls, url: str, topic: str, secret: str | None = None) -> "WebhookSink":
         """The sink of the URL; SettingsError."""
         if not urlsplit(url).hostname:
-            raise SettingsError(f"{masked(url)!r} names no host: write such as https://example.org/hooks")
-        return cls(url, topic)
+            raise SettingsError(f"{masked_url(url)!r} names no host: write such as https://example.org/hooks")
+        return cls(url, topic, secret=secret)
 
     def check(self) -> None:
         """SettingsError if the library is missing."""
@@ -79,7 +79,7 @@ class WebhookSink(Sink):
         try:
             answer = await self._open.post(self._url, content=message.value, headers=self._headers(message))
         except (httpx.TransportError, OSError) as error:
-            return DownstreamUnavailable(f"{masked(self._url)}: {type(error).__name__} {error}".rstrip())
+            return DownstreamUnavailable(f"{masked_url(self._url)}: {type(error).__name__} {error}".rstrip())
         return _result(answer)
 
     def _headers(self, message: Message) -> dict[str, str]:

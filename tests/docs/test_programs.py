@@ -4,6 +4,7 @@ Each command is a process that is forked from one with partbox in it, a worker h
 installed commands are run, and workers of two processes.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 from forked import forks
+
+from partbox.cli.relay_targets import chosen
+from partbox.settings import load
 
 __all__ = ["forks"]
 
@@ -190,3 +194,45 @@ def test_the_page_on_errors_names_every_error():
     page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
     raised = [name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)]
     assert raised == [name for name in raised if f"| `{name}" in page]
+
+
+PRINTED = """
+with outbox.transaction() as tx:
+    outbox.publish(tx, "OrderPlaced", 1, aggregate_type="Order", aggregate_id="7")
+outbox.drain()
+"""
+
+
+def test_the_programs_of_the_page_on_relay_register_sinks_and_send(reader):
+    sinks, own = blocks("docs/relay.md")
+    (reader.folder / "sinks.py").write_text(sinks)
+    (reader.folder / "own.py").write_text(own + PRINTED)
+
+    reader("partbox", "init")
+    listed = reader("partbox", "handlers", "sinks:outbox", "--json")
+    printed = reader("python", "own.py")
+
+    assert {(row["event_type"], row["handler"].rpartition(".")[2]) for row in json.loads(listed)} == {
+        ("OrderPlaced", "KafkaSink"),
+        ("*", "WebhookSink"),
+    }
+    assert printed.startswith("order-events 7 b'1' ")
+
+
+def test_the_targets_of_the_page_on_relay_can_be_sent_to(tmp_path, monkeypatch):
+    (targets,) = re.findall(
+        r"^```toml\n(.*?)^```", (ROOT / "docs/relay.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "partbox.toml").write_text(targets)
+    monkeypatch.chdir(tmp_path)
+
+    sent = chosen(load(), None, None)
+
+    assert [target.handler for target in sent] == ["kafka", "billing", "file"]
+
+
+def test_the_program_of_the_page_on_growing_has_a_handler(reader):
+    (program,) = blocks("docs/growing.md")
+    (reader.folder / "app.py").write_text(program)
+
+    assert "OrderPlaced" in reader("partbox", "handlers", "app:outbox")

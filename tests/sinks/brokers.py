@@ -407,6 +407,10 @@ class Kafka(Broker):
 
     def kill(self) -> None: ...
 
+    def create(self, topic: str) -> None:
+        """A topic that is asked for is made."""
+        eventually(lambda: self._cluster.list_topics(topic, timeout=5).topics[topic].error is None)
+
     def all(self, *topics: str) -> list[Received]:
         from confluent_kafka import Consumer, TopicPartition
 

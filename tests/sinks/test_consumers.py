@@ -1,0 +1,157 @@
+"""The consumers of the pages on brokers: each is run as it stands there, is killed, gets everything twice, and has one
+effect for each event, those of an aggregate in their order.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from brokers import HOST, Broker, Kafka, Sqs, free_port
+from forked import Command, Forks, forks
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.sinks import Sink, sink_of, sqs
+
+__all__ = ["forks"]
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = {
+    "kafka": "kafka.md",
+    "rabbitmq": "rabbitmq.md",
+    "nats": "nats.md",
+    "redis": "redis.md",
+    "webhook": "webhooks.md",
+    "sqs": "sqs.md",
+}
+SMALLER = {
+    "num_replicas=3": "num_replicas=1",  # one server
+    "duplicate_window=120": "duplicate_window=0.1",  # what is sent again comes again
+    '"VisibilityTimeout": "60"': '"VisibilityTimeout": "2"',  # a test does not wait for a minute
+    "ack_wait=5": "ack_wait=2",
+    '"session.timeout.ms": 6_000,': '"session.timeout.ms": 3_500, "heartbeat.interval.ms": 500,',
+}
+PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+KEYS = 4
+EVENTS = 60
+
+
+class Consumer:
+    """The programs of a page, in a folder of their own."""
+
+    def __init__(self, kind: str, broker: Broker, folder: Path, dsn: str, forks: Forks) -> None:
+        self.topic = f"t{uuid4().hex[:8]}-order-events"
+        self._broker, self._folder, self._forks, self._port = broker, folder, forks, free_port()
+        self._url = f"http://{HOST}:{self._port}/hooks" if kind == "webhook" else broker.url
+        self._environment = dict(os.environ) | self._places(kind, broker) | {"BILLING_DSN": dsn}
+        self._run: Command | None = None
+        self._programs = dict(PROGRAM.findall((DOCS / PAGES[kind]).read_text(encoding="utf-8")))
+        for name, program in self._programs.items():
+            (folder / name).write_text(self._adapted(program), encoding="utf-8")
+
+    def sink(self) -> Sink:
+        return sink_of(self._url, self.topic, SECRET)
+
+    def declare(self) -> None:
+        """What the page has declared before."""
+        if isinstance(self._broker, Kafka):
+            self._broker.create(self.topic)
+        if "declare.py" in self._programs:
+            declared = self._forks.start("python", "declare.py", cwd=self._folder, env=self._environment)
+            _, err = declared.communicate()
+            assert declared.wait() == 0, err
+
+    def start(self) -> None:
+        command = ["consumer.py"]
+        if "receiver.py" in self._programs:
+            command = ["-m", "uvicorn", "receiver:app", "--port", str(self._port), "--log-level", "error"]
+        self._run = self._forks.start_into(
+            self._folder / "log", "python", *command, cwd=self._folder, env=self._environment
+        )
+
+    def kill(self) -> None:
+        if self._run is not None:
+            assert self._run.poll() is None, (self._folder / "log").read_text()
+            self._run.kill()
+            self._run.wait()
+            self._run = None
+
+    def _adapted(self, program: str) -> str:
+        """In a topic of its own, on a small scale."""
+        for large, small in SMALLER.items():
+            program = program.replace(large, small)
+        return program.replace("ORDERS", self.topic.upper()).replace("order-events", self.topic)
+
+    def _places(self, kind: str, broker: Broker) -> dict[str, str]:
+        path = {"PYTHONPATH": os.pathsep.join([str(self._folder), os.environ.get("PYTHONPATH", "")])}
+        if isinstance(broker, Kafka):
+            return path | {"KAFKA_SERVERS": broker.servers}
+        if isinstance(broker, Sqs):
+            return path | {"AWS_ENDPOINT_URL": broker.endpoint, "AWS_DEFAULT_REGION": broker.REGION}
+        return path | {f"{kind.upper()}_URL": broker.url, "WEBHOOK_SECRET": SECRET}
+
+
+@pytest.fixture
+def consumer(kind: str, broker: Broker, tmp_path: Path, dsn: str, forks: Forks) -> Iterator[Consumer]:
+    consumer = Consumer(kind, broker, tmp_path, dsn, forks)
+    yield consumer
+    consumer.kill()
+
+
+@pytest.fixture
+def again(kind: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Outbox], None]:
+    """Has everything sent once more."""
+
+    def again(outbox: Outbox) -> None:
+        if kind == "sqs":  # as it takes an event again after five minutes
+            entry = sqs._entry
+            monkeypatch.setattr(sqs, "_entry", lambda *which: entry(*which) | {"MessageDeduplicationId": str(uuid4())})
+        outbox.subscriptions.replay("default", from_id=1)
+
+    return again
+
+
+def test_the_consumer_of_the_page_has_one_effect_for_each_event(dsn, conn, kind, consumer, again):
+    outbox = Outbox(dsn, retry="fixed:0.1")
+    outbox.register(consumer.sink(), "*", max_attempts=None)
+    conn.execute("create table charge (id int generated always as identity, order_id text, total int)")
+    consumer.declare()
+
+    def effects() -> list[tuple[str, int]]:
+        return conn.execute("select order_id, total from charge order by id").fetchall()
+
+    def publish(numbers: range) -> None:
+        with conn.transaction():
+            for number in numbers:
+                order = f"{number % KEYS} ü"
+                outbox.publish(conn, "OrderPlaced", {"total": number}, aggregate_type="Order", aggregate_id=order)
+            outbox.publish(conn, "OrderSeen", None, aggregate_type="Order", aggregate_id="0 ü")
+
+    consumer.start()
+    publish(range(EVENTS))
+    with outbox.worker():
+        eventually(lambda: len(effects()) >= EVENTS // 4)
+        consumer.kill()
+        consumer.start()
+        eventually(lambda: len(effects()) >= EVENTS)
+    again(outbox)
+    publish(range(EVENTS, EVENTS + KEYS))  # one of each aggregate, behind all that comes again
+    with outbox.worker():
+        eventually(lambda: {total for _, total in effects()} >= {*range(EVENTS, EVENTS + KEYS)})
+    of_each: dict[str, list[int]] = defaultdict(list)
+    for order, total in effects():
+        of_each[order].append(total)
+    if kind == "sqs":  # moto, unlike SQS, lets an event pass those of its group whose timeouts end a moment earlier
+        of_each = {order: sorted(totals) for order, totals in of_each.items()}
+    assert of_each == {f"{key} ü": [*range(key, EVENTS + KEYS, KEYS)] for key in range(KEYS)}
+    assert outbox.dead.list() == []
+
+
+def test_each_page_has_one_consumer_or_receiver(kind):
+    names = [name for name, _ in PROGRAM.findall((DOCS / PAGES[kind]).read_text(encoding="utf-8"))]
+    assert [name for name in names if name != "declare.py"] in (["consumer.py"], ["receiver.py"])

@@ -1,0 +1,68 @@
+"""What only Redis does."""
+
+import pytest
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.sinks import sink_of
+
+
+@pytest.fixture(params=["redis"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def outbox(dsn, place):
+    outbox = Outbox(dsn, retry="fixed:0.05")
+    outbox.register(sink_of(place.broker.url, place.template), "*")
+    return outbox
+
+
+def publish(outbox, conn, keys):
+    with conn.transaction():
+        for key in keys:
+            outbox.publish(
+                conn, "Placed", "x" * 1_000, aggregate_type="Order", aggregate_id=key, headers={"card": "4711"}
+            )
+
+
+def parked(conn):
+    return conn.execute("select state, attempts, last_error from partbox.parked").fetchall()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (("config", "set", "maxmemory", "1000"), ("config", "set", "maxmemory", "0"), "used memory"),
+        (("replicaof", "127.0.0.1", "1"), ("replicaof", "no", "one"), "read only replica"),
+    ],
+    ids=["full", "replica"],
+)
+def test_while_redis_takes_nothing_events_wait_uncharged(outbox, conn, place, before, after, said):
+    client = place.broker._client()
+    client.execute_command(*before)
+    try:
+        publish(outbox, conn, "123")
+        with outbox.worker():
+            eventually(lambda: any(said in (error or "") for _, _, error in parked(conn)))
+            assert {attempts for _, attempts, _ in parked(conn)} == {0}
+            assert "4711" not in str(parked(conn))
+            client.execute_command(*after)
+            eventually(lambda: len(place.all()) == 3)
+    finally:
+        client.execute_command(*after)
+
+
+def test_a_stream_that_may_not_be_written_does_not_hold_up_the_others(outbox, conn, place):
+    client = place.broker._client()
+    client.execute_command("acl", "setuser", "default", "resetkeys", f"~{place.topics[1]}")
+    try:
+        publish(outbox, conn, "1")
+        with conn.transaction():
+            outbox.publish(conn, "Seen", 1)
+        with outbox.worker():
+            eventually(lambda: "has no permissions" in str(parked(conn)))
+            eventually(lambda: client.xlen(place.topics[1]) == 1)
+    finally:
+        client.execute_command("acl", "setuser", "default", "allkeys")
