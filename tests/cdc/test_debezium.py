@@ -24,6 +24,7 @@ from psycopg.conninfo import conninfo_to_dict
 from waiting import eventually
 
 from partbox import Event, Outbox
+from partbox.db.migrate import migrate
 
 pytestmark = [
     pytest.mark.soak,
@@ -35,7 +36,7 @@ PARTBOX = Path(sys.executable).with_name("partbox")
 PASSWORD = "geheim"
 EVENTS, AGGREGATES, PUBLISHERS = 20_000, 500, 4
 BOOT = 120.0
-HEARTBEATS = "__debezium-heartbeat.shop_partbox"
+HEARTBEATS = "__debezium-heartbeat."
 ROWS = """
 select event_id::text, aggregate_type || '-events', aggregate_id, payload::text,
        json_build_array(json_build_array('id', event_id), json_build_array('eventType', event_type),
@@ -65,6 +66,7 @@ class Debezium:
     def __init__(self, folder: Path, dsn: str) -> None:
         self.folder = folder
         self.dsn = dsn
+        self.options: tuple[str, ...] = ()
         self._received = folder / "received.jsonl"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -77,7 +79,7 @@ class Debezium:
 
     def start(self, form: str = "connect", changed: Mapping[str, str] = MappingProxyType({})) -> None:
         configuration = self.folder / {"connect": "connector.json", "properties": "connector.properties"}[form]
-        configuration.write_text(self.printed("--format", form))
+        configuration.write_text(self.printed("--format", form, *self.options))
         options = {
             "database.password": PASSWORD,
             "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
@@ -120,7 +122,7 @@ class Debezium:
         if not self._received.exists():
             return []
         lines = self._received.read_text().split("\n")[:-1]
-        documents = [document for document in map(_read, lines) if document["topic"] != HEARTBEATS]
+        documents = [document for document in map(_read, lines) if not document["topic"].startswith(HEARTBEATS)]
         return [Received(**document | {"headers": _timed(dict(document["headers"]))}) for document in documents]
 
     def await_ids(self, ids: set[str]) -> list[Received]:
@@ -258,6 +260,27 @@ def test_without_its_slot_a_connector_stops_until_it_is_told_to_send_the_log_aga
     assert [message.id for message in debezium.await_ids({between})] == [first, first, between]
     after = published()
     assert debezium.await_ids({after})[-1].id == after
+
+
+def test_a_second_outbox_has_a_connector_of_its_own_which_begins_now(debezium, own_server):
+    debezium.options = ("--schema", "shop-2", "--name", "second", "--from", "now", "--topic", "shop.{event_type}")
+    migrate(own_server.dsn, "shop-2", writer_only=True)
+    first, second = Outbox(own_server.dsn), Outbox(own_server.dsn, schema="shop-2")
+    with psycopg.connect(own_server.dsn, autocommit=True) as conn:
+        conn.execute(debezium.printed("--sql", *debezium.options).encode())
+
+        def published() -> str:
+            with conn.transaction():
+                first.publish(conn, "OfTheOther", 1, aggregate_id="7")
+                return str(second.publish(conn, "Placed", 2, aggregate_id="7"))
+
+        published()
+        debezium.start()
+        active = "select from pg_replication_slots where slot_name = 'second' and active"
+        eventually(lambda: conn.execute(active).fetchone() is not None, BOOT, 0.2)
+        ids = [published(), published()]
+    received = debezium.await_ids({*ids})
+    assert [(message.id, message.topic) for message in received] == [(id, "shop.Placed") for id in ids]
 
 
 def test_what_a_connector_cannot_do_is_as_the_page_says(debezium, outbox):
