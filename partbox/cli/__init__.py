@@ -10,6 +10,7 @@ import typer
 
 from partbox.cli import (
     blocked,
+    cdc,
     chaos,
     config,
     dashboard,
@@ -98,6 +99,7 @@ _add(DEVELOP, metrics.metrics, "The metrics that a worker shows to Prometheus.")
 _add(DEVELOP, chaos.chaos, "Break a cluster on purpose, and judge what it lost.", settings=False)
 _add_group(MEND, dead.app, "dead", "Events that were given up: list, replay or discard them.")
 _add_group(MEND, blocked.app, "blocked", "Aggregates that wait for a failed event: retry or skip it.")
+_add_group(RUN, cdc.app, "cdc", "Let Debezium send every event instead, from the WAL.")
 _add_group(OPERATE, subscription.app, "subscription", "Consumers of the log: create, pause, replay, drop.")
 
 

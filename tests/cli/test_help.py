@@ -9,7 +9,7 @@ from partbox.observe import strays
 
 PANELS = {
     "Start here": ["demo", "init"],
-    "Run": ["worker", "relay"],
+    "Run": ["worker", "relay", "cdc"],
     "Look": ["status", "top", "dashboard", "config"],
     "Mend": ["doctor", "dead", "blocked"],
     "Operate": ["migrate", "purge", "rebase", "subscription"],

@@ -1,0 +1,140 @@
+"""The options of Debezium's PostgreSQL connector for an outbox.
+
+Each that is not as Debezium has it by default is there for a reason:
+
+- The publication is made beforehand (`sql/cdc/debezium.sql`): one of Debezium's own would publish deletes too, and
+  segments of the log under their own names.
+- Keys, values and headers are texts already, and travel as they are: the converter that a Connect worker has may be
+  that of JSON, which would make of a payload a text in quotes.
+- The first snapshot is read in the order of the log; otherwise a table comes in no order.
+- A heartbeat writes a message of a few bytes into the WAL, which is not sent on. A slot moves only with what it gives
+  to the connector: while nothing is published, what others write into the WAL would be kept for ever.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from partbox.cdc.route import Route
+from partbox.errors import SettingsError
+
+HEADERS: Final = {
+    "eventType": "event_type",
+    "aggregateType": "aggregate_type",
+    "tenantId": "tenant_id",
+    "contentType": "content_type",
+    "headers": "headers",
+    "occurredAt": "occurred_at",
+    "availableAt": "available_at",
+}
+"""Headers of a message beside `id`, by the columns of `record` that they are."""
+FIELDS: Final = {"id": "event_id", "key": "aggregate_id", "type": "event_type", "payload": "payload"}
+"""What the router wants to know of an event, by the columns that hold it."""
+HEARTBEAT: Final = 30_000  # milliseconds
+PREFIX: Final = "partbox"  # of the messages of the statement `cdc_heartbeat`
+
+_TEXT = "org.apache.kafka.connect.storage.StringConverter"
+_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the database is, as a connector reaches it: by TCP."""
+
+    host: str
+    port: int
+    database: str
+    sslmode: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """A connector that reads one outbox; `snapshot` and `heartbeat` are statements that it is to run.
+
+    Its `name` is that of its slot and its publication too. `whole`: it sends what the log holds at its first start.
+    SettingsError for a name, role or schema that PostgreSQL or Debezium would not take.
+    """
+
+    name: str
+    schema: str
+    role: str
+    place: Place
+    route: Route
+    whole: bool
+    snapshot: str
+    heartbeat: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise SettingsError(
+                f"name {self.name!r} must be of 1 to 63 letters a to z, digits and '_', as replication slots are named"
+            )
+        if not 1 <= len(self.role.encode(errors="replace")) <= 63 or "$" in self.role or not self.role.isprintable():
+            raise SettingsError(f"role {self.role!r} must be 1 to 63 bytes of visible characters, none of them $")
+        if not _SCHEMA.fullmatch(self.schema):
+            raise SettingsError(
+                f"schema {self.schema!r} has characters that Debezium's lists of tables do not take: it must be of "
+                "letters a to z, digits, '_' and '-'"
+            )
+
+    def options(self) -> dict[str, str]:
+        """Its options, all but the password."""
+        return {**self._connection(), **self._stream(), **self._start(), **self._quiet(), **self._router()}
+
+    def _connection(self) -> dict[str, str]:
+        ssl = {} if self.place.sslmode is None else {"database.sslmode": self.place.sslmode}
+        return {
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "tasks.max": "1",
+            "database.hostname": self.place.host,
+            "database.port": str(self.place.port),
+            "database.user": self.role,
+            "database.dbname": self.place.database,
+            **ssl,
+        }
+
+    def _stream(self) -> dict[str, str]:
+        columns = dict.fromkeys([*FIELDS.values(), *HEADERS.values()])
+        return {
+            "topic.prefix": self.name,
+            "plugin.name": "pgoutput",
+            "slot.name": self.name,
+            "publication.name": self.name,
+            "publication.autocreate.mode": "disabled",
+            "table.include.list": rf"{self.schema}\.record",
+            "column.include.list": rf"{self.schema}\.record\.({'|'.join(columns)})",
+            "extended.headers.enabled": "false",
+            "key.converter": _TEXT,
+            "value.converter": _TEXT,
+            "header.converter": _TEXT,
+        }
+
+    def _start(self) -> dict[str, str]:
+        if not self.whole:
+            return {"snapshot.mode": "no_data"}
+        overrides, table = "snapshot.select.statement.overrides", f"{self.schema}.record"
+        return {"snapshot.mode": "initial", overrides: table, f"{overrides}.{table}": self.snapshot}
+
+    def _quiet(self) -> dict[str, str]:
+        return {
+            "heartbeat.interval.ms": str(HEARTBEAT),
+            "heartbeat.action.query": self.heartbeat,
+            "message.prefix.exclude.list": PREFIX,
+        }
+
+    def _router(self) -> dict[str, str]:
+        router = {
+            "type": "io.debezium.transforms.outbox.EventRouter",
+            **{f"table.field.event.{field}": column for field, column in FIELDS.items()},
+            "table.fields.additional.placement": ",".join(
+                f"{column}:header:{header}" for header, column in HEADERS.items()
+            ),
+            **self.route.options(),
+        }
+        return {"transforms": "outbox", **{f"transforms.outbox.{name}": value for name, value in router.items()}}
+
+
+def default_name(database: str, schema: str) -> str:
+    """The name of a connector unless another is given; a server has one slot of a name, so the database is in it."""
+    return re.sub(r"[^a-z0-9_]", "_", f"{database}_{schema}".lower())[:63]

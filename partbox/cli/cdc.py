@@ -1,0 +1,148 @@
+"""`partbox cdc`: lets Debezium read the log from the WAL, instead of workers that poll it."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated
+
+import psycopg
+import typer
+
+from partbox.cdc import CONNECT_PASSWORD, Connector, Place, Route, connect, default_name, properties
+from partbox.cli.database import database
+from partbox.cli.flags import load
+from partbox.cli.options import Dsn, Schema
+from partbox.cli.output import print_json, printable
+from partbox.db import cdc as db
+from partbox.db import migrate
+from partbox.db.cdc import Prepared
+from partbox.rules.dsn import parts
+from partbox.rules.wording import command
+from partbox.settings import Settings
+
+app = typer.Typer(
+    help="Change data capture: Debezium reads the log from the WAL, and no worker does.", no_args_is_help=True
+)
+
+
+class Form(StrEnum):
+    CONNECT = "connect"
+    PROPERTIES = "properties"
+
+
+PASSWORDS = {
+    Form.CONNECT: f"{CONNECT_PASSWORD} is a variable of the Connect worker's environment, if that has "
+    "config.providers=env; ${file:PATH:KEY} and others will do as well",
+    Form.PROPERTIES: "the program that runs the engine sets database.password",
+}
+
+
+class Start(StrEnum):
+    BEGINNING = "beginning"
+    NOW = "now"
+
+
+Format = Annotated[Form, typer.Option("--format", help="JSON for Kafka Connect, or properties for Debezium's engine.")]
+Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL that prepares the database instead.")]
+Topic = Annotated[
+    str, typer.Option(metavar="TEMPLATE", help="Topic, of {aggregate_type} or {event_type}, as they are spelt.")
+]
+From = Annotated[Start, typer.Option("--from", help="Whether it sends what the log holds when it first starts.")]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", show_default=False, help="Of connector, slot and publication (else of database and schema)."
+    ),
+]
+Role = Annotated[str, typer.Option(metavar="ROLE", help="The connector's own role in the database.")]
+
+
+@app.command()
+def debezium(
+    form: Format = Form.CONNECT,
+    sql: Sql = False,
+    topic: Topic = "{aggregate_type}-events",
+    start: From = Start.BEGINNING,
+    name: Name = None,
+    role: Role = "debezium",
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Print a configuration of Debezium's PostgreSQL connector that sends every event by its EventRouter.
+
+    Changes nothing. First run what --sql prints, once; then give the configuration to Kafka Connect. What is still
+    missing in the database is said on the standard error output.
+
+    Example: partbox cdc debezium --sql | psql shop
+
+    Example: partbox cdc debezium --dsn postgresql://localhost/shop > connector.json
+    """
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    route = Route(topic)
+    with psycopg.connect(database(settings), autocommit=True) as conn:
+        migrate.check(conn, settings.schema_name)
+        made = _connector(conn, settings, route, start, name, role)
+        state = db.prepared(conn, made.schema, made.name)
+        by_socket = not _host(conn)
+    if sql:
+        typer.echo(db.script(made.schema, role=made.role, publication=made.name), nl=False)
+    elif form is Form.CONNECT:
+        print_json(connect(made.name, made.options()))
+    else:
+        typer.echo(properties(made.name, made.options()), nl=False)
+    notes = _of_server(state) if sql else _notes(made, state, form, settings.pooler, by_socket)
+    for note in notes:
+        typer.echo(f"partbox: {printable(note)}", err=True)
+
+
+def _connector(
+    conn: psycopg.Connection, settings: Settings, route: Route, start: Start, name: str | None, role: str
+) -> Connector:
+    schema = settings.schema_name
+    return Connector(
+        name=default_name(conn.info.dbname, schema) if name is None else name,
+        schema=schema,
+        role=role,
+        place=_place(conn),
+        route=route,
+        whole=start is Start.BEGINNING,
+        snapshot=db.snapshot(schema),
+        heartbeat=db.heartbeat(schema),
+    )
+
+
+def _place(conn: psycopg.Connection) -> Place:
+    info = conn.info
+    return Place(_host(conn) or "localhost", info.port, info.dbname, parts(info.dsn).get("sslmode"))
+
+
+def _host(conn: psycopg.Connection) -> str:
+    """The host, empty if the connection is by a socket of this machine."""
+    host = conn.info.host
+    return "" if host.startswith(("/", "@")) else host
+
+
+def _notes(made: Connector, state: Prepared, form: Form, pooler: bool, by_socket: bool) -> Iterator[str]:
+    """What the configuration leaves out, and what there is to do yet."""
+    yield f"the password of role {made.role!r} is not printed: {PASSWORDS[form]}"
+    if by_socket:
+        yield "the DSN names a socket and Debezium connects by TCP: put the server's host for localhost, and its port"
+    if pooler:
+        yield "a pooler passes no replication: put the server's own host and port for those of the pooler"
+    yield from _of_server(state)
+    yield from _of_publication(made, state)
+
+
+def _of_server(state: Prepared) -> Iterator[str]:
+    if state.wal_level != "logical":
+        remedy = "`alter system set wal_level = logical`, then restart the server"
+        yield f"wal_level is {state.wal_level!r}, with which no connector starts: {remedy}"
+
+
+def _of_publication(made: Connector, state: Prepared) -> Iterator[str]:
+    options = ["--sql", "--name", made.name, "--role", made.role]
+    prepare = f"{command('cdc debezium', made.schema, options=options)} prints the SQL that makes it"
+    if not state.publication:
+        yield f"publication {made.name!r} is not there, and no connector starts without it: {prepare}"
+    elif not state.published:
+        wrong = "does not give inserts into the log by its root, so no event would come"
+        yield f"publication {made.name!r} {wrong}: drop it; {prepare}"

@@ -1,0 +1,53 @@
+"""What change data capture asks of the database: the server, the SQL to prepare it, the statements of a connector."""
+
+from typing import Any, NamedTuple
+
+from psycopg import Connection
+from psycopg import sql as compose
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import bare, folder, query
+
+
+class Prepared(NamedTuple):
+    """How far the server is prepared; `published`: the publication gives inserts into segments as those of `record`."""
+
+    wal_level: str
+    publication: bool
+    published: bool
+
+
+def prepared(conn: Connection[Any], schema: str, publication: str) -> Prepared:
+    """How far the server is prepared for a connector that reads the `publication`."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        row = cursor.execute(query("cdc_server", schema), {"publication": publication}).fetchone()
+    assert row is not None
+    return Prepared(*row)
+
+
+def script(schema: str, *, role: str, publication: str) -> str:
+    """The SQL that prepares a database for Debezium, for psql."""
+    text = (folder() / "cdc" / "debezium.sql").read_text(encoding="utf-8")
+    made = compose.SQL(text).format(
+        schema=compose.Identifier(schema),
+        role=compose.Identifier(role),
+        role_name=compose.Literal(role),
+        publication=compose.Identifier(publication),
+    )
+    return made.as_string(None)
+
+
+def snapshot(schema: str) -> str:
+    """The statement by which the connector reads what the log holds when it first starts."""
+    return _statement("cdc_snapshot", schema)
+
+
+def heartbeat(schema: str) -> str:
+    """The statement that the connector runs with each of its heartbeats."""
+    return _statement("cdc_heartbeat", schema)
+
+
+def _statement(name: str, schema: str) -> str:
+    """A named query in one line, without the comment about it."""
+    lines = bare(name, schema).decode().splitlines()
+    return " ".join(line for line in lines if not line.startswith("--"))
