@@ -8,6 +8,7 @@ gets the whole list at once.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import ClassVar
 
 from partbox.errors import DownstreamUnavailable
@@ -23,6 +24,7 @@ Result = BaseException | RetryAfter | None
 """What became of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
 
 TIMEOUT = 30.0  # seconds
+CLOSING = 5.0  # seconds for a connection that does not answer to be closed
 
 
 class Sink:
@@ -89,7 +91,8 @@ class Sink:
             async with asyncio.timeout(self._timeout):
                 return await self.send([self.message(event) for event in events])
         except TimeoutError:
-            await self.close()
+            with suppress(Exception):  # it may not answer to that either
+                await asyncio.wait_for(self.close(), CLOSING)
             error: Exception = DownstreamUnavailable(f"no answer from the broker in {self._timeout:g} s")
         except Exception as raised:
             error = raised
