@@ -13,7 +13,8 @@ from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableEr
 from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
-from partbox.sinks.sink import Result, Sink
+from partbox.sinks.sink import NOT_YET, Result, Sink
+from partbox.sinks.starting import answer
 from partbox.sinks.topic import DEFAULT
 
 
@@ -43,8 +44,10 @@ class RabbitSink(Sink):
         return cls(urlunsplit(parts._replace(query=urlencode(query, doseq=True))), topic, exchange=exchange)
 
     def check(self) -> None:
-        """SettingsError if the library is missing."""
+        """SettingsError if the library is missing, or RabbitMQ has no such exchange, or no queue of a fixed topic."""
         library("aio_pika", "rabbitmq")
+        if (self._exchange_name or self.topic.fixed) and (missing := answer(self._missing())):
+            raise SettingsError(missing)
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """All in flight at once."""
@@ -53,9 +56,10 @@ class RabbitSink(Sink):
         except OSError as error:
             await self.close()
             raise DownstreamUnavailable(f"RabbitMQ cannot be reached: {error}") from error
-        alone = len(messages) == 1
-        results = await asyncio.gather(*(self._publish(exchange, message, alone) for message in messages))
-        if any(isinstance(result, DownstreamUnavailable | ValueError | UnrecoverableError) for result in results):
+        results: list[Result] = await asyncio.gather(*(self._publish(exchange, message) for message in messages))
+        if len(messages) == 1 and isinstance(results[0], Refused):
+            results = [await self._alone(messages[0])]
+        if any(isinstance(result, DownstreamUnavailable | Refused | UnrecoverableError) for result in results):
             await self.close()  # the channel is gone
         return results
 
@@ -71,16 +75,55 @@ class RabbitSink(Sink):
         async with self._opening:
             if self._exchange is None or self._exchange.channel.is_closed:
                 await self.close()
-                pika = library("aio_pika", "rabbitmq")
-                # Not by `pika.connect`: a connection that was never made has to be closed, too.
-                self._connection = pika.Connection(library("yarl", "rabbitmq").URL(self._url))
+                self._connection = self._made()
                 await self._connection.connect(timeout=self._timeout)
-                channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
-                named = self._exchange_name
-                self._exchange = await channel.get_exchange(named) if named else channel.default_exchange
+                self._exchange = await self._exchange_of(self._connection)
         return self._exchange
 
-    async def _publish(self, exchange: Any, message: Message, alone: bool) -> Result:
+    def _made(self) -> Any:
+        # Not by `pika.connect`: a connection that was never made has to be closed, too.
+        return library("aio_pika", "rabbitmq").Connection(library("yarl", "rabbitmq").URL(self._url))
+
+    async def _exchange_of(self, connection: Any) -> Any:
+        """The exchange, by a channel of its own."""
+        channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
+        if not self._exchange_name:
+            return channel.default_exchange
+        try:
+            return await channel.get_exchange(self._exchange_name)
+        except library("aio_pika", "rabbitmq").exceptions.ChannelNotFoundEntity:
+            raise LookupError(f"RabbitMQ has no exchange {self._exchange_name!r}: declare it") from None
+
+    async def _missing(self) -> str | None:
+        """What there is not of the exchange, or of the queue of all."""
+        connection = self._made()
+        try:
+            await connection.connect(timeout=self._timeout)
+            exchange = await self._exchange_of(connection)
+            if not self._exchange_name:
+                await exchange.channel.get_queue(self.topic.fixed)
+        except LookupError as error:
+            return str(error)
+        except library("aio_pika", "rabbitmq").exceptions.ChannelNotFoundEntity:
+            return self._no_queue(str(self.topic.fixed))
+        finally:
+            await connection.close()
+        return None
+
+    def _no_queue(self, topic: str) -> str:
+        if not self._exchange_name:
+            return f"RabbitMQ has no queue {topic!r}: declare it"
+        return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
+
+    async def _alone(self, message: Message) -> Result:
+        """By a channel of its own: the one that was closed may have been so for a message of another list."""
+        try:
+            result = await self._publish(await self._exchange_of(self._connection), message)
+        except (library("aio_pika", "rabbitmq").exceptions.AMQPError, OSError, RuntimeError, AttributeError) as error:
+            return DownstreamUnavailable(f"RabbitMQ: {error}")
+        return UnrecoverableError(str(result)) if isinstance(result, Refused) else result
+
+    async def _publish(self, exchange: Any, message: Message) -> Result:
         pika = library("aio_pika", "rabbitmq")
         body = pika.Message(
             message.value,
@@ -94,12 +137,17 @@ class RabbitSink(Sink):
         try:
             await exchange.publish(body, routing_key=message.topic, mandatory=True)
         except pika.exceptions.PublishError:  # it came back
-            place = f"exchange {self._exchange_name!r}" if self._exchange_name else "the default exchange"
-            return LookupError(f"RabbitMQ has no queue for {message.topic!r} at {place}: declare or bind one")
+            return LookupError(self._no_queue(message.topic))
         except pika.exceptions.DeliveryError as error:
             return RuntimeError(f"RabbitMQ did not take it: {error}")
-        except pika.exceptions.ChannelPreconditionFailed as error:  # all on the channel get this: it comes alone then
-            return UnrecoverableError(f"RabbitMQ says {error}") if alone else ValueError(f"RabbitMQ says {error}")
+        except pika.exceptions.ChannelPreconditionFailed as error:
+            return Refused(f"RabbitMQ says {error}")
+        except pika.exceptions.ChannelInvalidStateError:  # closed before this was sent
+            return NOT_YET
         except (pika.exceptions.AMQPError, OSError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
         return None
+
+
+class Refused(ValueError):
+    """All on the channel get this: which message is to blame shows when each comes alone, as one that failed does."""

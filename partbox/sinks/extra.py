@@ -23,7 +23,8 @@ def library(module: str, extra: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
             raise
-        raise SettingsError(f"sending there needs the library {missing.name}: pip install 'partbox[{extra}]'") from None
+        named = missing.name.partition(".")[0]
+        raise SettingsError(f"sending there needs the library {named}: pip install 'partbox[{extra}]'") from None
     _quiet(extra)
     return found
 

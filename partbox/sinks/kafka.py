@@ -2,11 +2,12 @@
 
 The producer is idempotent and gapless: librdkafka keeps order per partition, and when it cannot bring one message
 there it fails those behind it too. Messages never run out of time in it, for one that does would leave a gap; when the
-sink's own time is over the producer is thrown away with all that is in it.
+sink's own time is over the producer is thrown away with all that is in it. So it is when the broker has refused a
+message: a producer without gaps sends nothing after that.
 """
 
 import asyncio
-import threading
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -17,6 +18,7 @@ from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import NOT_YET, Result, Sink
+from partbox.sinks.starting import PATIENCE
 from partbox.sinks.topic import DEFAULT
 
 OURS: Final = {
@@ -25,8 +27,13 @@ OURS: Final = {
     "message.timeout.ms": 0,
     "partitioner": "murmur2_random",  # the Java clients' own, so that both put a key in the same partition
 }
-USUAL: Final = {"linger.ms": 5, "client.id": "partbox"}
+USUAL: Final = {
+    "linger.ms": 5,
+    "client.id": "partbox",
+    "topic.metadata.propagation.max.ms": 10_000,  # for a topic that is missing: less than the sink's own time
+}
 LOOK = 0.1  # seconds
+REMEDY: Final = "create it, or let the broker do so (auto.create.topics.enable)"
 
 
 class KafkaSink(Sink):
@@ -60,20 +67,52 @@ class KafkaSink(Sink):
         return cls(parts.netloc, topic, config=dict(parse_qsl(parts.query)))
 
     def check(self) -> None:
-        """SettingsError if the library is missing, or refuses the configuration."""
-        self._made().purge()
+        """SettingsError if the library is missing, or refuses the configuration, or the broker has no such topic."""
+        producer, topic = self._made(), self.topic.fixed
+        if topic is not None and self._lacks(producer, topic):
+            raise SettingsError(f"Kafka has no topic {topic!r}: {REMEDY}")
+        producer.purge()
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """All in flight at once; returns when each was acknowledged or has failed."""
         if self._open is None:
             self._open = self._made()
-        return await asyncio.to_thread(_Sending(self._open, messages).results)
+        sending = _Sending(self._open, messages)
+        results = await asyncio.to_thread(sending.results)
+        if sending.fatal and self._open is sending.producer:
+            await self.close()
+        if len(results) == 1 and isinstance(results[0], Refused):
+            return [await self._alone(messages)]
+        return results
 
     async def close(self) -> None:
         """Throw away what is in the producer, whose callers are told."""
         producer, self._open = self._open, None
         if producer is not None:
             await asyncio.to_thread(producer.purge)
+
+    async def _alone(self, messages: Sequence[Message]) -> Result:
+        """By a producer of its own: in the batch that was refused there may have been messages of other lists."""
+        sending = _Sending(self._made(), messages)
+        try:
+            (result,) = await asyncio.to_thread(sending.results)
+        finally:
+            await asyncio.to_thread(sending.producer.purge)
+        return UnrecoverableError(str(result)) if isinstance(result, Refused) else result
+
+    def _lacks(self, producer: Any, topic: str) -> bool:
+        """Whether the broker says so, and does not make it either, which takes it a moment."""
+        kafka = library("confluent_kafka", "kafka")
+        until = time.monotonic() + PATIENCE
+        while (left := until - time.monotonic()) > 0:
+            try:
+                error = producer.list_topics(topic, timeout=left).topics[topic].error
+            except kafka.KafkaException:
+                return False
+            if error is None or error.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return False
+            time.sleep(LOOK)
+        return True
 
     def _made(self) -> Any:
         kafka = library("confluent_kafka", "kafka")
@@ -83,15 +122,20 @@ class KafkaSink(Sink):
             raise SettingsError(f"kafka: {error.args[0].str()}") from None
 
 
+class Refused(ValueError):
+    """The broker has refused a batch: which message is to blame shows when each comes alone, as the failed do."""
+
+
 class _Sending:
-    """One list on its way."""
+    """One list on its way. `fatal`: the producer is good for nothing any more."""
 
     def __init__(self, producer: Any, messages: Sequence[Message]) -> None:
         self._kafka = library("confluent_kafka", "kafka")
-        self._producer = producer
+        self.producer = producer
+        self.fatal = False
         self._messages = messages
         self._results: dict[int, Result] = {}
-        self._all = threading.Event()
+        self._asked: set[str] = set()
 
     def results(self) -> list[Result]:
         """Send, and wait for all."""
@@ -103,36 +147,61 @@ class _Sending:
                 self._results[place] = refused
                 failed.add(message.key)
         while len(self._results) < len(self._messages):
-            self._producer.poll(LOOK)
+            self._poll()
         return [self._results[place] for place in range(len(self._messages))]
 
     def _produce(self, place: int, message: Message) -> Result:
         headers = [(name, value.encode()) for name, value in message.bound("ce_", "content-type").items()]
         while True:
             try:
-                self._producer.produce(
+                self.producer.produce(
                     message.topic, message.value, message.key, headers=headers, on_delivery=partial(self._told, place)
                 )
             except BufferError:  # the producer's queue is full
-                self._producer.poll(LOOK)
+                self._poll()
             except self._kafka.KafkaException as error:
-                return self._result(error.args[0])
+                if not self._is_there_now(message.topic, error.args[0]):
+                    return self._not_taken(message, error.args[0])
             else:
                 return None
 
-    def _told(self, place: int, error: Any, _: Any) -> None:
-        self._results[place] = None if error is None else self._result(error)
+    def _poll(self) -> None:
+        try:
+            self.producer.poll(LOOK)
+        except self._kafka.KafkaException:  # told to one of those who wait, so the others are told by this
+            self.fatal = True
+            self.producer.purge()
 
-    def _result(self, error: Any) -> Result:
+    def _is_there_now(self, topic: str, error: Any) -> bool:
+        """Ask for a topic that was missing once: librdkafka would do so only after minutes."""
+        if error.code() != self._kafka.KafkaError._UNKNOWN_TOPIC or topic in self._asked:
+            return False
+        self._asked.add(topic)
+        try:
+            return self.producer.list_topics(topic, timeout=PATIENCE).topics[topic].error is None
+        except self._kafka.KafkaException:
+            return False
+
+    def _not_taken(self, message: Message, error: Any) -> Result:
+        """What librdkafka itself says of a message."""
+        if error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+            size = f"{len(message.value):,} bytes"
+            return UnrecoverableError(f"Kafka: MSG_SIZE_TOO_LARGE, {size}: raise message.max.bytes, the topic's too")
+        self.fatal = self.fatal or error.code() == self._kafka.KafkaError._FATAL
+        return self._result(message, error)
+
+    def _told(self, place: int, error: Any, _: Any) -> None:
+        self._results[place] = None if error is None else self._result(self._messages[place], error)
+
+    def _result(self, message: Message, error: Any) -> Result:
         codes = self._kafka.KafkaError
         said = f"Kafka says {error.name()}: {error.str()}"
         match error.code():
             case codes.MSG_SIZE_TOO_LARGE | codes.INVALID_MSG_SIZE | codes.INVALID_MSG | codes.INVALID_RECORD:
-                # Others of its batch are told the same: an event that has failed comes alone, and then it is known.
-                return UnrecoverableError(said) if len(self._messages) == 1 else ValueError(said)
+                return Refused(said)
             case codes.UNKNOWN_TOPIC_OR_PART | codes._UNKNOWN_TOPIC | codes._UNKNOWN_PARTITION:
-                return LookupError(f"{said}; create the topic, or let the broker do so (auto.create.topics.enable)")
-            case codes.TOPIC_AUTHORIZATION_FAILED | codes.INVALID_TOPIC_EXCEPTION:
+                return LookupError(f"Kafka has no topic {message.topic!r} ({error.name()}): {REMEDY}")
+            case codes.TOPIC_AUTHORIZATION_FAILED | codes.TOPIC_EXCEPTION:
                 return PermissionError(said)
             case _:
                 return DownstreamUnavailable(said)

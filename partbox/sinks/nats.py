@@ -5,7 +5,7 @@ its duplicate window.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ from partbox.sinks.extra import library
 from partbox.sinks.headers import ascii_headers
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
+from partbox.sinks.starting import answer
 from partbox.sinks.topic import DEFAULT
 
 CONNECTING: Final = 5  # seconds
@@ -30,6 +31,7 @@ class NatsSink(Sink):
         self._connection: Any = None
         self._opening: asyncio.Lock | None = None
         self._lost: asyncio.Event | None = None
+        self._largest = 0  # bytes, as the server has said
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "NatsSink":
@@ -40,8 +42,10 @@ class NatsSink(Sink):
         return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
 
     def check(self) -> None:
-        """SettingsError if the library is missing."""
+        """SettingsError if the library is missing, or no stream takes a fixed topic."""
         library("nats", "nats")
+        if self.topic.fixed and answer(self._lacks(self.topic.fixed)):
+            raise SettingsError(_no_stream(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """All in flight at once."""
@@ -50,8 +54,7 @@ class NatsSink(Sink):
             stream = (await self._ready()).jetstream(timeout=self._timeout)
         except (errors.Error, OSError) as error:
             raise DownstreamUnavailable(f"NATS cannot be reached: {error}") from error
-        most = self._connection.max_payload
-        results = await self._while_connected([self._publish(stream, message, most) for message in messages])
+        results = await self._while_connected([self._publish(stream, message) for message in messages])
         if any(isinstance(result, DownstreamUnavailable) for result in results):
             await self.close()
         return results
@@ -84,30 +87,45 @@ class NatsSink(Sink):
                 async def tell() -> None:
                     lost.set()
 
-                self._connection = await library("nats", "nats").connect(
-                    self._servers,
-                    name="partbox",
-                    allow_reconnect=False,
-                    max_reconnect_attempts=1,
-                    reconnect_time_wait=0,
-                    connect_timeout=CONNECTING,
-                    error_cb=_nothing,
-                    closed_cb=tell,
-                )
+                self._connection = await self._connected(tell)
+                self._largest = self._connection.max_payload
         return self._connection
 
-    async def _publish(self, stream: Any, message: Message, most: int) -> Result:
+    async def _connected(self, closed: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Any:
+        return await library("nats", "nats").connect(
+            self._servers,
+            name="partbox",
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=CONNECTING,
+            error_cb=_nothing,
+            closed_cb=closed,
+        )
+
+    async def _lacks(self, subject: str) -> bool:
+        """Whether no stream takes it."""
+        connection = await self._connected()
+        try:
+            await connection.jetstream().find_stream_name_by_subject(subject)
+        except library("nats.js.errors", "nats").NotFoundError:
+            return True
+        finally:
+            await connection.close()
+        return False
+
+    async def _publish(self, stream: Any, message: Message) -> Result:
         errors, answers = library("nats.errors", "nats"), library("nats.js.errors", "nats")
         headers = {**ascii_headers(message.bound("ce-", "content-type")), "Nats-Msg-Id": message.id}
-        # Headers count, which nats-py does not know: the server would close the connection, of all others too.
-        if (size := len(message.value) + _size(headers)) > most:
+        # The library counts no headers, and the server closes the connection of all.
+        if (size := len(message.value) + _size(headers)) > self._largest:
             return UnrecoverableError(
                 f"NATS takes no message of {size:,} bytes, headers included: raise its max_payload"
             )
         try:
             await stream.publish(message.topic, message.value, headers=headers)
         except answers.NoStreamResponseError:
-            return LookupError(f"no stream of NATS takes the subject {message.topic!r}: add one, or the subject to one")
+            return LookupError(_no_stream(message.topic))
         except errors.BadSubjectError:
             return UnrecoverableError(f"NATS: {message.topic!r} is no subject")
         except answers.APIError as error:
@@ -119,8 +137,12 @@ class NatsSink(Sink):
 
 
 def _size(headers: Mapping[str, str]) -> int:
-    """Bytes of the headers as they are sent."""
+    """Bytes of the headers on the wire."""
     return len("NATS/1.0\r\n\r\n") + sum(len(f"{name}: {value}\r\n") for name, value in headers.items())
+
+
+def _no_stream(subject: str) -> str:
+    return f"no stream of NATS takes the subject {subject!r}: add one, or the subject to one"
 
 
 async def _nothing(_: Exception) -> None:

@@ -5,15 +5,20 @@ has acknowledged only as well as its `appendfsync` says.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
-from partbox.errors import DownstreamUnavailable, SettingsError
+from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
-from partbox.sinks.sink import Result, Sink
+from partbox.sinks.sink import NOT_YET, Result, Sink
 from partbox.sinks.topic import DEFAULT
+
+SMALL: Final = 1 << 20
+"""Bytes of a value that every Redis takes: `proto-max-bulk-len` is not less."""
+USUAL_LIMIT: Final = 512 << 20
+"""That of a Redis that does not tell it."""
 
 
 class RedisSink(Sink):
@@ -52,15 +57,44 @@ class RedisSink(Sink):
         if self._open is None:
             self._open = self._made()
         try:
-            async with self._open.pipeline(transaction=True) as pipe:
-                for message in messages:
-                    pipe.xadd(message.topic, _fields(message), maxlen=self._maxlen, approximate=True)
-                answers = await pipe.execute(raise_on_error=False)
+            if any(len(message.value) > SMALL for message in messages):
+                return await self._within(await self._limit(), messages)
+            return await self._add(messages)
         except (errors.ConnectionError, errors.TimeoutError, errors.ExecAbortError, OSError) as error:
             raise DownstreamUnavailable(f"Redis: {error}") from error
         except errors.ResponseError as error:  # of a command that was to wait for EXEC: nothing is done then
             raise _refused(error, errors) from error
+
+    async def _add(self, messages: Sequence[Message]) -> list[Result]:
+        async with self._open.pipeline(transaction=True) as pipe:
+            for message in messages:
+                pipe.xadd(message.topic, _fields(message), maxlen=self._maxlen, approximate=True)
+            answers = await pipe.execute(raise_on_error=False)
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
+
+    async def _within(self, limit: int, messages: Sequence[Message]) -> list[Result]:
+        """Add those that are not too large. One that is would end the connection, and none of its list be taken."""
+        results: list[Result] = [NOT_YET] * len(messages)
+        failed: set[str | None] = set()
+        places = []
+        for place, message in enumerate(messages):
+            if message.key is not None and message.key in failed:
+                continue
+            if len(message.value) > limit:
+                results[place] = _too_large(message, limit)
+                failed.add(message.key)
+            else:
+                places.append(place)
+        for place, result in zip(places, await self._add([messages[place] for place in places]), strict=True):
+            results[place] = result
+        return results
+
+    async def _limit(self) -> int:
+        """Bytes of a value that it takes."""
+        try:
+            return int((await self._open.config_get("proto-max-bulk-len"))["proto-max-bulk-len"])
+        except (library("redis.exceptions", "redis").ResponseError, KeyError):  # it is not to be asked that
+            return USUAL_LIMIT
 
     async def close(self) -> None:
         """Close the connections."""
@@ -86,6 +120,11 @@ def _refused(error: Exception, errors: Any) -> Exception:
     said = str(error).rpartition("caused error: ")[2]  # before it stands the command, with headers of the event
     is_ours = not isinstance(error, errors.NoPermissionError)
     return DownstreamUnavailable(f"Redis: {said}") if is_ours else PermissionError(f"Redis: {said}")
+
+
+def _too_large(message: Message, limit: int) -> UnrecoverableError:
+    size = f"{len(message.value):,} bytes"
+    return UnrecoverableError(f"Redis takes no value of {size}, only of {limit:,}: raise its proto-max-bulk-len")
 
 
 def _result(message: Message, answer: object) -> Result:

@@ -9,6 +9,7 @@ gets the whole list at once.
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import ClassVar, Final
 
 from partbox.errors import DownstreamUnavailable, UnrecoverableError
@@ -27,6 +28,7 @@ Result = BaseException | RetryAfter | None
 NOTHING: Final[Sequence[Result]] = ()
 
 TIMEOUT = 30.0  # seconds
+CLOSING = 5.0  # seconds for a connection that does not answer to be closed
 
 
 class Sink:
@@ -112,7 +114,8 @@ class Sink:
             async with asyncio.timeout(self._timeout):
                 return await self.send([self.message(event) for event in events])
         except TimeoutError:
-            await self.close()
+            with suppress(Exception):  # it may not answer to that either
+                await asyncio.wait_for(self.close(), CLOSING)
             error: Exception = DownstreamUnavailable(f"no answer from the broker in {self._timeout:g} s")
         except Exception as raised:
             error = raised

@@ -8,6 +8,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import logging
 import re
 import string
 from collections.abc import Sequence
@@ -19,12 +20,15 @@ from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
+from partbox.sinks.starting import PATIENCE, answer
 from partbox.sinks.topic import DEFAULT
 
 ENTRIES: Final = 10
 """Messages of one request, at most."""
 BYTES: Final = 262_144
 """Of one message, and of all of a request."""
+ATTEMPTS: Final = 3
+"""Of one request within the time of the sink."""
 GROUP: Final = 128
 """Characters of a group's name, at most."""
 NAMED: Final = ("specversion", "id", "source", "type", "subject", "time", "aggregatetype")
@@ -32,6 +36,8 @@ OTHERS: Final = ("tenantid", "idempotencykey")
 REFUSALS: Final = ("InvalidMessageContents", "AWS.SimpleQueueService.BatchRequestTooLong", "InvalidParameterValue")
 _TEXT = re.compile(r"[\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 _GROUP = frozenset(string.ascii_letters + string.digits + string.punctuation)
+
+logging.getLogger("botocore.credentials").setLevel(logging.WARNING)  # or each client tells where it has found them
 
 
 class SqsSink(Sink):
@@ -64,10 +70,12 @@ class SqsSink(Sink):
         return cls(parts.netloc, topic, endpoint=parse_qs(parts.query).get("endpoint", [None])[-1])
 
     def check(self) -> None:
-        """SettingsError if the library is missing, or finds no credentials."""
+        """SettingsError if the library is missing, or finds no credentials, or there is no queue of a fixed topic."""
         session = library("boto3", "sqs").session.Session()
         if session.get_credentials() is None:
             raise SettingsError("sqs: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        if self.topic.fixed and answer(asyncio.to_thread(self._lacks, self.topic.fixed)):
+            raise SettingsError(_no_queue(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """Requests of ten, side by side; those of a queue apart."""
@@ -109,9 +117,9 @@ class SqsSink(Sink):
 
     def _said(self, error: Any, messages: Sequence[Message]) -> Result:
         code, text = error.response["Error"]["Code"], str(error)
-        if "NonExistentQueue" in code or "QueueDoesNotExist" in code:
+        if _is_missing(error):
             self._queues.pop(messages[0].topic, None)
-            return LookupError(f"SQS has no queue {_name(messages[0].topic)!r} here: create it")
+            return LookupError(_no_queue(messages[0].topic))
         if error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500 or "Throttl" in code:
             return DownstreamUnavailable(f"SQS: {text}")
         if len(messages) > 1:  # one of them may be to blame: they come alone then
@@ -120,8 +128,26 @@ class SqsSink(Sink):
 
     def _client(self) -> Any:
         if self._open is None:
-            self._open = library("boto3", "sqs").client("sqs", region_name=self._region, endpoint_url=self._endpoint)
+            self._open = self._made(self._timeout)
         return self._open
+
+    def _made(self, timeout: float) -> Any:
+        """A client that gives up when the sink does: its threads would wait on, and leave none for what comes then."""
+        each = timeout / ATTEMPTS
+        config = library("botocore.config", "sqs").Config(
+            connect_timeout=each, read_timeout=each, retries={"total_max_attempts": ATTEMPTS}
+        )
+        return library("boto3", "sqs").client(
+            "sqs", region_name=self._region, endpoint_url=self._endpoint, config=config
+        )
+
+    def _lacks(self, topic: str) -> bool:
+        """Whether SQS says that there is no such queue."""
+        try:
+            self._made(PATIENCE).get_queue_url(QueueName=_name(topic))
+        except library("botocore.exceptions", "sqs").ClientError as error:
+            return _is_missing(error)
+        return False
 
     def _queue(self, topic: str) -> str:
         if topic not in self._queues:
@@ -131,6 +157,15 @@ class SqsSink(Sink):
 
 def _name(topic: str) -> str:
     return topic if topic.endswith(".fifo") else f"{topic.replace('.', '-')}.fifo"
+
+
+def _is_missing(error: Any) -> bool:
+    code = error.response["Error"]["Code"]
+    return "NonExistentQueue" in code or "QueueDoesNotExist" in code
+
+
+def _no_queue(topic: str) -> str:
+    return f"SQS has no queue {_name(topic)!r} here: create it"
 
 
 def _parts(messages: Sequence[Message]) -> list[list[Message]]:

@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 import pytest
 from waiting import eventually
 
-HOST = "127.0.0.1"
+from partbox.chaos.network import CUT, HALF, HOST, PASS, Network
+
 BOOT = 60.0
 RUNNING: set[int] = set()
 """Processes of brokers, which outlive a test."""
@@ -47,11 +48,14 @@ def received(
 
 
 class Broker:
-    """One server. `url` is what `partbox relay --to` gets; `named` the name that the broker has for a topic."""
+    """One server. `url` is what `partbox relay --to` gets; `small_url` the same, to refuse what is over `largest`."""
 
     program: ClassVar[str | None] = None
-    durable: ClassVar[bool] = True  # what it has acknowledged is there after a SIGKILL
-    largest: ClassVar[int | None] = None  # bytes of a payload that it refuses for good
+    largest: ClassVar[int]  # bytes of a payload; more it refuses for good
+    words: ClassVar[str]  # with which it does so for the JSON of a text of so many characters
+    lacking: ClassVar[str] = ""  # with which it says that there is no {topic}, and the remedy
+    no_topics: ClassVar[str | None] = None  # why there can be none missing
+    no_faults: ClassVar[str | None] = None  # why it cannot be stopped
 
     def __init__(self, folder: Path) -> None:
         if self.program is not None and which(self.program, path=f"{os.environ['PATH']}:/usr/sbin") is None:
@@ -63,6 +67,15 @@ class Broker:
     @property
     def url(self) -> str:
         raise NotImplementedError
+
+    @property
+    def small_url(self) -> str:
+        return self.url
+
+    @property
+    def strict_url(self) -> str:
+        """The URL with which no topic is made by sending to it."""
+        return self.url
 
     def command(self) -> list[str]:
         raise NotImplementedError
@@ -91,12 +104,40 @@ class Broker:
             RUNNING.discard(self.process.pid)
             self.process = None
 
+    def go(self) -> None:
+        """Be out of reach, all connections lost; what it has acknowledged is there when it comes back."""
+        self.kill()
+
+    def come_back(self) -> None:
+        self.start()
+
+    def hold(self) -> None:
+        """Answer nobody until it is released; what it has taken in then is done, or never is."""
+        self._signal(signal.SIGSTOP)
+
+    def release(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def slow(self) -> None:
+        """Answer late."""
+        self.hold()
+
+    def quick(self) -> None:
+        self.release()
+
     def prepare(self, *topics: str) -> None:
         """Have these taken: queues, streams."""
+
+    def remove(self, *topics: str) -> None:
+        """Leave nothing of them, if others use the server too."""
 
     def all(self, *topics: str) -> list[Received]:
         """What arrived so far, those of a topic in their order."""
         raise NotImplementedError
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        os.killpg(self.process.pid, number)
 
     def _answers(self) -> bool:
         assert self.process is not None
@@ -109,6 +150,9 @@ class Broker:
 
 class Redis(Broker):
     program = "redis-server"
+    largest = 1 << 20
+    words = "Redis takes no value of 1,048,578 bytes, only of 1,048,576: raise its proto-max-bulk-len"
+    no_topics = "a stream is made by the first entry"
 
     @property
     def url(self) -> str:
@@ -117,22 +161,22 @@ class Redis(Broker):
     def command(self) -> list[str]:
         return [
             "redis-server", "--port", str(self.port), "--bind", HOST, "--dir", str(self.folder), "--save", "",
-            "--appendonly", "yes", "--appendfsync", "always",
+            "--appendonly", "yes", "--appendfsync", "always", "--proto-max-bulk-len", str(self.largest),
         ]  # fmt: skip
 
     def ready(self) -> bool:
-        return bool(self._client().ping())
+        return bool(self.client().ping())
 
     def all(self, *topics: str) -> list[Received]:
         found = []
         for topic in topics:
-            for _, pairs in self._client().xrange(topic):
+            for _, pairs in self.client().xrange(topic):
                 data = pairs.pop(b"data")
                 fields = {name.decode(): text.decode() for name, text in pairs.items()}
                 found.append(received(topic, fields, "ce_", data, own=("key",)))
         return found
 
-    def _client(self) -> Any:
+    def client(self) -> Any:
         import valkey
 
         return valkey.Valkey(HOST, self.port)
@@ -140,18 +184,26 @@ class Redis(Broker):
 
 class Nats(Broker):
     program = "nats-server"
-    largest = 8 << 20
+    largest = 100_000
+    words = "bytes: raise its max_payload"
+    lacking = "no stream of NATS takes the subject '{topic}': add one, or the subject to one"
 
     @property
     def url(self) -> str:
         return f"nats://{HOST}:{self.port}"
 
     def command(self) -> list[str]:
-        return ["nats-server", "-a", HOST, "-p", str(self.port), "-js", "-sd", str(self.folder / "data")]
+        config = self.folder / "nats.conf"
+        config.write_text(f"max_payload: {self.largest}\n")
+        return [
+            "nats-server", "-c", str(config), "-a", HOST, "-p", str(self.port), "-js", "-sd", str(self.folder / "data"),
+        ]  # fmt: skip
 
-    def prepare(self, *topics: str) -> None:
+    def prepare(self, *topics: str, largest: int = -1) -> None:
+        """`largest`: bytes of a message that the stream takes, -1 all."""
+
         async def add(client: Any) -> None:
-            await client.jetstream().add_stream(name=_stream(topics), subjects=[*topics])
+            await client.jetstream().add_stream(name=_stream(topics), subjects=[*topics], max_msg_size=largest)
 
         self._with(add)
 
@@ -183,7 +235,9 @@ class Nats(Broker):
 
 class Rabbit(Broker):
     program = "rabbitmq-server"
-    largest = None
+    largest = 100_000
+    words = "RabbitMQ says .*message size 100002 is larger than configured max size 100000"
+    lacking = "RabbitMQ has no queue '{topic}': declare it"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -199,7 +253,10 @@ class Rabbit(Broker):
 
     def environment(self) -> dict[str, str]:
         config = self.folder / "rabbitmq.conf"
-        config.write_text(f"listeners.tcp.1 = {HOST}:{self.port}\nlog.console.level = error\nlog.file = false\n")
+        config.write_text(
+            f"listeners.tcp.1 = {HOST}:{self.port}\nlog.console.level = error\nlog.file = false\n"
+            f"max_message_size = {self.largest}\n"
+        )
         (self.folder / "plugins").write_text("[].\n")
         return super().environment() | {
             "HOME": str(self.folder),
@@ -239,6 +296,13 @@ class Rabbit(Broker):
             for topic in topics:
                 channel.queue_declare(topic, durable=True)
 
+    def exchange(self, name: str, *topics: str) -> None:
+        """Declare an exchange, and bind the queues of these to it."""
+        with self._channel() as channel:
+            channel.exchange_declare(name, "direct", durable=True)
+            for topic in topics:
+                channel.queue_bind(topic, name)
+
     def all(self, *topics: str) -> list[Received]:
         found = []
         with self._channel() as channel:
@@ -262,6 +326,10 @@ class Rabbit(Broker):
 class Hook(Broker):
     """A web server that keeps what is posted to it in a list, which outlives it. `answer`: status of the next ones."""
 
+    largest = 100_000
+    words = "HTTP 413"
+    no_topics = "a webhook has none"
+
     @dataclass
     class Answer:
         status: int = 200
@@ -272,6 +340,8 @@ class Hook(Broker):
         super().__init__(folder)
         self.taken: list[tuple[dict[str, str], bytes]] = []
         self.answers: dict[str, Hook.Answer] = {}  # by the value of the payload
+        self._open = threading.Event()  # while it is not, answers wait
+        self._open.set()
         self._server: ThreadingHTTPServer | None = None
 
     @property
@@ -292,6 +362,7 @@ class Hook(Broker):
                 answer = hook.answer(body)
                 if 200 <= answer.status < 300:
                     hook.taken.append(({name.lower(): text for name, text in self.headers.items()}, body))
+                hook._open.wait()
                 self.send_response(answer.status)
                 for name, text in answer.headers.items():
                     self.send_header(name, text)
@@ -300,11 +371,18 @@ class Hook(Broker):
 
             def log_message(self, *_: Any) -> None: ...
 
-        self._server = ThreadingHTTPServer((HOST, self.port), Handler)
-        self._server.daemon_threads = True
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 100
+
+            def handle_error(self, *_: Any) -> None: ...  # who asked has gone
+
+        self._server = Server((HOST, self.port), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def answer(self, body: bytes) -> "Hook.Answer":
+        if len(body) > self.largest:
+            return Hook.Answer(413)
         answer = self.answers.get(body.decode(errors="replace"))
         if answer is None or answer.times == 0:
             return Hook.Answer()
@@ -313,6 +391,12 @@ class Hook(Broker):
 
     def prepare(self, *topics: str) -> None:
         self.taken.clear()
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
 
     def kill(self) -> None:
         if self._server is not None:
@@ -326,9 +410,11 @@ class Hook(Broker):
 
 
 class Sqs(Broker):
-    """SQS as moto has it, in memory of this process."""
+    """SQS as moto has it, in memory of this process: it keeps nothing, so what is cut is the way to it."""
 
-    durable = False
+    largest = 1 << 20
+    lacking = "SQS has no queue '{topic}.fifo' here: create it"
+    words = "SQS: .*Batch requests cannot be longer than"
     REGION = "eu-central-1"
 
     def __init__(self, folder: Path) -> None:
@@ -336,11 +422,12 @@ class Sqs(Broker):
         from moto.server import ThreadedMotoServer
 
         self._server = ThreadedMotoServer(HOST, self.port, verbose=False)
+        self._network = Network(HOST, self.port)
         self._taken: dict[str, list[Received]] = {}
 
     @property
     def url(self) -> str:
-        return f"sqs://{self.REGION}?endpoint={self.endpoint}"
+        return f"sqs://{self.REGION}?endpoint=http://{HOST}:{self._wire.port}"
 
     @property
     def endpoint(self) -> str:
@@ -349,9 +436,24 @@ class Sqs(Broker):
     def start(self) -> None:
         os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
         self._server.start()
+        self._network.start()
+        self._wire = self._network.wire()
 
     def kill(self) -> None:
+        self._network.stop()
         self._server.stop()
+
+    def go(self) -> None:
+        self._network.set(self._wire, CUT)
+
+    def come_back(self) -> None:
+        self._network.set(self._wire, PASS)
+
+    def hold(self) -> None:
+        self._network.set(self._wire, HALF)
+
+    def release(self) -> None:
+        self._network.set(self._wire, PASS)
 
     def prepare(self, *topics: str) -> None:
         for topic in topics:
@@ -386,68 +488,6 @@ def _of_sqs(topic: str, message: dict[str, Any]) -> Received:
     return received(topic, headers, "ce_", body, headers.get("ce_subject") and key)
 
 
-class Kafka(Broker):
-    """librdkafka's mock cluster: Kafka's protocol over TCP, in memory of this process."""
-
-    durable = False
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        from confluent_kafka import Producer
-
-        self._cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none:1"}, logger=_Silent())
-        brokers = eventually(lambda: self._cluster.list_topics(timeout=5).brokers.values())
-        self.servers = ",".join(f"{each.host}:{each.port}" for each in brokers)
-
-    @property
-    def url(self) -> str:
-        return f"kafka://{self.servers}"
-
-    def start(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    def create(self, topic: str) -> None:
-        """A topic that is asked for is made."""
-        eventually(lambda: self._cluster.list_topics(topic, timeout=5).topics[topic].error is None)
-
-    def all(self, *topics: str) -> list[Received]:
-        from confluent_kafka import Consumer, TopicPartition
-
-        consumer = Consumer(
-            {"bootstrap.servers": self.servers, "group.id": "all", "enable.partition.eof": True}, logger=_Silent()
-        )
-        found = []
-        try:
-            known = consumer.list_topics(timeout=10).topics
-            places = [
-                TopicPartition(topic, number, 0)
-                for topic in topics
-                if topic in known
-                for number in known[topic].partitions
-            ]
-            consumer.assign(places)
-            left = len(places)
-            while left:
-                message = consumer.poll(10)
-                assert message is not None
-                if message.error():
-                    left -= 1
-                    continue
-                headers = {name: text.decode() for name, text in message.headers() or ()}
-                key = message.key()
-                found.append(
-                    received(message.topic(), headers, "ce_", message.value(), None if key is None else key.decode())
-                )
-        finally:
-            consumer.close()
-        return found
-
-
-class _Silent:
-    def log(self, *_: Any) -> None: ...
-
-
 def _stream(topics: tuple[str, ...]) -> str:
     return topics[0].upper()
 
@@ -455,13 +495,3 @@ def _stream(topics: tuple[str, ...]) -> str:
 def free_port() -> int:
     with socket.create_server((HOST, 0)) as server:
         return int(server.getsockname()[1])
-
-
-BROKERS: dict[str, type[Broker]] = {
-    "kafka": Kafka,
-    "rabbitmq": Rabbit,
-    "nats": Nats,
-    "redis": Redis,
-    "webhook": Hook,
-    "sqs": Sqs,
-}

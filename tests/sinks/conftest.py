@@ -1,12 +1,23 @@
 """A broker of each kind for all tests of a process, and in it a place of its own for each test."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from brokers import BROKERS, Broker, Received
+from brokers import Broker, Hook, Nats, Rabbit, Received, Redis, Sqs
+from kafkas import BOOTSTRAP, MockKafka, RealKafka
+
+BROKERS: dict[str, type[Broker]] = {
+    "kafka": RealKafka if BOOTSTRAP in os.environ else MockKafka,
+    "rabbitmq": Rabbit,
+    "nats": Nats,
+    "redis": Redis,
+    "webhook": Hook,
+    "sqs": Sqs,
+}
 
 
 @dataclass(frozen=True)
@@ -16,6 +27,9 @@ class Place:
     broker: Broker
     template: str
     topics: tuple[str, ...]
+
+    def prepare(self) -> None:
+        self.broker.prepare(*self.topics)
 
     def all(self) -> list[Received]:
         """What arrived so far; those of a topic in their order."""
@@ -46,8 +60,22 @@ def broker(kind: str, _running: dict[str, Broker], tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture
-def place(broker: Broker) -> Place:
-    prefix = f"t{uuid4().hex[:8]}"
+def nowhere(broker: Broker) -> Iterator[Place]:
+    """A place that the broker does not have yet."""
+    prefix = f"partbox-test-{uuid4().hex[:8]}"
     topics = (f"{prefix}-order", f"{prefix}-__global__")
-    broker.prepare(*topics)
-    return Place(broker, f"{prefix}-{{aggregate_type}}", topics)
+    yield Place(broker, f"{prefix}-{{aggregate_type}}", topics)
+    broker.remove(*topics)
+
+
+@pytest.fixture
+def place(nowhere: Place) -> Place:
+    nowhere.prepare()
+    return nowhere
+
+
+@pytest.fixture
+def faults(broker: Broker) -> None:
+    """For tests that stop the broker."""
+    if broker.no_faults:
+        pytest.skip(broker.no_faults)

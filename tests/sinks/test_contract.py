@@ -1,48 +1,39 @@
 """What every sink promises, at every kind of broker."""
 
+import asyncio
+import re
 import threading
-from collections import defaultdict
-from collections.abc import Sequence
-from itertools import pairwise
 from urllib.parse import unquote
 
 import pytest
-from brokers import Received
+from arrivals import Flight, arrived, check, key_of, publish, states
+from delivered import delivered
 from waiting import eventually
 
-from partbox import Outbox
+from partbox import Outbox, UnrecoverableError
 from partbox.sinks import sink_of
-
-KEYS = 5
 
 
 @pytest.fixture
-def outbox(dsn, place) -> Outbox:
+def sink(place):
+    return sink_of(place.broker.url, place.template)
+
+
+@pytest.fixture
+def outbox(dsn, sink) -> Outbox:
     """Everything goes to the broker, which takes it."""
-    outbox = Outbox(dsn, retry="fixed:0.1")
-    outbox.register(sink_of(place.broker.url, place.template), "*", max_attempts=None)
+    return relaying(dsn, sink)
+
+
+@pytest.fixture
+def in_flight(sink, monkeypatch) -> Flight:
+    return Flight(sink, monkeypatch)
+
+
+def relaying(dsn, sink) -> Outbox:
+    outbox = Outbox(dsn, retry="fixed:0.1", max_payload=1 << 22)
+    outbox.register(sink, "*", max_attempts=None)
     return outbox
-
-
-def publish(outbox: Outbox, conn, events: range) -> None:
-    with conn.transaction():
-        for number in events:
-            key = f"order/{number % KEYS} ü"
-            outbox.publish(conn, "Placed", {"n": number}, aggregate_type="Order", aggregate_id=key)
-
-
-def check(found: Sequence[Received], events: range) -> None:
-    """Nothing is lost, those of a key are in order, and what came twice has the same id."""
-    ids: dict[bytes, set[str]] = defaultdict(set)
-    firsts: dict[str | None, list[bytes]] = defaultdict(list)
-    for each in found:
-        if not ids[each.value]:
-            firsts[each.key].append(each.value)
-        ids[each.value].add(each.id)
-    assert sorted(ids) == sorted(b'{"n":%d}' % number for number in events)
-    assert all(len(each) == 1 for each in ids.values())
-    for values in firsts.values():
-        assert all(int(one[5:-1]) < int(two[5:-1]) for one, two in pairwise(values))
 
 
 def test_everything_arrives_once_and_in_order(outbox: Outbox, conn, place):
@@ -99,20 +90,22 @@ def unquoted(attributes):
     return {name: unquote(text) if "%25" in text or "%C3" in text else text for name, text in attributes.items()}
 
 
-def test_what_is_sent_while_the_broker_is_restarted_arrives(outbox: Outbox, conn, place):
-    if not place.broker.durable:
-        pytest.skip("it keeps nothing: its connections are cut instead")
+@pytest.mark.usefixtures("faults")
+def test_what_is_sent_while_the_broker_is_out_of_reach_arrives(outbox: Outbox, conn, place, sink):
+    sink._timeout = 3.0  # librdkafka itself waits for a broker without end
     publish(outbox, conn, range(20))
     with outbox.worker() as worker:
-        eventually(lambda: len(place.all()) == 20)
-        place.broker.kill()
-        publish(outbox, conn, range(20, 60))
-        eventually(lambda: conn.execute("select count(*) from partbox.parked").fetchone() > (0,))
-        place.broker.start()
-        eventually(lambda: len({each.id for each in place.all()}) == 60, 60)
+        eventually(lambda: arrived(place) == 20)
+        place.broker.go()
+        try:
+            publish(outbox, conn, range(20, 60))
+            eventually(lambda: states(conn))
+        finally:
+            place.broker.come_back()
+        eventually(lambda: arrived(place) == 60, 60)
         assert worker.wait_until_empty(60)
     check(place.all(), range(60))
-    assert conn.execute("select count(*) from partbox.parked where state = 'dead'").fetchone() == (0,)
+    assert "dead" not in states(conn)
 
 
 def test_a_worker_that_ends_in_the_middle_loses_and_reorders_nothing(outbox: Outbox, conn, place):
@@ -122,3 +115,72 @@ def test_a_worker_that_ends_in_the_middle_loses_and_reorders_nothing(outbox: Out
             threading.Event().wait(0.1)
     assert outbox.drain(timeout=60)
     check(place.all(), range(200))
+
+
+def test_what_the_broker_refuses_for_good_is_dead_and_holds_up_nothing_else(dsn, conn, place):
+    broker, poison = place.broker, (7, 21)
+    outbox = relaying(dsn, sink_of(broker.small_url, place.template))
+    publish(outbox, conn, range(40), dict.fromkeys(poison, "x" * broker.largest))
+    with outbox.worker() as worker:
+        eventually(lambda: arrived(place) == 38 and len(outbox.dead.list()) == 2)
+        assert worker.wait_until_empty(60)
+    check(place.all(), [number for number in range(40) if number not in poison])
+    for number, dead in zip(poison, sorted(outbox.dead.list(), key=lambda each: each.record_id), strict=True):
+        assert dead.aggregate_id == key_of(number)
+        assert re.search(broker.words, dead.error)
+
+
+def test_what_is_refused_is_not_taken_out_on_what_another_list_has_in_flight(place):
+    broker = place.broker
+    sink = sink_of(broker.small_url, place.template)
+    poison = delivered(1, "a", b"x" * (broker.largest + 1))
+    others = [delivered(number, "b", b'{"n":%d}' % number) for number in range(2, 12)]
+
+    async def both():
+        outcomes = await asyncio.gather(*(sink.handle([each]) for each in (*others, poison)))
+        again = [await sink.handle([each]) for each, (said,) in zip(others, outcomes, strict=False) if said is not None]
+        await sink.close()
+        return outcomes, again
+
+    outcomes, again = asyncio.run(both())
+    assert isinstance(outcomes[-1][0], UnrecoverableError)
+    assert not any(isinstance(said, UnrecoverableError) for (said,) in outcomes[:-1])
+    assert again == [[None]] * len(again)
+    assert {each.value for each in place.all()} == {each.raw for each in others}
+
+
+@pytest.mark.usefixtures("faults")
+def test_what_is_acknowledged_late_is_not_given_up(outbox: Outbox, conn, place, sink, in_flight):
+    publish(outbox, conn, range(20))
+    with outbox.worker() as worker:
+        eventually(lambda: arrived(place) == 20)
+        place.broker.slow()
+        in_flight.expect()
+        try:
+            publish(outbox, conn, range(20, 60))
+            in_flight.wait()
+            threading.Event().wait(0.5)
+            assert states(conn) == set()
+        finally:
+            place.broker.quick()
+        assert worker.wait_until_empty(60)
+    assert len(place.all()) == 60
+    check(place.all(), range(60))
+
+
+@pytest.mark.usefixtures("faults")
+def test_a_broker_that_never_answers_counts_as_out_of_reach_until_it_does(outbox: Outbox, conn, place, sink):
+    sink._timeout = 1.0
+    publish(outbox, conn, range(20))
+    with outbox.worker() as worker:
+        eventually(lambda: arrived(place) == 20)
+        place.broker.hold()
+        try:
+            publish(outbox, conn, range(20, 60))
+            eventually(lambda: {"retry", "ready", "held"} & states(conn))
+        finally:
+            place.broker.release()
+        eventually(lambda: arrived(place) == 60, 60)
+        assert worker.wait_until_empty(60)
+    check(place.all(), range(60))
+    assert "dead" not in states(conn)

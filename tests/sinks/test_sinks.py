@@ -1,41 +1,22 @@
 """What sinks have in common: URLs, topics, messages, and the order of an aggregate whatever a broker refuses."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from delivered import delivered as event
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import eventually
 
 from partbox import DownstreamUnavailable, Outbox, RetryAfter, SettingsError, UnrecoverableError
-from partbox.codecs import Codecs
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import DeliveredEvent
 from partbox.sinks import Message, Sink, sink_of
 from partbox.sinks.headers import ascii_headers
 from partbox.sinks.sink import NOT_YET
 from partbox.sinks.topic import Topic
-
-
-def event(id: int, key: str | None = "k", aggregate_type: str = "Order", tenant: str | None = None) -> DeliveredEvent:
-    row = (
-        5,
-        id,
-        id.to_bytes(16),
-        "Placed",
-        aggregate_type,
-        key,
-        tenant,
-        b"{}",
-        None,
-        None,
-        None,
-        None,
-        bytes(8),
-        bytes(8),
-    )
-    return DeliveredEvent(row, Claim(1, "default", Codecs()))
 
 
 class Told(Sink):
@@ -94,10 +75,23 @@ def test_a_wrong_url_is_refused_in_one_line_without_its_secrets(url: str, said: 
     assert "secret" not in str(refused.value)
 
 
-def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
-    with pytest.raises(SettingsError, match=r"confluent_kafka: pip install 'partbox\[kafka\]'"):
-        sink_of("kafka://there:9092").check()
+@pytest.mark.parametrize(
+    ("url", "library", "extra"),
+    [
+        ("kafka://there:9092", "confluent_kafka", "kafka"),
+        ("amqp://there", "aio_pika", "rabbitmq"),
+        ("nats://there", "nats", "nats"),
+        ("redis://there", "redis", "redis"),
+        ("https://there", "httpx", "webhook"),
+        ("sqs://eu-central-1", "boto3", "sqs"),
+    ],
+)
+def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch, url, library, extra):
+    for name in [each for each in sys.modules if each.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(SettingsError, match=rf"needs the library {library}: pip install 'partbox\[{extra}\]'"):
+        sink_of(url).check()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""A topic, queue or stream that the broker does not have: its events wait; a fixed one is looked for at start."""
+
+import os
+import re
+
+import pytest
+from arrivals import arrived, check, publish, states
+from brokers import HOST, free_port
+from forked import shared
+from waiting import eventually
+
+from partbox import Outbox, SettingsError
+from partbox.sinks import sink_of, starting
+from partbox.sinks.amqp import RabbitSink
+
+LAST_ERRORS = "select distinct last_error from partbox.parked where last_error is not null"
+
+
+@pytest.fixture(autouse=True)
+def _has_topics(kind, broker):
+    if broker.no_topics:
+        pytest.skip(broker.no_topics)
+
+
+@pytest.fixture
+def missing(nowhere) -> str:
+    return nowhere.topics[0]
+
+
+def lacking(place) -> str:
+    return place.broker.lacking.format(topic=re.escape(place.topics[0]))
+
+
+def test_what_is_sent_to_a_topic_that_is_missing_arrives_in_order_once_it_is_there(dsn, conn, nowhere):
+    outbox = Outbox(dsn, retry="fixed:0.1")
+    outbox.register(sink_of(nowhere.broker.strict_url, nowhere.template), "*", max_attempts=None)
+    publish(outbox, conn, range(40))
+    with outbox.worker() as worker:
+        eventually(lambda: any(re.search(lacking(nowhere), error) for (error,) in conn.execute(LAST_ERRORS)))
+        assert "dead" not in states(conn)
+        nowhere.prepare()
+        eventually(lambda: arrived(nowhere) == 40, 60)
+        assert worker.wait_until_empty(60)
+    assert states(conn) == set()
+    check(nowhere.all(), range(40))
+
+
+@pytest.fixture
+def relay(dsn, tmp_path):
+    """Runs `partbox relay`: its exit code, and what it says."""
+
+    def relay(url: str, topic: str) -> tuple[int, str]:
+        log = tmp_path / "log"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
+        command = ("partbox", "relay", "--to", url, "--topic", topic, "--processes", "1", "--until-empty")
+        process = shared().start_into(log, *command, cwd=tmp_path, env={**environment, "PARTBOX_DSN": dsn})
+        return process.wait(), log.read_text()
+
+    return relay
+
+
+def test_a_relay_to_a_topic_that_is_missing_does_not_start(relay, nowhere, missing, dsn):
+    code, said = relay(nowhere.broker.strict_url, missing)
+    assert (code != 0, said.count("\n")) == (True, 1), said
+    assert re.search(lacking(nowhere), said)
+    assert {each.name for each in Outbox(dsn).subscriptions.list()} == {"default"}
+
+
+def test_a_relay_to_a_topic_that_is_there_starts(relay, place, dsn, conn):
+    publish(Outbox(dsn), conn, range(10))
+    code, said = relay(place.broker.strict_url, place.topics[0])
+    assert code == 0, said
+    check(place.all(), range(10))
+
+
+def test_a_topic_that_differs_from_event_to_event_is_not_looked_for(nowhere):
+    sink_of(nowhere.broker.strict_url, nowhere.template).check()
+
+
+def test_a_broker_that_cannot_be_reached_is_waited_for(broker, missing, monkeypatch):
+    monkeypatch.setattr(starting, "PATIENCE", 0.5)
+    monkeypatch.setattr("partbox.sinks.kafka.PATIENCE", 0.5)
+    nobody = f"{HOST}:{free_port()}"
+    sink_of(re.sub(rf"{HOST}:\d+", nobody, broker.url), missing).check()
+
+
+@pytest.mark.parametrize("kind", ["kafka"], indirect=True)
+def test_a_topic_that_the_broker_makes_is_not_missing(broker, missing):
+    if broker.no_faults:
+        pytest.skip("whether a cluster that is not ours makes topics is not known")
+    sink_of(broker.url, missing).check()
+
+
+@pytest.mark.parametrize("kind", ["rabbitmq"], indirect=True)
+def test_an_exchange_that_is_missing_is_named_and_its_events_wait(dsn, conn, nowhere, missing, relay):
+    url = f"{nowhere.broker.url}?exchange={missing}"
+    with pytest.raises(SettingsError, match=f"RabbitMQ has no exchange '{missing}': declare it"):
+        sink_of(url).check()
+    outbox = Outbox(dsn, retry="fixed:0.1")
+    outbox.register(RabbitSink(nowhere.broker.url, nowhere.template, exchange=missing), "*", max_attempts=None)
+    publish(outbox, conn, range(10))
+    with outbox.worker() as worker:
+        eventually(lambda: any(f"has no exchange '{missing}'" in error for (error,) in conn.execute(LAST_ERRORS)))
+        nowhere.prepare()
+        nowhere.broker.exchange(missing)
+        unbound = f"at the exchange '{missing}': bind one"
+        eventually(lambda: any(unbound in error for (error,) in conn.execute(LAST_ERRORS)))
+        nowhere.broker.exchange(missing, *nowhere.topics)
+        assert worker.wait_until_empty(60)
+    check(nowhere.all(), range(10))
