@@ -185,7 +185,7 @@ class Redis(Broker):
 class Nats(Broker):
     program = "nats-server"
     largest = 100_000
-    words = "bytes: raise its max_payload"
+    words = "headers included: raise its max_payload"
     lacking = "no stream of NATS takes the subject '{topic}': add one, or the subject to one"
 
     @property

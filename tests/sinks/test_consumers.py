@@ -10,8 +10,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from brokers import HOST, Broker, Kafka, Sqs, free_port
+from brokers import HOST, Broker, Sqs, free_port
 from forked import Command, Forks, forks
+from kafkas import Kafka
 from waiting import eventually
 
 from partbox import Outbox
@@ -60,7 +61,7 @@ class Consumer:
     def declare(self) -> None:
         """What the page has declared before."""
         if isinstance(self._broker, Kafka):
-            self._broker.create(self.topic)
+            self._broker.prepare(self.topic)
         if "declare.py" in self._programs:
             declared = self._forks.start("python", "declare.py", cwd=self._folder, env=self._environment)
             _, err = declared.communicate()

@@ -40,7 +40,7 @@ def parked(conn):
     ids=["full", "replica"],
 )
 def test_while_redis_takes_nothing_events_wait_uncharged(outbox, conn, place, before, after, said):
-    client = place.broker._client()
+    client = place.broker.client()
     client.execute_command(*before)
     try:
         publish(outbox, conn, "123")
@@ -55,7 +55,7 @@ def test_while_redis_takes_nothing_events_wait_uncharged(outbox, conn, place, be
 
 
 def test_a_stream_that_may_not_be_written_does_not_hold_up_the_others(outbox, conn, place):
-    client = place.broker._client()
+    client = place.broker.client()
     client.execute_command("acl", "setuser", "default", "resetkeys", f"~{place.topics[1]}")
     try:
         publish(outbox, conn, "1")
