@@ -43,7 +43,7 @@ class Sqlalchemy(Adapter):
     def in_transaction(self) -> bool:
         self._on = on = _connection(self.conn)
         _check(on)
-        self.copies = on.dialect.driver in _COPIES
+        self.copies = _driver_of(on) in _COPIES
         self.tells = () if isinstance(on.get_transaction(), TwoPhaseTransaction) else BOTH
         return not _driver(on, adapted=True).autocommit
 
@@ -64,7 +64,7 @@ class Sqlalchemy(Adapter):
             self._on.exec_driver_sql("select 1")
         if not _has_begun(self._on):
             raise PublishError("SQLAlchemy's connection is in no transaction of its driver: nothing is copied")
-        _COPIES[self._on.dialect.driver](self._on, step)
+        _COPIES[_driver_of(self._on)](self._on, step)
 
 
 class AsyncSqlalchemy(AsyncAdapter):
@@ -136,6 +136,10 @@ def _driver(on: Connection, *, adapted: bool = False) -> Any:
     return on.connection.dbapi_connection if adapted else on.connection.driver_connection
 
 
+def _driver_of(on: Connection) -> tuple[str, bool]:
+    return on.dialect.driver, on.dialect.is_async
+
+
 def _has_begun(on: Connection) -> bool:
     """Whether both, SQLAlchemy and PostgreSQL, are inside a transaction."""
     driver = _driver(on)
@@ -182,11 +186,12 @@ def _by_asyncpg(on: Connection, step: Copy) -> None:
 
 
 _COPIES = {
-    "psycopg": _by_psycopg,
-    "psycopg_async": _by_async_psycopg,
-    "psycopg2": _by_psycopg2,
-    "asyncpg": _by_asyncpg,
+    ("psycopg", False): _by_psycopg,
+    ("psycopg", True): _by_async_psycopg,
+    ("psycopg2", False): _by_psycopg2,
+    ("asyncpg", True): _by_asyncpg,
 }
+"""By the name of the driver, and whether it is asynchronous."""
 
 _ENGINE = "open a connection, `with engine.begin() as conn:`, and pass that"
 _MAKER = "open a session, `with factory.begin() as session:`, and pass that"

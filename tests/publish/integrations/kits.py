@@ -263,7 +263,7 @@ class Sqlalchemy(Kit):
 
     def state(self, tx: Any) -> Any:
         conn = self.connection(tx)
-        return conn.get_isolation_level(), tx.in_transaction(), conn.connection.dbapi_connection.autocommit
+        return conn.get_isolation_level(), conn.in_transaction(), conn.connection.dbapi_connection.autocommit
 
 
 class PsycopgSession(Sqlalchemy):
@@ -345,7 +345,7 @@ class AsyncSqlalchemy(Kit):
         return await tx.connection()
 
     def state(self, tx: Any) -> Any:
-        return tx.in_transaction()
+        return tx().in_transaction() if isinstance(tx, async_scoped_session) else tx.in_transaction()
 
 
 class AsyncpgSession(AsyncSqlalchemy):
@@ -385,10 +385,12 @@ class AsyncPsycopgCore(AsyncpgCore):
 
 
 def configure_django() -> None:
+    import django
     from django.conf import settings
 
     if not settings.configured:
-        settings.configure(DATABASES={"default": {}, "other": {}}, USE_TZ=True, DEFAULT_AUTO_FIELD="")
+        settings.configure(DATABASES={"default": {}, "other": {}}, USE_TZ=True)
+        django.setup()
 
 
 def install_django(dsn: str) -> Any:
