@@ -123,14 +123,15 @@ class Publisher:
     def _reports(self, adapter: Library) -> ending.Reports | None:
         """Who reports the end of the transaction, if anybody wants to hear; PublishError if a hook needs what nobody
         can report."""
+        if not self.hooks.follow:
+            return adapter.reports() if COMMIT in adapter.tells and self.sleepers else None
         wanted = {COMMIT: self.hooks.at(Moment.AFTER_COMMIT), ROLLBACK: self.hooks.at(Moment.AFTER_ROLLBACK)}
         if any(hooks and end not in adapter.tells for end, hooks in wanted.items()):
             raise PublishError(
                 "there are after_commit or after_rollback hooks, and this connection cannot report how its "
                 f"transaction ends: {adapter.untold}"
             )
-        is_wanted = self.hooks.follow or (self.sleepers and COMMIT in adapter.tells)
-        return adapter.reports() if is_wanted else None
+        return adapter.reports()
 
     def _writing(
         self, events: list[Event], reports: ending.Reports | None, tell: Callable[..., Any], *, copies: bool

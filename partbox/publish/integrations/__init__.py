@@ -22,7 +22,7 @@ _FILES = {
     "sqlalchemy": "sqlalchemy",
 }
 _own: dict[type, Known] = {}
-_seen: dict[type, Known | None] = {}
+_seen: dict[type, type[Adapter] | type[AsyncAdapter]] = {}
 
 
 def register(kind: type, adapter: type[Adapter] | type[AsyncAdapter]) -> None:
@@ -33,7 +33,7 @@ def register(kind: type, adapter: type[Adapter] | type[AsyncAdapter]) -> None:
 
 def sync_of(conn: Any, remedies: tuple[str, str] = PUBLISHES) -> Adapter:
     """The adapter of `conn`. PublishError, with the remedy, if there is none or it is asynchronous."""
-    found = _found(conn)
+    found = _seen.get(type(conn)) or _found(type(conn))
     if issubclass(found, Adapter):
         return found(conn)
     raise PublishError(f"{_name(type(conn))} is asynchronous: {remedies[1]}")
@@ -41,17 +41,14 @@ def sync_of(conn: Any, remedies: tuple[str, str] = PUBLISHES) -> Adapter:
 
 def async_of(conn: Any, remedies: tuple[str, str] = PUBLISHES) -> AsyncAdapter:
     """The adapter of `conn`. PublishError, with the remedy, if there is none or it is synchronous."""
-    found = _found(conn)
+    found = _seen.get(type(conn)) or _found(type(conn))
     if issubclass(found, AsyncAdapter):
         return found(conn)
     raise PublishError(f"{_name(type(conn))} is synchronous: {remedies[0]}")
 
 
-def _found(conn: Any) -> type[Adapter] | type[AsyncAdapter]:
-    kind = type(conn)
-    if kind not in _seen:
-        _seen[kind] = _known(kind)
-    found = _seen[kind]
+def _found(kind: type) -> type[Adapter] | type[AsyncAdapter]:
+    found = _known(kind)
     if isinstance(found, str):
         raise PublishError(f"a {_name(kind)} holds no transaction of yours: {found}")
     if found is None:
@@ -59,6 +56,7 @@ def _found(conn: Any) -> type[Adapter] | type[AsyncAdapter]:
             f"a connection or session of psycopg, SQLAlchemy, Django or asyncpg is needed, not a {_name(kind)}: "
             "pass that which your transaction is on, or register an adapter for its type"
         )
+    _seen[kind] = found
     return found
 
 

@@ -122,9 +122,8 @@ def _check(on: Connection) -> None:
         raise PublishError(f"this is a database of {on.dialect.name}: publish on one of PostgreSQL")
     if on.closed:
         raise PublishError("the connection is closed: take another")
-    if on.invalidated or not all(
-        each.is_active for each in (on.get_transaction(), on.get_nested_transaction()) if each
-    ):
+    begun = [each for each in (on.get_transaction(), on.get_nested_transaction()) if each is not None]
+    if not all(each.is_active for each in begun) or (on.invalidated and begun):
         raise PublishError(FAILED)
     check_not_over(on)
     if hasattr(driver := _driver(on), "info"):  # asyncpg does not say

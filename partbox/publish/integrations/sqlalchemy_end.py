@@ -22,6 +22,7 @@ from partbox.db.sql import query
 from partbox.errors import PublishError
 from partbox.observe.telling import tell
 from partbox.publish.ending import Call, Ending
+from partbox.publish.failures import is_failed_transaction
 
 log = logging.getLogger("partbox.publish")
 
@@ -88,8 +89,10 @@ def _marks(conn: Any) -> Marks | None:
         with closing(conn.cursor()) as cursor:
             cursor.execute(query("published_marks", "partbox").decode())
             return list(cursor.fetchall())
-    except Exception:  # the transaction has failed, or the connection is lost: the COMMIT says it if it must be said
-        return None
+    except Exception as error:
+        if is_failed_transaction(error):
+            return None
+        raise  # SQLAlchemy takes it for the error of the COMMIT: a lost connection is not to pass in silence
 
 
 def _end(conn: Any, committed: bool, marks: Marks) -> None:

@@ -389,7 +389,7 @@ def configure_django() -> None:
     from django.conf import settings
 
     if not settings.configured:
-        settings.configure(DATABASES={"default": {}, "other": {}}, USE_TZ=True)
+        settings.configure(DATABASES={"default": {}, "other": {}}, USE_TZ=True, SECRET_KEY="s")
         django.setup()
 
 

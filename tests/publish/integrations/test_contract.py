@@ -325,8 +325,7 @@ async def test_a_schema_that_is_missing_names_init(kit: Kit, dsn: str) -> None:
                 await publish(tx)
 
 
-async def test_no_statement_of_partbox_is_seen_by_nobody_but_the_transaction(kit: Kit) -> None:
-    """Whatever is executed, the transaction that was open is that which is open still."""
+async def test_all_is_written_in_the_one_transaction_that_was_open(kit: Kit) -> None:
     async with kit.transaction() as tx:
         await kit.publish(tx, EVENT)
         ((first,),) = await kit.execute(tx, ASSIGNED)
