@@ -56,11 +56,18 @@ class Django(Adapter):
         ((xid,),) = self.execute(query("publish_xid", "partbox").decode(), {})
 
         def committed() -> None:
-            ((status,),) = self.execute(query("published_status", "partbox").decode(), {"xid": xid})
-            if status != "aborted":  # in a TestCase the outermost transaction is still in progress
+            if not self._was_aborted(xid):
                 call()
 
         self.conn.on_commit(committed, robust=True)
+
+    def _was_aborted(self, xid: str) -> bool:
+        """Whether PostgreSQL says so. In a TestCase the outermost transaction is still in progress."""
+        try:
+            ((status,),) = self.execute(query("published_status", "partbox").decode(), {"xid": xid})
+        except Exception:  # the connection was lost since the commit
+            return False
+        return bool(status == "aborted")
 
     def wakes(self, call: Call) -> None:
         self.conn.on_commit(call, robust=True)

@@ -6,11 +6,9 @@ committed. COPY, which SQLAlchemy has not, goes by the driver once that is insid
 do all of it in `run_sync`, as SQLAlchemy itself does.
 """
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
-from psycopg.pq import TransactionStatus
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, TwoPhaseTransaction
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
@@ -21,7 +19,7 @@ from partbox.publish import transaction
 from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Parameters
 from partbox.publish.ending import Reports
 from partbox.publish.failures import FAILED
-from partbox.publish.integrations.asyncpg import copied
+from partbox.publish.integrations.sqlalchemy_copy import can_copy, copy
 from partbox.publish.integrations.sqlalchemy_end import check_not_over, ending_of
 from partbox.publish.steps import Copy, Row
 from partbox.publish.values import numbered
@@ -43,9 +41,9 @@ class Sqlalchemy(Adapter):
     def in_transaction(self) -> bool:
         self._on = on = _connection(self.conn)
         _check(on)
-        self.copies = _driver_of(on) in _COPIES
+        self.copies = can_copy(on)
         self.tells = () if isinstance(on.get_transaction(), TwoPhaseTransaction) else BOTH
-        return not _driver(on, adapted=True).autocommit
+        return not on.connection.dbapi_connection.autocommit  # type: ignore[union-attr]
 
     def reports(self) -> Reports:
         return ending_of(self._on)
@@ -60,11 +58,7 @@ class Sqlalchemy(Adapter):
         self._on.exec_driver_sql(text, values)
 
     def copy(self, step: Copy) -> None:
-        if not _has_begun(self._on):
-            self._on.exec_driver_sql("select 1")
-        if not _has_begun(self._on):
-            raise PublishError("SQLAlchemy's connection is in no transaction of its driver: nothing is copied")
-        _COPIES[_driver_of(self._on)](self._on, step)
+        copy(self._on, step)
 
 
 class AsyncSqlalchemy(AsyncAdapter):
@@ -126,25 +120,8 @@ def _check(on: Connection) -> None:
     if not all(each.is_active for each in begun) or (on.invalidated and begun):
         raise PublishError(FAILED)
     check_not_over(on)
-    if hasattr(driver := _driver(on), "info"):  # asyncpg does not say
+    if hasattr(driver := on.connection.driver_connection, "info"):  # asyncpg does not say
         transaction.check_status(driver)
-
-
-def _driver(on: Connection, *, adapted: bool = False) -> Any:
-    """The driver's connection, or SQLAlchemy's synchronous form of an asynchronous one."""
-    return on.connection.dbapi_connection if adapted else on.connection.driver_connection
-
-
-def _driver_of(on: Connection) -> tuple[str, bool]:
-    return on.dialect.driver, on.dialect.is_async
-
-
-def _has_begun(on: Connection) -> bool:
-    """Whether both, SQLAlchemy and PostgreSQL, are inside a transaction."""
-    driver = _driver(on)
-    if hasattr(driver, "info"):
-        return on.in_transaction() and bool(driver.info.transaction_status == TransactionStatus.INTRANS)
-    return on.in_transaction() and bool(driver.is_in_transaction())
 
 
 def _in_style(on: Connection, statement: str, many: Sequence[Parameters]) -> tuple[str, list[Any]]:
@@ -159,38 +136,6 @@ def _in_style(on: Connection, statement: str, many: Sequence[Parameters]) -> tup
     text, names = numbered(statement)
     return text, [tuple(values[name] for name in names) for values in many]
 
-
-def _by_psycopg(on: Connection, step: Copy) -> None:
-    with _driver(on).cursor() as cursor, cursor.copy(step.statement) as copy:
-        for piece in step.lines():
-            copy.write(piece)
-
-
-def _by_async_psycopg(on: Connection, step: Copy) -> None:
-    async def copied_to(driver: Any) -> None:
-        async with driver.cursor() as cursor, cursor.copy(step.statement) as copy:
-            for piece in step.lines():
-                await copy.write(piece)
-
-    _driver(on, adapted=True).run_async(copied_to)
-
-
-def _by_psycopg2(on: Connection, step: Copy) -> None:
-    with _driver(on).cursor() as cursor:
-        cursor.copy_expert(step.statement.decode(), io.StringIO("".join(step.lines())))
-
-
-def _by_asyncpg(on: Connection, step: Copy) -> None:
-    _driver(on, adapted=True).run_async(lambda driver: copied(driver, step))
-
-
-_COPIES = {
-    ("psycopg", False): _by_psycopg,
-    ("psycopg", True): _by_async_psycopg,
-    ("psycopg2", False): _by_psycopg2,
-    ("asyncpg", True): _by_asyncpg,
-}
-"""By the name of the driver, and whether it is asynchronous."""
 
 _ENGINE = "open a connection, `with engine.begin() as conn:`, and pass that"
 _MAKER = "open a session, `with factory.begin() as session:`, and pass that"
