@@ -224,6 +224,23 @@ async def test_a_lost_connection_tells_asynchronous_hooks_too(
 
 
 @pytest.mark.parametrize("driver", ASYNC_DRIVERS)
+async def test_a_synchronous_session_in_run_sync_is_published_on(
+    outbox: Outbox, dsn: str, conn: psycopg.Connection[Any], ends: Any, driver: str
+) -> None:
+    def work(session: Session) -> None:
+        outbox.publish(session, EVENT)
+        outbox.publish_many(session, MANY)
+
+    engine = async_engine_of(driver, dsn)
+    async with AsyncSession(engine) as session:
+        await session.run_sync(work)
+        await session.commit()
+    await engine.dispose()
+    assert ends == [("commit", [{"id": 42}]), ("commit", [*range(20)])]
+    assert count(conn) == 21
+
+
+@pytest.mark.parametrize("driver", ASYNC_DRIVERS)
 async def test_an_event_written_first_of_all_shares_the_fate_of_the_rest(
     dsn: str, conn: psycopg.Connection[Any], driver: str
 ) -> None:
