@@ -62,7 +62,8 @@ class Library:
         raise NotImplementedError
 
     def wakes(self, call: Call) -> None:
-        self.on_commit(call)
+        if COMMIT in self.tells:
+            self.on_commit(call)
 
 
 class Adapter(Library):

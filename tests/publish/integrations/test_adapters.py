@@ -120,6 +120,32 @@ def test_an_adapter_of_ones_own_needs_two_methods(outbox: Outbox, dsn: str, conn
 
 
 @pytest.mark.usefixtures("restored")
+def test_an_adapter_that_tells_of_one_end_gets_the_hooks_of_that_one(outbox: Outbox, dsn: str) -> None:
+    calls: list[Any] = []
+
+    class Half(Psycopg2):
+        tells = ("rollback",)
+
+        def on_rollback(self, call: Any) -> None:
+            calls.append(call)
+
+    app, told = psycopg2.connect(dsn), []
+    register(type(app), Half)
+    worker = outbox.worker()
+    outbox.after_rollback(lambda events: told.append(len(events)))
+    outbox.publish_many(app, MANY)
+    app.rollback()
+    for call in calls:
+        call()
+    outbox.after_commit(lambda events: None)
+    with pytest.raises(PublishError, match="cannot report"):
+        outbox.publish(app, EVENT)
+    app.close()
+    worker.stop()
+    assert told == [20]
+
+
+@pytest.mark.usefixtures("restored")
 def test_a_registered_adapter_comes_before_those_that_ship(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
     register(psycopg.Connection, Psycopg2)
     with pytest.raises(PublishError, match="set autocommit to False"):

@@ -14,6 +14,7 @@ from kits.of_sqlalchemy import (
     AsyncPsycopgCore,
     AsyncPsycopgSession,
     AsyncScopedSession,
+    AsyncSqlModel,
     Psycopg2Core,
     Psycopg2Session,
     PsycopgCore,
@@ -31,6 +32,6 @@ __all__ = [
 
 KITS: list[type[Kit]] = [
     Psycopg, PsycopgPool, AsyncPsycopg, AsyncPsycopgPool, PsycopgSession, Psycopg2Session, ScopedSession, SqlModel,
-    PsycopgCore, Psycopg2Core, AsyncpgSession, AsyncPsycopgSession, AsyncScopedSession, AsyncpgCore, AsyncPsycopgCore,
-    Django, DjangoOther, Asyncpg, AsyncpgPool,
+    PsycopgCore, Psycopg2Core, AsyncpgSession, AsyncPsycopgSession, AsyncScopedSession, AsyncSqlModel,
+    AsyncpgCore, AsyncPsycopgCore, Django, DjangoOther, Asyncpg, AsyncpgPool,
 ]  # fmt: skip

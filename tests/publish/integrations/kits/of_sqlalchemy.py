@@ -10,6 +10,7 @@ from sqlalchemy import create_engine, pool
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlmodel import Session as SqlModelSession
+from sqlmodel.ext.asyncio.session import AsyncSession as SqlModelAsyncSession
 
 from kits.kit import Kit
 from kits.of_asyncpg import connect_asyncpg
@@ -173,6 +174,13 @@ class AsyncScopedSession(AsyncpgSession):
         registry = async_scoped_session(async_sessionmaker(engine), scopefunc=lambda: 1)
         self.closing.push_async_callback(registry.remove)
         return registry
+
+
+class AsyncSqlModel(AsyncpgSession):
+    name = "async-sqlmodel-asyncpg"
+
+    def make(self, engine: Any) -> Any:
+        return SqlModelAsyncSession(engine)
 
 
 class AsyncpgCore(AsyncpgSession):
