@@ -14,6 +14,7 @@ from psycopg import AsyncConnection, Connection
 
 from partbox.codecs import Codec, Codecs
 from partbox.db import connect
+from partbox.db.kinds import AnyAsync, AnySync, Asyncpg
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
 from partbox.events.fields import EventFields
@@ -100,7 +101,7 @@ class Outbox:
         self._workers = Sleepers()
         self._hooks = Hooks()
         self._publisher = Publisher(
-            self.settings.schema_name, self.codecs, self.settings.max_payload, self._hooks, self._workers.wake
+            self.settings.schema_name, self.codecs, self.settings.max_payload, self._hooks, self._workers
         )
         self._shown = Shown(registry, self.settings.metrics_prefix)
         if registry is not None:
@@ -130,16 +131,18 @@ class Outbox:
         return callable(self._dsn)
 
     def publish(
-        self, conn: Connection[Any], event: Event | str | Enum, payload: Any = _NOT_GIVEN, **fields: Unpack[EventFields]
+        self, conn: AnySync, event: Event | str | Enum, payload: Any = _NOT_GIVEN, **fields: Unpack[EventFields]
     ) -> UUID | None:
         """Publish an Event, or `(type, payload, **fields)` of one, in the transaction of `conn`; the event's id.
 
-        None if a `before_publish` hook suppressed it, or its idempotency key was used before. Raises PublishError
-        before anything is written; the connection is left as it was.
+        `conn` is a connection of psycopg; a Session, scoped_session or Connection of SQLAlchemy, a Session of SQLModel;
+        `django.db.connection` or `connections[alias]`; or what an adapter is registered for. None if a `before_publish`
+        hook suppressed it, or its idempotency key was used before. Raises PublishError before anything is written; the
+        connection is left as it was.
         """
         return self._publisher.publish(conn, _event(event, payload, fields))
 
-    def publish_many(self, conn: Connection[Any], events: Iterable[Event]) -> list[UUID | None]:
+    def publish_many(self, conn: AnySync, events: Iterable[Event]) -> list[UUID | None]:
         """Publish the events in their order, all or none, in the transaction of `conn`; their ids in that order.
 
         None stands for an event whose idempotency key was used before; the list is empty if a `before_publish` hook
@@ -149,15 +152,18 @@ class Outbox:
 
     async def publish_async(
         self,
-        conn: AsyncConnection[Any],
+        conn: AnyAsync,
         event: Event | str | Enum,
         payload: Any = _NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """`publish` on an asynchronous connection."""
+        """`publish` on an asynchronous connection.
+
+        Of psycopg or asyncpg; an AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy.
+        """
         return await self._publisher.publish_async(conn, _event(event, payload, fields))
 
-    async def publish_many_async(self, conn: AsyncConnection[Any], events: Iterable[Event]) -> list[UUID | None]:
+    async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event]) -> list[UUID | None]:
         """`publish_many` on an asynchronous connection."""
         return await self._publisher.publish_many_async(conn, events)
 
@@ -178,13 +184,17 @@ class Outbox:
     def after_commit(self, hook: Hook) -> Hook:
         """Calls `hook(events)` for each batch whose transaction has committed; its errors are logged.
 
-        psycopg does not tell how a transaction ended: publishing is refused outside `outbox.transaction(conn)` then.
+        psycopg and asyncpg do not tell how a transaction ended: publishing on their connections is refused outside
+        `outbox.transaction(conn)` then.
         """
         self._hooks.add(Moment.AFTER_COMMIT, hook)
         return hook
 
     def after_rollback(self, hook: Hook) -> Hook:
-        """Calls `hook(events)` for each batch that was rolled back, by a savepoint or the whole; as `after_commit`."""
+        """Calls `hook(events)` for each batch that was rolled back, by a savepoint or the whole; as `after_commit`.
+
+        Django does not tell of it: publishing on its connections is refused then.
+        """
         self._hooks.add(Moment.AFTER_ROLLBACK, hook)
         return hook
 
@@ -253,13 +263,14 @@ class Outbox:
 
         return Purging(self.settings, self._resolve())
 
-    def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | None = None) -> Scope:
+    def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | Asyncpg | None = None) -> Scope:
         """The outermost transaction of `conn`, or one on a connection of its own: `with outbox.transaction() as tx:`.
 
-        Yields the connection; `async with` does so with an asynchronous one. Committed at the end unless an exception
-        leaves the block. Then `after_commit` and `after_rollback` hooks are called, and a commit wakes the workers that
-        this outbox has in this process. PublishError if a transaction is open already; psycopg.OperationalError if
-        the connection is lost, also if that error was caught in the block.
+        For psycopg and asyncpg, which do not tell how a transaction ends; others need none. Yields the connection;
+        `async with` does so with an asynchronous one. Committed at the end unless an exception leaves the block. Then
+        `after_commit` and `after_rollback` hooks are called, and a commit wakes the workers that this outbox has in
+        this process. PublishError if a transaction is open already; psycopg.OperationalError if the connection is lost,
+        also if that error was caught in the block.
         """
         return Scope(conn, lambda: self.dsn, pooler=self.settings.pooler)
 

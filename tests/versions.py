@@ -26,6 +26,7 @@ ONE = {
     "hostile": "handlers, objects, networks and slow lines; sessions, and the limits of values, are marked",
     "mutants": "that faults are noticed",
     "observe": "metrics, logs and traces of what happens anywhere",
+    "publish/integrations": "how other libraries carry the statements that psycopg carries elsewhere",
     "publish/test_tasks.py": "functions as handlers: the same statements as for any event",
     "sinks": "endpoints over HTTP",
     "supervisor": "processes and how they end",

@@ -1,8 +1,19 @@
-"""Publishing: events become records inside the caller's transaction."""
+"""Publishing: events become records inside the caller's transaction, on the connection of whatever library."""
 
+from partbox.publish.adapter import Adapter, AsyncAdapter
 from partbox.publish.hooks import Hooks, Moment
+from partbox.publish.integrations import register
 from partbox.publish.publisher import Publisher
 from partbox.publish.scope import Scope
 from partbox.publish.sleepers import Sleepers
 
-__all__ = ["Hooks", "Moment", "Publisher", "Scope", "Sleepers"]
+__all__ = [
+    "Adapter",
+    "AsyncAdapter",
+    "Hooks",
+    "Moment",
+    "Publisher",
+    "Scope",
+    "Sleepers",
+    "register",
+]

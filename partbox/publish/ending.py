@@ -1,20 +1,17 @@
 """How a transaction ends, for those who want to know: hooks, and workers to be woken.
 
-psycopg does not tell how a transaction of its connection ended. Who opens it through `outbox.transaction(conn)` is
-told, and by then it must be known which of the published batches were taken back with a savepoint, whoever made that:
-psycopg, SQLAlchemy or plain SQL. So every batch notes its number in a setting that is local to the transaction, which
-PostgreSQL takes back together with the savepoint, and the setting is read just before the commit. That costs a
-statement for each batch and one for the commit, and only where after_commit or after_rollback hooks are. The setting
-grows by a few characters a batch, which is felt from ten thousand batches in one transaction on. (To ask for
-the events instead would need an index on their ids and a privilege that publishers do not have; psycopg's own count of
-savepoints is private and does not see those made in SQL.)
+psycopg and asyncpg do not tell how a transaction of their connection ended. Who opens it through
+`outbox.transaction(conn)` is told, and by then it must be known which of the published batches were taken back with a
+savepoint, whoever made that: psycopg, SQLAlchemy or plain SQL. So every batch notes its number in a setting that is
+local to the transaction, which PostgreSQL takes back together with the savepoint, and the setting is read just before
+the commit. That costs a statement for each batch and one for the commit, and only where after_commit or
+after_rollback hooks are. The setting grows by a few characters a batch, which is felt from ten thousand batches in
+one transaction on. (To ask for the events instead would need an index on their ids and a privilege that publishers do
+not have; psycopg's own count of savepoints is private and does not see those made in SQL.)
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
-
-from partbox.publish.transaction import AnyConnection
 
 Call = Callable[[], Any]
 """Returns an awaitable where it was registered on an asynchronous connection; raises nothing."""
@@ -39,7 +36,7 @@ class Reports(Protocol):
 
 
 class Ending:
-    """The end of a transaction on a psycopg connection."""
+    """The end of a transaction whose savepoints nobody keeps account of."""
 
     def __init__(self) -> None:
         self._marks = 0
@@ -74,19 +71,21 @@ class Ending:
                 yield call
 
 
-_open: WeakKeyDictionary[AnyConnection, Ending] = WeakKeyDictionary()
+_open: dict[int, tuple[Any, Ending]] = {}
+"""By the id of the connection, which is held here so that no other gets its id: not all can be referred to weakly."""
 
 
-def begin(conn: AnyConnection) -> Ending:
+def begin(conn: Any) -> Ending:
     """From now on `conn` can report its end, until `forget`."""
-    _open[conn] = ending = Ending()
-    return ending
+    _open[id(conn)] = conn, Ending()
+    return _open[id(conn)][1]
 
 
-def of(conn: AnyConnection) -> Reports | None:
+def of(conn: Any) -> Ending | None:
     """Who reports how the transaction of `conn` ends; None if nobody can."""
-    return _open.get(conn)
+    found = _open.get(id(conn))
+    return None if found is None else found[1]
 
 
-def forget(conn: AnyConnection) -> None:
-    _open.pop(conn, None)
+def forget(conn: Any) -> None:
+    _open.pop(id(conn), None)

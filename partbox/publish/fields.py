@@ -18,8 +18,10 @@ COLUMNS = (
     "payload", "payload_bytes", "content_type", "headers", "available_at", "occurred_at",
 )  # fmt: skip
 
+UNTIMED = COLUMNS[:-2]
+
 Fields = tuple[Any, ...]
-"""An event's columns that bring no time, in the order of COLUMNS."""
+"""An event's columns that bring no time, in the order of UNTIMED."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

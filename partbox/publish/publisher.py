@@ -1,6 +1,7 @@
-"""Publishes events, one or many, on a connection that psycopg runs synchronously or asynchronously.
+"""Publishes events, one or many, on a connection that its library runs synchronously or asynchronously.
 
-One event without a key, where there are no hooks, goes the short way: the general one takes a fifth more CPU time.
+On psycopg's own one event without a key, where there are no hooks, goes the short way: the general one, through an
+adapter, takes a fifth more CPU time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,18 +11,20 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.rows import tuple_row
 
 from partbox.codecs import Codecs
+from partbox.db.kinds import AnyAsync, AnySync
 from partbox.db.sql import query
-from partbox.errors import PublishError, SchemaError
+from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.observe import Observers
-from partbox.publish import ending, steps, transaction
+from partbox.publish import ending, integrations, steps, transaction
+from partbox.publish.adapter import COMMIT, ROLLBACK, Library
+from partbox.publish.failures import explained
 from partbox.publish.fields import all_fields, fields_of, parameters
 from partbox.publish.hooks import Hooks, Moment
+from partbox.publish.sleepers import Sleepers
 from partbox.publish.writing import write
 
 Batch = tuple[list[Event], list[UUID | None]]
@@ -31,80 +34,74 @@ Batch = tuple[list[Event], list[UUID | None]]
 @dataclass(frozen=True, slots=True)
 class Publisher:
     """Publishes into one schema. Every method raises PublishError before anything is written, and leaves the
-    connection as it was: it neither commits nor changes it. `max_payload` is in bytes; `wake` is called after a commit
-    that the connection reports.
+    connection as it was: it neither commits nor changes it. `max_payload` is in bytes; `sleepers` are woken after a
+    commit that the connection reports.
     """
 
     schema: str
     codecs: Codecs
     max_payload: int
     hooks: Hooks
-    wake: Callable[[], None]
+    sleepers: Sleepers
     observers: Observers = field(default_factory=Observers)
 
-    def publish(self, conn: Connection[Any], event: Event) -> UUID | None:
+    def publish(self, conn: AnySync, event: Event) -> UUID | None:
         """Write the event in the caller's transaction; its id, or None if a hook or its key kept it from that."""
-        if self._is_special(event):
+        if not isinstance(conn, Connection) or self._is_special(event):
             return _id_of(event, self._publish(conn, [event]))
-        transaction.check_kind(conn, Connection)
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
         transaction.settle(conn)
         transaction.check(conn)
-        with self._explained(), Cursor(conn) as cursor:
+        with explained(self.schema), Cursor(conn) as cursor:
             cursor.execute(query("publish", self.schema), values)
         self._wake_after(conn)
         self.observers.published((event,))
         return event.event_id
 
-    async def publish_async(self, conn: AsyncConnection[Any], event: Event) -> UUID | None:
+    async def publish_async(self, conn: AnyAsync, event: Event) -> UUID | None:
         """`publish` on an asynchronous connection."""
-        if self._is_special(event):
+        if not isinstance(conn, AsyncConnection) or self._is_special(event):
             return _id_of(event, await self._publish_async(conn, [event]))
-        transaction.check_kind(conn, AsyncConnection)
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
         await transaction.settle_async(conn)
         transaction.check(conn)
-        with self._explained():
+        with explained(self.schema):
             async with AsyncCursor(conn) as cursor:
                 await cursor.execute(query("publish", self.schema), values)
         self._wake_after(conn)
         self.observers.published((event,))
         return event.event_id
 
-    def publish_many(self, conn: Connection[Any], events: Iterable[Event]) -> list[UUID | None]:
+    def publish_many(self, conn: AnySync, events: Iterable[Event]) -> list[UUID | None]:
         """Write the events in the order of the list, all of them or none; their ids in that order, None where an
         idempotency key was used before."""
         return self._publish(conn, list(events))[1]
 
-    async def publish_many_async(self, conn: AsyncConnection[Any], events: Iterable[Event]) -> list[UUID | None]:
+    async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event]) -> list[UUID | None]:
         """`publish_many` on an asynchronous connection."""
         return (await self._publish_async(conn, list(events)))[1]
 
-    def _publish(self, conn: Connection[Any], events: list[Event]) -> Batch:
-        transaction.check_kind(conn, Connection)
+    def _publish(self, conn: AnySync, events: list[Event]) -> Batch:
+        adapter = integrations.sync_of(conn)
         self.hooks.check_sync()
-        transaction.settle(conn)
-        transaction.check(conn)
-        reports = self._reports(conn)
+        adapter.check()
+        reports = self._reports(adapter)
         events = self.hooks.before(events)
-        with self._observed(events) as events, self._explained(), Cursor(conn, row_factory=tuple_row) as cursor:
-            writing = self._writing(events, reports, self.hooks.tell, copies=not transaction.is_pipelined(conn))
-            ids, published = steps.run(writing, cursor)
+        with self._observed(events) as events, explained(self.schema):
+            ids, published = adapter.run(self._writing(events, reports, self.hooks.tell, copies=adapter.copies))
         if published:
             self.observers.published(published)
             self.hooks.tell(Moment.AFTER_PUBLISH, published)
         return events, ids
 
-    async def _publish_async(self, conn: AsyncConnection[Any], events: list[Event]) -> Batch:
-        transaction.check_kind(conn, AsyncConnection)
-        await transaction.settle_async(conn)
-        transaction.check(conn)
-        reports = self._reports(conn)
+    async def _publish_async(self, conn: AnyAsync, events: list[Event]) -> Batch:
+        adapter = integrations.async_of(conn)
+        await adapter.check()
+        reports = self._reports(adapter)
         events = await self.hooks.before_async(events)
-        with self._observed(events) as events, self._explained():
-            writing = self._writing(events, reports, self.hooks.tell_async, copies=not transaction.is_pipelined(conn))
-            async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
-                ids, published = await steps.run_async(writing, cursor)
+        with self._observed(events) as events, explained(self.schema):
+            writing = self._writing(events, reports, self.hooks.tell_async, copies=adapter.copies)
+            ids, published = await adapter.run(writing)
         if published:
             self.observers.published(published)
             await self.hooks.tell_async(Moment.AFTER_PUBLISH, published)
@@ -123,15 +120,18 @@ class Publisher:
         with self.observers.publishing(events) as headers:
             yield [event.with_headers(headers) for event in events] if headers else events
 
-    def _reports(self, conn: transaction.AnyConnection) -> ending.Reports | None:
-        """Who reports the end of the transaction; PublishError if a hook needs that and nobody can."""
-        reports = ending.of(conn)
-        if reports is None and self.hooks.follow:
+    def _reports(self, adapter: Library) -> ending.Reports | None:
+        """Who reports the end of the transaction, if anybody wants to hear; PublishError if a hook needs what nobody
+        can report."""
+        if not self.hooks.follow:
+            return adapter.reports() if COMMIT in adapter.tells and self.sleepers else None
+        wanted = {COMMIT: self.hooks.at(Moment.AFTER_COMMIT), ROLLBACK: self.hooks.at(Moment.AFTER_ROLLBACK)}
+        if any(hooks and end not in adapter.tells for end, hooks in wanted.items()):
             raise PublishError(
                 "there are after_commit or after_rollback hooks, and this connection cannot report how its "
-                "transaction ends: open it with `with outbox.transaction(conn):`"
+                f"transaction ends: {adapter.untold}"
             )
-        return reports
+        return adapter.reports()
 
     def _writing(
         self, events: list[Event], reports: ending.Reports | None, tell: Callable[..., Any], *, copies: bool
@@ -141,7 +141,8 @@ class Publisher:
         ids = yield from write(self.schema, events, batch, copies=copies)
         published = [event for event, event_id in zip(events, ids, strict=True) if event_id is not None]
         if reports is not None and published:
-            reports.wakes(self.wake)
+            if self.sleepers:
+                reports.wakes(self.sleepers.wake)
             if self.hooks.follow:
                 yield from self._follow(reports, partial(tell, events=published))
         return ids, published
@@ -149,24 +150,17 @@ class Publisher:
     def _wake_after(self, conn: transaction.AnyConnection) -> None:
         reports = ending.of(conn)
         if reports is not None:
-            reports.wakes(self.wake)
+            reports.wakes(self.sleepers.wake)
 
     def _follow(self, reports: ending.Reports, tell: Callable[[Moment], Any]) -> steps.Steps[None]:
         """Have the hooks told how the transaction ends for what was just published."""
         mark = reports.mark()
         if mark is not None:
             yield steps.Execute(query("publish_mark", self.schema), {"mark": str(mark)})
-        reports.on_commit(partial(tell, Moment.AFTER_COMMIT))
-        reports.on_rollback(partial(tell, Moment.AFTER_ROLLBACK))
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedColumn) as e:
-            raise SchemaError(
-                f"schema {self.schema!r} is missing or not complete in this database: run `partbox init`"
-            ) from e
+        if self.hooks.at(Moment.AFTER_COMMIT):
+            reports.on_commit(partial(tell, Moment.AFTER_COMMIT))
+        if self.hooks.at(Moment.AFTER_ROLLBACK):
+            reports.on_rollback(partial(tell, Moment.AFTER_ROLLBACK))
 
 
 def _id_of(event: Event, batch: Batch) -> UUID | None:

@@ -14,7 +14,10 @@ from psycopg.rows import tuple_row
 
 from partbox.db.sql import query
 from partbox.errors import PublishError
-from partbox.publish import ending, transaction
+from partbox.publish import ending, integrations, transaction
+from partbox.publish.adapter import AsyncAdapter, Library
+from partbox.publish.ending import Call
+from partbox.publish.failures import is_failed_transaction
 from partbox.publish.steps import Ask
 from partbox.publish.transaction import AnyConnection
 
@@ -31,13 +34,13 @@ _MARKS = Ask(query("published_marks", "partbox"), {})  # of no schema
 class Scope:
     """A transaction for a `with` block, or an `async with` block on an asynchronous connection; yields the connection.
 
-    Opened on `conn`, which must not have one open yet, or on a connection of its own to `dsn()`. Committed at the end
-    unless an exception leaves the block; PublishError if PostgreSQL rolled back instead, for a statement had failed.
-    With `pooler` nothing is prepared on a connection of its own: behind a
-    transaction pooler the next transaction meets what another client prepared, under the same name.
+    Opened on `conn`, of psycopg or asyncpg, which must not have one open yet, or on a connection of its own to `dsn()`.
+    Committed at the end unless an exception leaves the block; PublishError if PostgreSQL rolled back instead, for a
+    statement had failed. With `pooler` nothing is prepared on a connection of its own: behind a transaction pooler the
+    next transaction meets what another client prepared, under the same name.
     """
 
-    def __init__(self, conn: AnyConnection | None, dsn: Callable[[], str], *, pooler: bool = False) -> None:
+    def __init__(self, conn: object, dsn: Callable[[], str], *, pooler: bool = False) -> None:
         self._conn: Any = conn  # of the right kind or not: looked at when the block is entered
         self._dsn = dsn
         self._threshold = None if pooler else PREPARE_FROM
@@ -79,7 +82,8 @@ async def _own_async(dsn: Callable[[], str], threshold: int | None) -> AsyncIter
 
 @contextmanager
 def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
-    transaction.check_kind(conn, Connection, transaction.SCOPES)
+    if not isinstance(conn, Connection):
+        raise _not_for(integrations.sync_of(conn, transaction.SCOPES))
     transaction.sync(conn)
     transaction.check_none(conn)
     end, failed, committed, marks = ending.begin(conn), False, False, []
@@ -101,8 +105,11 @@ def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
 
 
 @asynccontextmanager
-async def _opened_async(conn: AsyncConnection[Any]) -> AsyncIterator[AsyncConnection[Any]]:
-    transaction.check_kind(conn, AsyncConnection, transaction.SCOPES)
+async def _opened_async(conn: Any) -> AsyncIterator[Any]:
+    if not isinstance(conn, AsyncConnection):
+        async with _adapted(conn):
+            yield conn
+        return
     await transaction.sync_async(conn)
     transaction.check_none(conn)
     end, failed, committed, marks = ending.begin(conn), False, False, []
@@ -117,12 +124,53 @@ async def _opened_async(conn: AsyncConnection[Any]) -> AsyncIterator[AsyncConnec
         committed = opened.status == opened.Status.COMMITTED and not failed
     finally:
         ending.forget(conn)
-        for call in end.calls(committed, marks):
-            result = call()
-            if inspect.isawaitable(result):
-                await result
+        await _made(end.calls(committed, marks))
     if failed:
         raise PublishError(VOID)
+
+
+@asynccontextmanager
+async def _adapted(conn: Any) -> AsyncIterator[None]:
+    """The same on a connection of another library that does not report the end of a transaction itself."""
+    adapter = integrations.async_of(conn, transaction.SCOPES)
+    block = adapter.transaction()
+    if block is None:
+        raise _not_for(adapter)
+    if await adapter.in_transaction():
+        raise PublishError(transaction.OPEN)
+    end, committed, marks = ending.begin(conn), False, []
+    try:
+        async with block:
+            yield
+            marks = await _kept(adapter)
+        committed = True
+    finally:
+        ending.forget(conn)
+        await _made(end.calls(committed, marks))
+
+
+async def _kept(adapter: AsyncAdapter) -> Any:
+    """What savepoints have not taken back. PublishError if a statement had failed."""
+    try:
+        return await adapter.execute(_MARKS.statement.decode(), {})
+    except Exception as error:
+        if is_failed_transaction(error):
+            raise PublishError(VOID) from error
+        raise
+
+
+async def _made(calls: Iterator[Call]) -> None:
+    for call in calls:
+        result = call()
+        if inspect.isawaitable(result):
+            await result
+
+
+def _not_for(adapter: Library) -> PublishError:
+    return PublishError(
+        f"outbox.transaction(conn) takes no {type(adapter.conn).__qualname__}, whose library reports itself how a "
+        "transaction ends: publish inside a transaction of its own"
+    )
 
 
 def _check_not_lost(opened: Transaction | AsyncTransaction) -> None:

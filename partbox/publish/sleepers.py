@@ -22,6 +22,10 @@ class Sleepers:
         with self._lock:
             self._workers.add(worker)
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._workers)
+
     def wake(self) -> None:
         """Have those that run look for new records at once."""
         with self._lock:

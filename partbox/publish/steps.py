@@ -1,24 +1,39 @@
-"""The statements of a publish, written once and run on either kind of connection.
+"""The statements of a publish, written once and run on any kind of connection.
 
-Who publishes is a generator of steps that is sent each step's answer; `run` and `run_async` carry it through.
+Who publishes is a generator of steps that is sent each step's answer; `run` and `run_async` carry it through cursors of
+psycopg, an adapter through other libraries.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from psycopg import AsyncCursor, Cursor
+
+from partbox.publish import values
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
+class Carries(Protocol):
+    """An adapter, as steps see it: its answers, or awaitables of them."""
+
+    def execute(self, statement: str, parameters: Mapping[str, Any], /) -> Any: ...
+
+    def execute_many(self, statement: str, many: Sequence[Mapping[str, Any]], /) -> Any: ...
+
+    def copy(self, step: "Copy", /) -> Any: ...
+
+
 class Step(Protocol):
-    """A statement; both methods return its answer."""
+    """A statement; its methods return its answer, the last one what the adapter returns."""
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> Any: ...
+
+    def through(self, adapter: Carries) -> Any: ...
 
 
 Steps = Generator[Step, Any, T]
@@ -37,6 +52,9 @@ class Execute:
     async def run_async(self, cursor: AsyncCursor[Row]) -> None:
         await cursor.execute(self.statement, self.parameters)
 
+    def through(self, adapter: Carries) -> Any:
+        return adapter.execute(self.statement.decode(), values.plain(self.parameters))
+
 
 @dataclass(slots=True)
 class Ask:
@@ -50,6 +68,9 @@ class Ask:
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> list[Row]:
         return await (await cursor.execute(self.statement, self.parameters)).fetchall()
+
+    def through(self, adapter: Carries) -> Any:
+        return adapter.execute(self.statement.decode(), values.plain(self.parameters))
 
 
 @dataclass(slots=True)
@@ -65,13 +86,19 @@ class Repeat:
     async def run_async(self, cursor: AsyncCursor[Row]) -> None:
         await cursor.executemany(self.statement, self.parameters)
 
+    def through(self, adapter: Carries) -> Any:
+        return adapter.execute_many(self.statement.decode(), [*map(values.plain, self.parameters)])
+
 
 @dataclass(slots=True)
 class Copy:
-    """COPY of the rows; not in a pipeline."""
+    """COPY of the rows into `columns` of the log of `schema`; not in a pipeline."""
 
     statement: bytes
+    schema: str
+    columns: Sequence[str]
     rows: Iterable[Row]
+    table: ClassVar[str] = "record"
 
     def run(self, cursor: Cursor[Row]) -> None:
         with cursor.copy(self.statement) as copy:
@@ -82,6 +109,13 @@ class Copy:
         async with cursor.copy(self.statement) as copy:
             for row in self.rows:
                 await copy.write_row(row)
+
+    def through(self, adapter: Carries) -> Any:
+        return adapter.copy(self)
+
+    def lines(self) -> Iterator[str]:
+        """The rows in the text form of COPY, in pieces of some size."""
+        return values.lines(self.rows)
 
 
 def run(steps: Steps[T], cursor: Cursor[Row]) -> T:

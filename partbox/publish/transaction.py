@@ -6,17 +6,22 @@ from psycopg import AsyncConnection, Connection
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from partbox.errors import PublishError
+from partbox.publish.failures import FAILED
 
 AnyConnection = Connection[Any] | AsyncConnection[Any]
 
 _PROBLEMS = {
     TransactionStatus.IDLE: "there is no transaction: open one with `with conn.transaction():`, "
     "or with `outbox.transaction()`; on an autocommit connection the event would not share the fate of your changes",
-    TransactionStatus.INERROR: "the transaction has failed: roll back, to a savepoint or the whole, and try again",
+    TransactionStatus.INERROR: FAILED,
     TransactionStatus.ACTIVE: "the connection is busy with another statement: finish it first",
     TransactionStatus.UNKNOWN: "the connection is closed or broken: open another",
 }
 
+OPEN = (
+    "a transaction is already open on this connection, and outbox.transaction(conn) opens the outermost one: "
+    "commit or roll back first; inside it `with conn.transaction():` makes savepoints"
+)
 
 PUBLISHES = ("call publish or publish_many", "await publish_async or publish_many_async")
 SCOPES = ("use `with outbox.transaction(conn):`", "use `async with outbox.transaction(conn):`")
@@ -91,10 +96,14 @@ def check_none(conn: AnyConnection) -> None:
         return
     if status != TransactionStatus.INTRANS:
         raise PublishError(_PROBLEMS[status])
-    raise PublishError(
-        "a transaction is already open on this connection, and outbox.transaction(conn) opens the outermost one: "
-        "commit or roll back first; inside it `with conn.transaction():` makes savepoints"
-    )
+    raise PublishError(OPEN)
 
 
 _BROKEN = (TransactionStatus.INERROR, TransactionStatus.UNKNOWN)
+
+
+def check_status(driver: Any) -> None:
+    """Raise PublishError if a connection of psycopg or psycopg2, below another library, takes no statement now."""
+    status = TransactionStatus(driver.info.transaction_status)
+    if status not in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
+        raise PublishError(_PROBLEMS[status])

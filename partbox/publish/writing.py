@@ -17,7 +17,7 @@ from uuid import UUID
 from partbox.db.sql import bare, query
 from partbox.events import Event
 from partbox.observe.telling import tell
-from partbox.publish.fields import Fields, is_timed, parameters, timed
+from partbox.publish.fields import COLUMNS, UNTIMED, Fields, is_timed, parameters, timed
 from partbox.publish.steps import Ask, Copy, Execute, Repeat, Steps
 
 COPY_FROM = 8
@@ -66,9 +66,9 @@ def _many(schema: str, events: list[Event], batch: list[Fields], copies: bool) -
         yield Repeat(query("publish", schema), map(parameters, events, batch))
     elif any(map(is_timed, events)):
         ((clock,),) = yield Ask(query("publish_clock", schema), {})
-        yield Copy(bare("publish_copy_timed", schema), timed(events, batch, clock))
+        yield Copy(bare("publish_copy_timed", schema), schema, COLUMNS, timed(events, batch, clock))
     else:
-        yield Copy(bare("publish_copy", schema), batch)
+        yield Copy(bare("publish_copy", schema), schema, UNTIMED, batch)
 
 
 def _id(event: Event, is_fresh: bool) -> UUID | None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 from uuid import UUID
 
-from psycopg import AsyncConnection, Connection
-
+from partbox.db.kinds import AnyAsync, AnySync
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
 from partbox.events.fields import TaskFields
@@ -27,9 +26,9 @@ _MAIN = ("__main__", "__mp_main__")
 class Publishes(Protocol):
     """What a task needs of its outbox."""
 
-    def publish(self, conn: Connection[Any], event: Event, /) -> UUID | None: ...
+    def publish(self, conn: AnySync, event: Event, /) -> UUID | None: ...
 
-    async def publish_async(self, conn: AsyncConnection[Any], event: Event, /) -> UUID | None: ...
+    async def publish_async(self, conn: AnyAsync, event: Event, /) -> UUID | None: ...
 
 
 class Task(Generic[P, R]):
@@ -48,14 +47,14 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast(R, self.runner.function(*args, **kwargs))
 
-    def publish(self, conn: Connection[Any], /, **arguments: Any) -> UUID | None:
+    def publish(self, conn: AnySync, /, **arguments: Any) -> UUID | None:
         """Publish a call with these arguments in the transaction of `conn`; the event's id.
 
         Raises PublishError, before anything is written, if they are not those that the function takes.
         """
         return self._outbox.publish(conn, self.event(**arguments))
 
-    async def publish_async(self, conn: AsyncConnection[Any], /, **arguments: Any) -> UUID | None:
+    async def publish_async(self, conn: AnyAsync, /, **arguments: Any) -> UUID | None:
         """`publish` on an asynchronous connection."""
         return await self._outbox.publish_async(conn, self.event(**arguments))
 

@@ -62,3 +62,11 @@ copy {schema}.record (partition, event_id, event_type, aggregate_type, aggregate
 -- name: publish_clock
 -- the database's clock, for events that are copied: microseconds since 1970
 select (extract(epoch from clock_timestamp()) * 1000000)::bigint
+
+-- name: publish_xid
+-- the transaction, to be asked for later
+select pg_current_xact_id()::text
+
+-- name: published_status
+-- what became of a transaction: committed, aborted, or in progress
+select pg_xact_status(%(xid)s::text::xid8)

@@ -11,8 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 from forked import forks
+from psycopg.conninfo import conninfo_to_dict
 
 from partbox.cli.relay_targets import chosen
 from partbox.settings import load
@@ -46,6 +48,7 @@ def reader(tmp_path, empty_dsn, request, forks):
         return out
 
     run.folder = tmp_path
+    run.environment = environment
     run.worker = ["--until-empty", "--processes", "1" if request.param == "forked" else "2"]
     return run
 
@@ -137,6 +140,33 @@ def test_the_program_of_the_page_on_monitoring_shows_what_there_is(reader):
 
     assert "{'pending': 0, 'completed': 0, 'retrying': 0," in printed
     assert "0 processes, 256 partitions unowned" in printed
+
+
+FIRST = re.compile(r"^# (\w+\.py)$", re.MULTILINE)
+
+
+def test_the_programs_of_the_page_on_integrations_publish_by_every_library(reader, empty_dsn):
+    parts = conninfo_to_dict(empty_dsn)
+    reader.environment |= {"PGHOST": parts["host"], "PGUSER": parts["user"], "PGDATABASE": parts["dbname"]}
+    programs = {FIRST.search(block)[1]: block for block in blocks("docs/integrations.md")}
+
+    reader("partbox", "init")
+    printed = ""
+    for name, program in programs.items():
+        (reader.folder / name).write_text(program)
+        printed += reader("python", name)
+
+    for line in (
+        "committed: ['OrderPlaced']",
+        "committed, asynchronously: ['OrderPlaced']",
+        "committed by Django: ['OrderPlaced']",
+        "committed by asyncpg: ['OrderPlaced']",
+        "published by an adapter",
+    ):
+        assert line in printed
+    with psycopg.connect(empty_dsn) as conn:
+        counted = conn.execute("select event_type, count(*) from partbox.record group by 1 order by 1").fetchall()
+    assert counted == [("BasketFilled", 1), ("OrderCounted", 20), ("OrderPlaced", 5)]
 
 
 TRACED = """

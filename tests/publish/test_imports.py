@@ -30,11 +30,11 @@ OTHERS = (
     "partbox.blocked", "partbox.dead", "partbox.purge", "partbox.rebase", "partbox.stats", "partbox.subscriptions",
     "partbox.db.migrate", "partbox.worker", "partbox.supervisor", "partbox.sinks", "partbox.dashboard",
     "partbox.doctor", "partbox.cli", "multiprocess", "opentelemetry", "prometheus_client", "psycopg_pool", "rich",
-    "starlette", "typer", "uvicorn",
+    "starlette", "typer", "uvicorn", "asyncpg", "django", "greenlet", "psycopg2", "sqlalchemy", "sqlmodel",
 )  # fmt: skip
 
 
-SLOW = ("asyncpg", "pydantic", "pydantic_settings", "sqlalchemy")
+SLOW = ("pydantic", "pydantic_settings")
 """Libraries that take long to load; an import alone needs none of them."""
 
 

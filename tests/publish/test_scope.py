@@ -260,7 +260,7 @@ async def test_the_wrong_kind_of_block_or_connection_names_the_right_one(
             outbox.transaction(app).__enter__()
     with pytest.raises(PublishError, match=r"is synchronous: use `with outbox.transaction\(conn\):`"):
         await outbox.transaction(conn).__aenter__()
-    with pytest.raises(PublishError, match=r"psycopg.Connection is needed, not a builtins.str"):
+    with pytest.raises(PublishError, match=r"psycopg, SQLAlchemy, Django or asyncpg is needed, not a builtins.str"):
         outbox.transaction(dsn).__enter__()  # type: ignore[arg-type]
 
 

@@ -10,8 +10,13 @@ from enum import StrEnum
 from typing import Any, assert_type
 from uuid import UUID
 
+import asyncpg  # type: ignore[import-untyped]
+from django.db import connection, connections  # type: ignore[import-untyped]
 from prometheus_client import CollectorRegistry
 from psycopg import AsyncConnection, Connection
+from sqlalchemy import engine, orm
+from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
+from sqlmodel import Session as SqlModelSession
 
 from partbox import (
     Dead,
@@ -39,6 +44,7 @@ from partbox import (
     partition_of,
 )
 from partbox.observe import Observer
+from partbox.publish import Adapter, register
 
 
 class Kind(StrEnum):
@@ -218,6 +224,49 @@ async def publish_async(conn: AsyncConnection[Any]) -> None:
     assert_type(await outbox.inbox.first_time_async(conn, UUID(int=7), "consumer"), bool)
     async with outbox.worker(concurrency=2) as worker:
         assert_type(worker.wait_until_empty(5.0), bool)
+
+
+def publish_through(
+    session: orm.Session,
+    scoped: orm.scoped_session[orm.Session],
+    core: engine.Connection,
+    sqlmodel: SqlModelSession,
+    wrong: sqlalchemy_asyncio.AsyncSession,
+) -> None:
+    assert_type(outbox.publish(session, "OrderPlaced", 1), UUID | None)
+    assert_type(outbox.publish_many(scoped, []), list[UUID | None])
+    outbox.publish(core, "OrderPlaced", 1)
+    outbox.publish(sqlmodel, "OrderPlaced", 1)
+    outbox.publish(connection, "OrderPlaced", 1)
+    outbox.publish(connections["other"], "OrderPlaced", 1)
+    resize.publish(session, picture=1)
+    outbox.publish(wrong, "OrderPlaced", 1)  # type: ignore[arg-type]
+    outbox.publish("postgresql://localhost", "OrderPlaced", 1)  # type: ignore[arg-type]
+
+
+async def publish_through_async(
+    session: sqlalchemy_asyncio.AsyncSession,
+    scoped: sqlalchemy_asyncio.async_scoped_session[sqlalchemy_asyncio.AsyncSession],
+    core: sqlalchemy_asyncio.AsyncConnection,
+    wrong: orm.Session,
+) -> None:
+    assert_type(await outbox.publish_async(session, "OrderPlaced", 1), UUID | None)
+    assert_type(await outbox.publish_many_async(scoped, []), list[UUID | None])
+    await outbox.publish_async(core, "OrderPlaced", 1)
+    await welcome.publish_async(session, email="a@example.org")
+    app = await asyncpg.connect()
+    await outbox.publish_async(app, "OrderPlaced", 1)
+    async with outbox.transaction(app) as tx:
+        await outbox.publish_async(tx, "OrderPlaced", 1)
+    await outbox.publish_async(wrong, "OrderPlaced", 1)  # type: ignore[arg-type]
+
+
+class TheirAdapter(Adapter):
+    def in_transaction(self) -> bool:
+        return True
+
+
+register(orm.Session, TheirAdapter)
 
 
 # Delivering and operating.

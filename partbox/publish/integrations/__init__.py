@@ -1,0 +1,75 @@
+"""The adapter of whatever the application publishes on: one file a library, loaded when the first such object comes.
+
+A file names the types of its library that it knows in `KINDS`: to each its adapter, or what to pass instead. A type is
+known by its package and name, its own or that of a class it extends, so no library is imported to find out.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from partbox.errors import PublishError
+from partbox.publish.adapter import Adapter, AsyncAdapter
+from partbox.publish.transaction import PUBLISHES
+
+Known = type[Adapter] | type[AsyncAdapter] | str
+"""An adapter, or what to pass instead."""
+
+_FILES = {
+    "asyncpg": "asyncpg",
+    "django": "django",
+    "psycopg": "psycopg",
+    "psycopg_pool": "psycopg",
+    "sqlalchemy": "sqlalchemy",
+}
+_own: dict[type, Known] = {}
+_seen: dict[type, type[Adapter] | type[AsyncAdapter]] = {}
+
+
+def register(kind: type, adapter: type[Adapter] | type[AsyncAdapter]) -> None:
+    """Have connections of this type, and of types that extend it, published on through `adapter`."""
+    _own[kind] = adapter
+    _seen.clear()
+
+
+def sync_of(conn: Any, remedies: tuple[str, str] = PUBLISHES) -> Adapter:
+    """The adapter of `conn`. PublishError, with the remedy, if there is none or it is asynchronous."""
+    found = _seen.get(type(conn)) or _found(type(conn))
+    if issubclass(found, Adapter):
+        return found(conn)
+    raise PublishError(f"{_name(type(conn))} is asynchronous: {remedies[1]}")
+
+
+def async_of(conn: Any, remedies: tuple[str, str] = PUBLISHES) -> AsyncAdapter:
+    """The adapter of `conn`. PublishError, with the remedy, if there is none or it is synchronous."""
+    found = _seen.get(type(conn)) or _found(type(conn))
+    if issubclass(found, AsyncAdapter):
+        return found(conn)
+    raise PublishError(f"{_name(type(conn))} is synchronous: {remedies[0]}")
+
+
+def _found(kind: type) -> type[Adapter] | type[AsyncAdapter]:
+    found = _known(kind)
+    if isinstance(found, str):
+        raise PublishError(f"a {_name(kind)} holds no transaction of yours: {found}")
+    if found is None:
+        raise PublishError(
+            f"a connection or session of psycopg, SQLAlchemy, Django or asyncpg is needed, not a {_name(kind)}: "
+            "pass that which your transaction is on, or register an adapter for its type"
+        )
+    _seen[kind] = found
+    return found
+
+
+def _known(kind: type) -> Known | None:
+    for each in kind.__mro__:
+        if each in _own:
+            return _own[each]
+        if file := _FILES.get(each.__module__.partition(".")[0]):
+            kinds: dict[str, Known] = import_module(f"{__name__}.{file}").KINDS
+            if each.__name__ in kinds:
+                return kinds[each.__name__]
+    return None
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

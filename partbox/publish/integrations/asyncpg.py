@@ -1,0 +1,66 @@
+"""asyncpg: connections, also those that a pool lends.
+
+asyncpg does not tell how a transaction ends, nor whether the open one has failed: PostgreSQL refuses the first
+statement then. COPY goes as text, for in its binary form the application's own codecs would take part.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from partbox.errors import PublishError
+from partbox.publish import ending
+from partbox.publish.adapter import BOTH, AsyncAdapter, Parameters
+from partbox.publish.steps import Copy, Row
+from partbox.publish.values import numbered
+
+
+class Asyncpg(AsyncAdapter):
+    copies = True
+    remedy = "open one with `async with conn.transaction():`, or with `async with outbox.transaction(conn):`"
+    untold = "open it with `async with outbox.transaction(conn):`"
+
+    def __init__(self, conn: Any) -> None:
+        self.conn = conn
+        self._ending = ending.of(conn)
+        self.tells = () if self._ending is None else BOTH
+
+    def reports(self) -> ending.Reports:
+        assert self._ending is not None
+        return self._ending
+
+    async def in_transaction(self) -> bool:
+        if self.conn.is_closed():
+            raise PublishError("the connection is closed: open another")
+        return bool(self.conn.is_in_transaction())
+
+    async def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
+        text, names = numbered(statement)
+        return await self.conn.fetch(text, *(parameters[name] for name in names))  # type: ignore[no-any-return]
+
+    async def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
+        text, names = numbered(statement)
+        await self.conn.executemany(text, [[parameters[name] for name in names] for parameters in many])
+
+    async def copy(self, step: Copy) -> None:
+        await copied(self.conn, step)
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        return self.conn.transaction()  # type: ignore[no-any-return]
+
+
+async def copied(conn: Any, step: Copy) -> None:
+    """COPY on a connection of asyncpg."""
+
+    async def source() -> AsyncIterator[bytes]:
+        for piece in step.lines():
+            yield piece.encode()
+
+    await conn.copy_to_table(step.table, schema_name=step.schema, columns=step.columns, source=source(), format="text")
+
+
+KINDS = {
+    "Connection": Asyncpg,
+    "PoolConnectionProxy": Asyncpg,
+    "Pool": "take a connection, `async with pool.acquire() as conn, conn.transaction():`, and pass that",
+}

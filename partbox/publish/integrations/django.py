@@ -1,0 +1,80 @@
+"""Django: `django.db.connection`, `connections[alias]`, the wrappers behind them.
+
+Django tells of commits alone, by `transaction.on_commit`, which minds its own savepoints. After an error that was
+caught inside `atomic` it takes for a commit what PostgreSQL rolls back, so the hooks ask what became of it.
+"""
+
+from collections.abc import Sequence
+
+from partbox.db.sql import query
+from partbox.errors import PublishError
+from partbox.publish import transaction
+from partbox.publish.adapter import COMMIT, Adapter, Parameters
+from partbox.publish.ending import Call
+from partbox.publish.failures import FAILED
+from partbox.publish.steps import Copy, Row
+
+
+class Django(Adapter):
+    copies = True
+    tells: Sequence[str] = (COMMIT,)
+    remedy = "publish inside `with transaction.atomic():`, which ATOMIC_REQUESTS does for each request"
+    untold = (
+        "Django tells of commits alone, and inside `transaction.atomic()`; leave out after_rollback hooks, or publish "
+        "inside `with outbox.transaction():`, which has a connection of its own"
+    )
+
+    def in_transaction(self) -> bool:
+        conn = self.conn
+        if conn.vendor != "postgresql":
+            raise PublishError(f"{conn.alias!r} is a database of {conn.vendor}: publish on one of PostgreSQL")
+        if conn.needs_rollback:
+            raise PublishError(FAILED)
+        is_manual = not conn.get_autocommit() and not conn.in_atomic_block
+        if is_manual:
+            self.tells = ()
+        if conn.connection is None:
+            raise PublishError("the connection was closed inside the transaction: leave the block, and begin another")
+        transaction.check_status(conn.connection)
+        return bool(is_manual or conn.in_atomic_block)
+
+    def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
+        with self.conn.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            return [] if cursor.description is None else cursor.fetchall()
+
+    def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
+        with self.conn.cursor() as cursor:
+            cursor.executemany(statement, many)
+
+    def copy(self, step: Copy) -> None:
+        with self.conn.cursor() as cursor, cursor.copy(step.statement.decode()) as copy:
+            for piece in step.lines():
+                copy.write(piece)
+
+    def on_commit(self, call: Call) -> None:
+        ((xid,),) = self.execute(query("publish_xid", "partbox").decode(), {})
+
+        def committed() -> None:
+            if not self._was_aborted(xid):
+                call()
+
+        self.conn.on_commit(committed, robust=True)
+
+    def _was_aborted(self, xid: str) -> bool:
+        """Whether PostgreSQL says so. In a TestCase the outermost transaction is still in progress."""
+        try:
+            ((status,),) = self.execute(query("published_status", "partbox").decode(), {"xid": xid})
+        except Exception:  # the connection was lost since the commit
+            return False
+        return bool(status == "aborted")
+
+    def wakes(self, call: Call) -> None:
+        self.conn.on_commit(call, robust=True)
+
+
+KINDS = {
+    "ConnectionProxy": Django,
+    "BaseDatabaseWrapper": Django,
+    "BaseConnectionHandler": 'pass one of its connections, `connections["default"]`',
+}

@@ -1,0 +1,63 @@
+"""psycopg 3: cursors of its own, pipelines, and an end that only `outbox.transaction(conn)` reports."""
+
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.rows import tuple_row
+
+from partbox.publish import ending, steps, transaction
+from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Library
+from partbox.publish.steps import Steps
+
+T = TypeVar("T")
+
+
+class _Psycopg(Library):
+    untold = "open it with `with outbox.transaction(conn):`"
+
+    def __init__(self, conn: Any) -> None:
+        self.conn = conn
+        self.copies = not transaction.is_pipelined(conn)
+        self._ending = ending.of(conn)
+        self.tells = () if self._ending is None else BOTH
+
+    def reports(self) -> ending.Reports:
+        assert self._ending is not None
+        return self._ending
+
+
+class Psycopg(_Psycopg, Adapter):
+    conn: Connection[Any]
+
+    def check(self) -> None:
+        transaction.settle(self.conn)
+        transaction.check(self.conn)
+
+    def run(self, steps_: Steps[T]) -> T:
+        with Cursor(self.conn, row_factory=tuple_row) as cursor:
+            return steps.run(steps_, cursor)
+
+
+class AsyncPsycopg(_Psycopg, AsyncAdapter):
+    conn: AsyncConnection[Any]
+
+    async def check(self) -> None:
+        await transaction.settle_async(self.conn)
+        transaction.check(self.conn)
+
+    async def run(self, steps_: Steps[T]) -> T:
+        async with AsyncCursor(self.conn, row_factory=tuple_row) as cursor:
+            return await steps.run_async(steps_, cursor)
+
+
+_POOL = "take a connection, `with pool.connection() as conn:`, and pass that"
+_ASYNC_POOL = "take a connection, `async with pool.connection() as conn:`, and pass that"
+_CURSOR = "pass its connection, `cursor.connection`"
+
+KINDS = {
+    "Connection": Psycopg,
+    "AsyncConnection": AsyncPsycopg,
+    "BaseCursor": _CURSOR,
+    "ConnectionPool": _POOL,
+    "AsyncConnectionPool": _ASYNC_POOL,
+}

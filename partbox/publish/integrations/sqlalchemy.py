@@ -1,0 +1,154 @@
+"""SQLAlchemy 2: sessions and connections, synchronous and not, over psycopg, psycopg2 and asyncpg; SQLModel's sessions.
+
+Everything is executed by SQLAlchemy's own connection, in the style of its driver, so that SQLAlchemy knows of it: with
+asyncpg it sends BEGIN before its first statement and not earlier, and a connection that it believes to be idle is not
+committed. COPY, which SQLAlchemy has not, goes by the driver once that is inside the transaction. Asynchronous objects
+do all of it in `run_sync`, as SQLAlchemy itself does.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import exc
+from sqlalchemy.engine import Connection, TwoPhaseTransaction
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from partbox.errors import PublishError
+from partbox.publish import transaction
+from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Parameters
+from partbox.publish.ending import Reports
+from partbox.publish.failures import FAILED
+from partbox.publish.integrations.sqlalchemy_copy import can_copy, copy
+from partbox.publish.integrations.sqlalchemy_end import check_not_over, ending_of
+from partbox.publish.steps import Copy, Row
+from partbox.publish.values import numbered
+
+_REMEDY = (
+    "the isolation level is AUTOCOMMIT, so take a connection or session of an engine with another, such as "
+    '`engine.execution_options(isolation_level="READ COMMITTED")`'
+)
+_UNTOLD = "it is in two phases; leave out these hooks, or begin one in one phase"
+
+
+class Sqlalchemy(Adapter):
+    """Through a Connection, or the one that a session gives."""
+
+    conn: Session | scoped_session[Any] | Connection
+    remedy = _REMEDY
+    untold = _UNTOLD
+
+    def in_transaction(self) -> bool:
+        self._on = on = _connection(self.conn)
+        _check(on)
+        self.copies = can_copy(on)
+        self.tells = () if isinstance(on.get_transaction(), TwoPhaseTransaction) else BOTH
+        return not on.connection.dbapi_connection.autocommit  # type: ignore[union-attr]
+
+    def reports(self) -> Reports:
+        return ending_of(self._on)
+
+    def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
+        text, values = _in_style(self._on, statement, [parameters])
+        result = self._on.exec_driver_sql(text, values[0])
+        return [tuple(row) for row in result] if result.returns_rows else []
+
+    def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
+        text, values = _in_style(self._on, statement, many)
+        self._on.exec_driver_sql(text, values)
+
+    def copy(self, step: Copy) -> None:
+        copy(self._on, step)
+
+
+class AsyncSqlalchemy(AsyncAdapter):
+    """Through an asynchronous object whose synchronous one is behind `run_sync`."""
+
+    conn: AsyncSession | async_scoped_session[Any] | AsyncConnection
+    remedy = _REMEDY
+    untold = _UNTOLD
+
+    async def in_transaction(self) -> bool:
+        target = self.conn() if isinstance(self.conn, async_scoped_session) else self.conn
+        self._run = target.run_sync
+
+        def there(within: Session | Connection) -> bool:
+            self._sync = Sqlalchemy(within)
+            return self._sync.in_transaction()
+
+        answer = await self._run(there)
+        self.copies, self.tells = self._sync.copies, self._sync.tells
+        return answer
+
+    def reports(self) -> Reports:
+        return self._sync.reports()
+
+    async def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
+        return await self._run(lambda _: self._sync.execute(statement, parameters))
+
+    async def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
+        await self._run(lambda _: self._sync.execute_many(statement, many))
+
+    async def copy(self, step: Copy) -> None:
+        await self._run(lambda _: self._sync.copy(step))
+
+
+def _connection(given: Session | scoped_session[Any] | Connection) -> Connection:
+    """What a session would execute on now, in its savepoint if it has one; begins its transaction if need be."""
+    if isinstance(given, Connection):
+        return given
+    try:
+        return given.connection()
+    except exc.PendingRollbackError as error:
+        raise PublishError(FAILED) from error
+    except exc.UnboundExecutionError as error:
+        raise PublishError(
+            "the session has an engine for each of its tables and none for all: pass one of its connections, "
+            '`session.connection(bind_arguments={"mapper": YourModel})`'
+        ) from error
+    except exc.InvalidRequestError as error:
+        raise PublishError(f"there is no transaction: {error}") from error
+
+
+def _check(on: Connection) -> None:
+    """Raise PublishError if nothing can be executed there now."""
+    if on.dialect.name != "postgresql":
+        raise PublishError(f"this is a database of {on.dialect.name}: publish on one of PostgreSQL")
+    if on.closed:
+        raise PublishError("the connection is closed: take another")
+    begun = [each for each in (on.get_transaction(), on.get_nested_transaction()) if each is not None]
+    if not all(each.is_active for each in begun) or (on.invalidated and begun):
+        raise PublishError(FAILED)
+    check_not_over(on)
+    if hasattr(driver := on.connection.driver_connection, "info"):  # asyncpg does not say
+        transaction.check_status(driver)
+
+
+def _in_style(on: Connection, statement: str, many: Sequence[Parameters]) -> tuple[str, list[Any]]:
+    """The statement and its values as the driver takes them."""
+    style = on.dialect.paramstyle
+    if style == "pyformat":
+        return statement, list(many)
+    if style != "numeric_dollar":
+        raise PublishError(
+            f"the driver {on.dialect.driver!r} is not known: use psycopg, psycopg2 or asyncpg below SQLAlchemy"
+        )
+    text, names = numbered(statement)
+    return text, [tuple(values[name] for name in names) for values in many]
+
+
+_ENGINE = "open a connection, `with engine.begin() as conn:`, and pass that"
+_MAKER = "open a session, `with factory.begin() as session:`, and pass that"
+
+KINDS = {
+    "Session": Sqlalchemy,
+    "scoped_session": Sqlalchemy,
+    "Connection": Sqlalchemy,
+    "AsyncSession": AsyncSqlalchemy,
+    "async_scoped_session": AsyncSqlalchemy,
+    "AsyncConnection": AsyncSqlalchemy,
+    "Engine": _ENGINE,
+    "AsyncEngine": _ENGINE.replace("with", "async with"),
+    "sessionmaker": _MAKER,
+    "async_sessionmaker": _MAKER.replace("with", "async with"),
+}

@@ -1,0 +1,117 @@
+"""How a transaction of SQLAlchemy really ends.
+
+None of SQLAlchemy's events says it: `Session.after_commit` comes also when a savepoint is released, and where a session
+has joined a transaction that is rolled back later; `commit` of a connection comes before COMMIT, which may fail; an
+asynchronous session has no events. So the dialect of the engine, whose `do_commit`, `do_rollback`, `do_close` and
+`do_terminate` SQLAlchemy calls for every transaction of the driver, however it was begun, is watched from the first
+publish on that asks for its end. Just before the COMMIT the transaction is asked what savepoints have taken back, and
+whether it is one still: PostgreSQL answers the COMMIT of a failed transaction with a rollback and no error.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+from weakref import WeakSet
+
+from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.exc import MissingGreenlet
+
+from partbox.db.sql import query
+from partbox.errors import PublishError
+from partbox.observe.telling import tell
+from partbox.publish.ending import Call, Ending
+from partbox.publish.failures import is_failed_transaction
+
+log = logging.getLogger("partbox.publish")
+
+Marks = list[tuple[str | None]]
+
+_watched: WeakSet[Dialect] = WeakSet()
+_open: dict[Any, Ending] = {}
+"""The ends that somebody waits for, by the driver's connection, or what SQLAlchemy adapts it by."""
+_over: set[Any] = set()
+"""The connections whose transaction has ended, and whose calls are being made."""
+
+
+def ending_of(conn: Connection) -> Ending:
+    """The end of the transaction that is open on `conn`, or that its next statement begins."""
+    _watch(conn.dialect)
+    return _open.setdefault(conn.connection.dbapi_connection, Ending())
+
+
+def check_not_over(conn: Connection) -> None:
+    """Raise PublishError in a hook that is called at the end of this very transaction."""
+    if conn.connection.dbapi_connection in _over:
+        raise PublishError("the transaction has ended, and its hooks are being called: publish in another one")
+
+
+def _watch(dialect: Dialect) -> None:
+    """Have the ends of all transactions of an engine noticed, from now on."""
+    if dialect not in _watched:
+        _watched.add(dialect)
+        dialect.do_commit = _committing(dialect.do_commit)  # type: ignore[assignment,method-assign]
+        for name in ("do_rollback", "do_close", "do_terminate"):
+            setattr(dialect, name, _taking_back(getattr(dialect, name)))
+
+
+def _committing(commit: Callable[[Any], None]) -> Callable[[Any], None]:
+    def do_commit(given: Any) -> None:
+        conn = _of(given)
+        marks = _marks(conn) if conn in _open else []
+        commit(given)  # if it fails SQLAlchemy rolls back, or gives the connection up
+        _end(conn, marks is not None, marks or [])
+
+    return do_commit
+
+
+def _taking_back(method: Callable[[Any], None]) -> Callable[[Any], None]:
+    def do(given: Any) -> None:
+        try:
+            method(given)
+        finally:
+            _end(_of(given), False, [])
+
+    return do
+
+
+def _of(given: Any) -> Any:
+    """The driver's connection: some methods get that, some what the pool lends."""
+    return getattr(given, "dbapi_connection", given)
+
+
+def _marks(conn: Any) -> Marks | None:
+    """What savepoints have not taken back; None if PostgreSQL will roll back."""
+    if not _open[conn].marked:
+        return []
+    try:
+        with closing(conn.cursor()) as cursor:
+            cursor.execute(query("published_marks", "partbox").decode())
+            return list(cursor.fetchall())
+    except Exception as error:
+        if is_failed_transaction(error):
+            return None
+        raise  # SQLAlchemy takes it for the error of the COMMIT: a lost connection is not to pass in silence
+
+
+def _end(conn: Any, committed: bool, marks: Marks) -> None:
+    if (ending := _open.pop(conn, None)) is None:
+        return
+    _over.add(conn)
+    try:
+        for call in ending.calls(committed, marks):
+            _make(call, conn)
+    finally:
+        _over.discard(conn)
+
+
+def _make(call: Call, conn: Any) -> None:
+    """Make the call; one of an asynchronous publish is awaited, as SQLAlchemy awaits its driver."""
+    result = call()
+    if inspect.isawaitable(result):
+        try:
+            conn.run_async(lambda _: result)
+        except MissingGreenlet as error:  # the connection is given up where nothing can be awaited
+            text = "asynchronous hooks are not called, for their connection was lost outside of an await: %s"
+            tell(log, "publish_hook_failed", text, error, hook="after_rollback")

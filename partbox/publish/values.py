@@ -1,0 +1,74 @@
+"""Statements and values in the forms that other drivers than psycopg take.
+
+Ids, times and JSON travel as text, which PostgreSQL casts: how a driver would send them is the application's to change
+(asyncpg's `set_type_codec`, psycopg2's `register_adapter`), and a payload would be encoded twice.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+CHUNK = 1 << 16  # characters
+
+_PARAMETER = re.compile(r"%\((\w+)\)s(?:::(\w+)(\[\])?)?|%%")
+_AS_TEXT = ("uuid", "json", "timestamptz")
+_SPECIAL = re.compile(r"[\\\t\n\r]")
+_ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
+
+
+def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with ids and times as text."""
+    return {
+        name: [*map(_plain, value)] if isinstance(value, list) else _plain(value) for name, value in parameters.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return str(value)
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+@lru_cache(maxsize=256)
+def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
+    """A statement with %(name)s parameters as one with $1, $2 …, and the names of those in their order."""
+    names: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        name, kind, array = match.groups()
+        if name is None:
+            return "%"
+        place = f"${names.setdefault(name, len(names) + 1)}"
+        if kind is None:
+            return place
+        array = array or ""
+        return f"{place}::text{array}::{kind}{array}" if kind in _AS_TEXT else f"{place}::{kind}{array}"
+
+    return _PARAMETER.sub(number, statement), tuple(names)
+
+
+def lines(rows: Iterable[Iterable[Any]]) -> Iterator[str]:
+    """The rows in the text form of COPY, in pieces of some size."""
+    piece: list[str] = []
+    size = 0
+    for row in rows:
+        line = "\t".join(map(_field, row)) + "\n"
+        piece.append(line)
+        size += len(line)
+        if size >= CHUNK:
+            yield "".join(piece)
+            piece, size = [], 0
+    if piece:
+        yield "".join(piece)
+
+
+def _field(value: Any) -> str:
+    if value is None:
+        return r"\N"
+    if isinstance(value, bytes):
+        return rf"\\x{value.hex()}"
+    text = value if isinstance(value, str) else str(_plain(value))
+    return _SPECIAL.sub(lambda match: _ESCAPED[match[0]], text)
