@@ -1,7 +1,8 @@
 -- purpose: what workers, supervisors and purges need, and the commands status, doctor, top, dashboard, dead, blocked
 --
--- It does not publish (a handler that does needs both roles), draws no ids, makes and drops no subscriptions, and
--- changes no record. Doctor reads the segment that is the net by its own name. Purges keep in `meta` how far they went.
+-- It does not publish (a handler that does, and an import, need both roles), draws no ids, makes and drops no
+-- subscriptions, and changes no record. Doctor reads the segment that is the net by its own name. Purges keep in `meta`
+-- how far they went.
 
 grant usage on schema {schema} to {role};
 grant select, delete on {schema}.record to {role};
@@ -15,6 +16,7 @@ grant select, insert (subscription, node, hostname, pid, version, lease, supervi
 grant select, insert, update, delete on {schema}.parked to {role};
 grant select, delete on {schema}.idempotency to {role};
 grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};
+grant select, insert on {schema}.imported to {role};
 grant execute on function
     {schema}.heartbeat(uuid[], boolean[]), {schema}.bury(uuid[], boolean), {schema}.claim(text, uuid),
     {schema}.plan(text, uuid[], uuid[], uuid[]),
