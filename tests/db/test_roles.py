@@ -19,9 +19,9 @@ from waiting import eventually
 from partbox import Event, Outbox, inbox
 from partbox.cli import main
 from partbox.db import grants
-from partbox.db import migrate as migrations
 from partbox.db.grants import Roles
 from partbox.db.migrate import migrate
+from partbox.db.scripts import script
 from partbox.errors import SchemaError
 
 UUID = "'00000000-0000-0000-0000-000000000001'"
@@ -441,7 +441,7 @@ def test_a_role_that_does_not_exist_is_refused_and_nothing_is_made(empty_dsn):
 
 def test_the_script_for_psql_grants_too(cast, empty_dsn):
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
-        conn.execute(migrations.script("partbox", Roles((cast.publisher,), (cast.worker,))).encode())
+        conn.execute(script("partbox", Roles((cast.publisher,), (cast.worker,))).encode())
         assert grants.granted(conn, "partbox") == Roles((cast.publisher,), (cast.worker,))
         conn.execute("drop schema partbox cascade")
 
