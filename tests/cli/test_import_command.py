@@ -113,6 +113,8 @@ def test_workers_deliver_what_is_pending_in_order_and_nothing_that_had_failed(ru
     outbox, seen = Outbox(dsn), []
     outbox.on("Placed")(lambda event: seen.append((event.aggregate_id, event.payload["n"])))
     with outbox.worker() as worker:
+        owned = "select from partbox.partition where owner is not null and subscription = 'default'"
+        eventually(lambda: conn.execute(owned).rowcount == 256)  # so it has read which rows were parked before
         assert run().code == 0
         assert worker.wait_until_empty(30)
     assert len(seen) == 30

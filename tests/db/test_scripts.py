@@ -2,10 +2,12 @@
 
 import re
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
+import psycopg2
 import pytest
 from servers import binaries, new_database
 
@@ -32,9 +34,9 @@ def dumped(dsn: str) -> str:
     return re.sub(r"^(--|\\).*\n", "", text, flags=re.MULTILINE) + f"{meta} {small}"
 
 
-def by_psql(dsn: str, text: str) -> str:
-    """What psql says, on both its outputs."""
-    command = [binaries() / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", dsn]
+def by_psql(dsn: str, text: str, *options: str) -> str:
+    """What psql says of errors."""
+    command = [binaries() / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", dsn, *options]
     ran = subprocess.run(command, input=text, capture_output=True, text=True)
     return ran.stderr
 
@@ -43,6 +45,18 @@ def by_psycopg(dsn: str, text: str) -> None:
     """In the transaction that psycopg opens."""
     with psycopg.connect(dsn) as conn:
         conn.cursor().execute(text.encode())
+
+
+def by_psycopg2(dsn: str, text: str) -> None:
+    """In the transaction that psycopg2 opens."""
+    conn = psycopg2.connect(dsn)
+    with conn:
+        conn.cursor().execute(text)
+    conn.close()
+
+
+def by_psql_in_one(dsn: str, text: str) -> None:
+    assert by_psql(dsn, text, "--single-transaction") == ""
 
 
 @pytest.fixture
@@ -68,13 +82,16 @@ def test_a_script_from_any_version_ends_where_migrate_does(dsn: str, old: Any, e
         assert conn.execute("select xmin = xid::xid from partbox.meta where key = 'marker'").fetchone() == (True,)
 
 
+@pytest.mark.parametrize("run", [by_psycopg, by_psycopg2, by_psql_in_one])
 @pytest.mark.parametrize("since", [0, 1, NEWEST])
-def test_without_begin_and_commit_it_runs_through_a_driver(dsn: str, old: Any, empty_dsn: str, since: int) -> None:
+def test_without_begin_and_commit_it_runs_through_a_driver(
+    dsn: str, old: Any, empty_dsn: str, since: int, run: Callable[[str, str], None]
+) -> None:
     if since:
         old(since)
     text = script(since=since, transaction=False)
     assert not re.search(r"^(begin|commit);$", text, re.MULTILINE)
-    by_psycopg(empty_dsn, text)
+    run(empty_dsn, text)
     assert dumped(empty_dsn) == dumped(dsn)
 
 
