@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import string
+import threading
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -27,6 +28,7 @@ ENTRIES: Final = 10
 """Messages of one request, at most."""
 BYTES: Final = 262_144
 """Of one message, and of all of a request."""
+MAKING: Final = threading.Lock()
 ATTEMPTS: Final = 3
 """Of one request within the time of the sink."""
 GROUP: Final = 128
@@ -127,9 +129,10 @@ class SqsSink(Sink):
         return UnrecoverableError(f"SQS: {text}") if code in REFUSALS else RuntimeError(f"SQS: {text}")
 
     def _client(self) -> Any:
-        if self._open is None:
-            self._open = self._made(self._timeout)
-        return self._open
+        with MAKING:  # each of the threads would make one, which takes long
+            if self._open is None:
+                self._open = self._made(self._timeout)
+            return self._open
 
     def _made(self, timeout: float) -> Any:
         """A client that gives up when the sink does: its threads would wait on, and leave none for what comes then."""

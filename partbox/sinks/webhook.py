@@ -8,6 +8,7 @@ are final. Redirections are not followed.
 import asyncio
 import base64
 import hmac
+import logging
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ AGAIN: Final = (408, 425, 429)
 SHOWN: Final = 200  # characters of an answer in an error
 LONGEST: Final = 3_600.0  # seconds that a Retry-After may ask for
 PREFIX: Final = "whsec_"
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # or it tells of each request, with its URL and the secrets in it
 
 
 class WebhookSink(Sink):
