@@ -37,7 +37,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="pairs of yardstick and drain; medians are printed")
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=0, help="drains with and without metrics, in turn")
-    parser.add_argument("--relay", nargs="*", choices=BROKERS, metavar="BROKER", help=f"all, or of {', '.join(BROKERS)}")
+    parser.add_argument(
+        "--relay", nargs="*", choices=BROKERS, metavar="BROKER", help=f"all, or of {', '.join(BROKERS)}"
+    )
     given = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="partbox-bench-", dir="/tmp") as folder:

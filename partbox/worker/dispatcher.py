@@ -216,9 +216,10 @@ class Dispatcher:
         self._end_all([lane, *others])
 
     def _end_all(self, lanes: Sequence[Lane]) -> None:
+        """They ran as one handler, whose place is free for another."""
         with self._lock:
-            for lane in lanes:
-                self.end(lane)
+            self._end(lanes)
+            self._notify()
 
     def _more(self, endpoint: Endpoint, most: int) -> list[Lane]:
         """Lanes that wait with an event for this endpoint; they run from now on."""
