@@ -6,7 +6,6 @@ sink's own time is over the producer is thrown away with all that is in it.
 """
 
 import asyncio
-import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -25,7 +24,7 @@ OURS: Final = {
     "partitioner": "murmur2_random",  # the Java clients' own, so that both put a key in the same partition
 }
 USUAL: Final = {"linger.ms": 5, "client.id": "partbox"}
-LOOK = 0.1  # seconds
+LOOK = 0.002  # seconds
 
 
 class KafkaSink(Sink):
@@ -62,7 +61,7 @@ class KafkaSink(Sink):
         """All in flight at once; returns when each was acknowledged or has failed."""
         if self._open is None:
             self._open = self._made()
-        return await asyncio.to_thread(_Sending(self._open, messages).results)
+        return await _Sending(self._open, messages).results()
 
     async def close(self) -> None:
         """Throw away what is in the producer, whose callers are told."""
@@ -85,38 +84,48 @@ class _Sending:
         self._kafka = library("confluent_kafka", "kafka")
         self._producer = producer
         self._messages = messages
-        self._results: dict[int, Result] = {}
-        self._all = threading.Event()
+        self._results: list[Result] = [None] * len(messages)
+        self._left = len(messages)
+        self._failed: set[str | None] = set()
 
-    def results(self) -> list[Result]:
+    async def results(self) -> list[Result]:
         """Send, and wait for all."""
-        failed: set[str | None] = set()
         for place, message in enumerate(self._messages):
-            if message.key is not None and message.key in failed:
-                self._results[place] = NOT_YET
-            elif (refused := self._produce(place, message)) is not None:
-                self._results[place] = refused
-                failed.add(message.key)
-        while len(self._results) < len(self._messages):
-            self._producer.poll(LOOK)
-        return [self._results[place] for place in range(len(self._messages))]
+            while not self._produce(place, message):
+                await self._look()
+        while self._left:
+            await self._look()
+        return self._results
 
-    def _produce(self, place: int, message: Message) -> Result:
-        headers = [(name, value.encode()) for name, value in message.bound("ce_", "content-type").items()]
-        while True:
-            try:
-                self._producer.produce(
-                    message.topic, message.value, message.key, headers=headers, on_delivery=partial(self._told, place)
-                )
-            except BufferError:  # the producer's queue is full
-                self._producer.poll(LOOK)
-            except self._kafka.KafkaException as error:
-                return self._result(error.args[0])
-            else:
-                return None
+    def _produce(self, place: int, message: Message) -> bool:
+        """False if the producer's queue is full."""
+        key = message.key
+        if key is not None and key in self._failed:
+            self._end(place, NOT_YET)
+            return True
+        headers = message.bound("ce_", "content-type")
+        try:
+            self._producer.produce(
+                message.topic, message.value, key, headers=headers, on_delivery=partial(self._told, place)
+            )
+        except BufferError:
+            return False
+        except self._kafka.KafkaException as error:
+            self._end(place, self._result(error.args[0]))
+            self._failed.add(key)
+        return True
+
+    async def _look(self) -> None:
+        """Be told what became of messages, of all lists; by this thread, for another would wait for it each time."""
+        self._producer.poll(0)
+        await asyncio.sleep(LOOK)
 
     def _told(self, place: int, error: Any, _: Any) -> None:
-        self._results[place] = None if error is None else self._result(error)
+        self._end(place, None if error is None else self._result(error))
+
+    def _end(self, place: int, result: Result) -> None:
+        self._results[place] = result
+        self._left -= 1
 
     def _result(self, error: Any) -> Result:
         codes = self._kafka.KafkaError

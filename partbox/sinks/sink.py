@@ -66,9 +66,11 @@ class Sink:
 
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
         """Send a list; an outcome for each event."""
+        if self.gapless:
+            return [*await self._send(events)]
         outcomes: list[object] = [NOT_YET] * len(events)
         failed: set[tuple[str, str]] = set()
-        for wave in [[*range(len(events))]] if self.gapless else _waves(events):
+        for wave in _waves(events):
             places = [place for place in wave if _key(events[place]) not in failed]
             results = await self._send([events[place] for place in places])
             for place, result in zip(places, results, strict=True):
