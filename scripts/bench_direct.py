@@ -126,11 +126,11 @@ async def nats(url: str) -> AsyncIterator[Sender]:
         headers = ascii_headers(message.bound("ce-", "content-type")) | {"Nats-Msg-Id": message.id}
         return message.topic, message.value, headers
 
-    async def one(ready: tuple[str, bytes, dict[str, str]]) -> None:
-        topic, value, headers = ready
-        await stream.publish(topic, value, headers=headers, timeout=30)
+    async def send(ready: Sequence[tuple[str, bytes, dict[str, str]]]) -> None:
+        answers = [await stream.publish_async(topic, value, headers=headers) for topic, value, headers in ready]
+        await asyncio.gather(*answers)
 
-    yield made, partial(_side_by_side, one, most=500)
+    yield made, send
     await client.close()
 
 
