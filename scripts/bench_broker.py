@@ -6,6 +6,7 @@ its input.
 
 import sys
 import tempfile
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
@@ -13,6 +14,8 @@ sys.path[:0] = [str(TESTS / "sinks"), str(TESTS)]
 
 import pytest  # noqa: E402
 from brokers import BROKERS, Broker  # noqa: E402
+
+ThreadingHTTPServer.request_queue_size = 128  # 5 of the standard library's are fewer than connect at once
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ the events to the last save of a cursor, of a node that has already connected; t
 """
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -18,8 +19,10 @@ from pathlib import Path
 import bench_direct
 import psycopg
 
+from partbox import Outbox
 from partbox.cli.relay import relaying
 from partbox.db.migrate import migrate
+from partbox.supervisor import Supervisor
 
 BUDGET = 0.7
 WARM = 200
@@ -55,6 +58,7 @@ class Broker:
 
 def run(dsn: str, given: argparse.Namespace) -> None:
     """Every broker that was named, or every one that is there."""
+    os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}  # moto takes any
     ratios = {}
     for kind in given.relay or EVENTS:
         with _running(kind) as broker:
@@ -107,22 +111,30 @@ def _relayed(dsn: str, kind: str, url: str, template: str, events: int, aggregat
         outbox = relaying(url, template, "relay", {"dsn": dsn, "schema": "bench"})
         outbox.subscriptions.create("relay", "beginning")
         _publish(conn, WARM, aggregates)
-        node = outbox.supervisor(processes=1, subscription="relay")
-        node.start()
-        _wait(node)
-        _publish(conn, events, aggregates)
-        (began,) = conn.execute("select clock_timestamp()").fetchone()
-        _wait(node)
-        (taken, parked) = conn.execute(
-            """select extract(epoch from max(saved_at) - %s)::float8, (select count(*) from bench.parked)
-                 from bench.partition where subscription = 'relay'""",
-            (began,),
-        ).fetchone()
+        with _relaying(outbox) as node:
+            _wait(node)
+            _publish(conn, events, aggregates)
+            (began,) = conn.execute("select clock_timestamp()").fetchone()
+            _wait(node)
+            taken, refused = conn.execute(
+                """select extract(epoch from max(saved_at) - %s)::float8, (select max(last_error) from bench.parked)
+                     from bench.partition where subscription = 'relay'""",
+                (began,),
+            ).fetchone()
+        if refused:
+            sys.exit(f"{kind} did not take everything: {refused}")
+        return taken
+
+
+@contextmanager
+def _relaying(outbox: Outbox) -> Iterator[Supervisor]:
+    node = outbox.supervisor(processes=1, subscription="relay")
+    node.start()
+    try:
+        yield node
+    finally:
         node.stop()
         node.join()
-        if parked:
-            sys.exit(f"{kind}: {parked} events were not taken: see the log above")
-        return taken
 
 
 def _publish(conn: psycopg.Connection, events: int, aggregates: int) -> None:
@@ -137,6 +149,6 @@ def _publish(conn: psycopg.Connection, events: int, aggregates: int) -> None:
     )
 
 
-def _wait(node) -> None:
+def _wait(node: Supervisor) -> None:
     while not node.empty():
         time.sleep(0.1)

@@ -53,8 +53,8 @@ class RabbitSink(Sink):
         except OSError as error:
             await self.close()
             raise DownstreamUnavailable(f"RabbitMQ cannot be reached: {error}") from error
-        alone = len(messages) == 1
-        results = await asyncio.gather(*(self._publish(exchange, message, alone) for message in messages))
+        pika, alone = library("aio_pika", "rabbitmq"), len(messages) == 1
+        results = await asyncio.gather(*(self._publish(pika, exchange, message, alone) for message in messages))
         if any(isinstance(result, DownstreamUnavailable | ValueError | UnrecoverableError) for result in results):
             await self.close()  # the channel is gone
         return results
@@ -80,8 +80,7 @@ class RabbitSink(Sink):
                 self._exchange = await channel.get_exchange(named) if named else channel.default_exchange
         return self._exchange
 
-    async def _publish(self, exchange: Any, message: Message, alone: bool) -> Result:
-        pika = library("aio_pika", "rabbitmq")
+    async def _publish(self, pika: Any, exchange: Any, message: Message, alone: bool) -> Result:
         body = pika.Message(
             message.value,
             headers=message.bound("cloudEvents:", "content-type"),
