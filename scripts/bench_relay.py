@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import bench_direct
+import psutil
 import psycopg
 
 from partbox import Outbox
@@ -26,6 +27,8 @@ from partbox.supervisor import Supervisor
 
 BUDGET = 0.7
 WARM = 200
+Taken = tuple[float, float]
+"""Seconds, and those of CPU time of the process that sends: where others use the machine they vary less."""
 EVENTS = {"kafka": 50_000, "rabbitmq": 20_000, "nats": 20_000, "redis": 50_000, "webhook": 5_000, "sqs": 3_000}
 """So many that a run takes some seconds; those of SQS are few, because moto looks through all that it has."""
 COLUMNS = """partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
@@ -85,26 +88,27 @@ def _round(dsn: str, kind: str, broker: Broker, number: int, given: argparse.Nam
     """Both in turn, the first one alternating. What is sent directly is what the log has, of this round or the last."""
     events = given.events or EVENTS[kind]
     turns = ("relay", "direct") if number % 2 == 0 else ("direct", "relay")
-    rates = {}
+    taken = {}
     for turn in turns:
         prefix = f"{kind}-{number}-{turn}"
         broker.prepare(f"{prefix}-order")
         send = _relayed if turn == "relay" else _direct
-        rates[turn] = events / send(dsn, kind, broker.url, f"{prefix}-{{aggregate_type}}", events, given.aggregates)
-    ratio = rates["relay"] / rates["direct"]
+        taken[turn] = send(dsn, kind, broker.url, f"{prefix}-{{aggregate_type}}", events, given.aggregates)
+    (direct, direct_cpu), (relay, relay_cpu) = taken["direct"], taken["relay"]
     print(
-        f"  {kind:9} directly {rates['direct']:>9,.0f}/s   relay {rates['relay']:>9,.0f}/s   ratio {ratio:.2f}",
+        f"  {kind:9} directly {events / direct:>9,.0f}/s   relay {events / relay:>9,.0f}/s   ratio {direct / relay:.2f}"
+        f"   CPU {direct_cpu / events * 1e6:.0f} and {relay_cpu / events * 1e6:.0f} µs/event",
         flush=True,
     )
-    return ratio
+    return direct / relay
 
 
-def _direct(dsn: str, kind: str, url: str, template: str, events: int, aggregates: int) -> float:
+def _direct(dsn: str, kind: str, url: str, template: str, events: int, aggregates: int) -> Taken:
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(bench_direct.seconds, kind, url, template, dsn, COLUMNS, WARM).result()
 
 
-def _relayed(dsn: str, kind: str, url: str, template: str, events: int, aggregates: int) -> float:
+def _relayed(dsn: str, kind: str, url: str, template: str, events: int, aggregates: int) -> Taken:
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("drop schema if exists bench cascade")
         migrate(dsn, "bench")
@@ -113,9 +117,12 @@ def _relayed(dsn: str, kind: str, url: str, template: str, events: int, aggregat
         _publish(conn, WARM, aggregates)
         with _relaying(outbox) as node:
             _wait(node)
+            worker = psutil.Process(node.children[0].pid)
+            used = sum(worker.cpu_times()[:2])
             _publish(conn, events, aggregates)
             (began,) = conn.execute("select clock_timestamp()").fetchone()
             _wait(node)
+            used = sum(worker.cpu_times()[:2]) - used
             taken, refused = conn.execute(
                 """select extract(epoch from max(saved_at) - %s)::float8, (select max(last_error) from bench.parked)
                      from bench.partition where subscription = 'relay'""",
@@ -123,7 +130,7 @@ def _relayed(dsn: str, kind: str, url: str, template: str, events: int, aggregat
             ).fetchone()
         if refused:
             sys.exit(f"{kind} did not take everything: {refused}")
-        return taken
+        return taken, used
 
 
 @contextmanager

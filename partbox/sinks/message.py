@@ -38,8 +38,11 @@ class Message(NamedTuple):
 
     def bound(self, prefix: str, content_type: str) -> dict[str, str]:
         """The publisher's headers, and all that is known under the names that a binding gives it; ours win."""
-        ours = {f"{prefix}{name}": value for name, value in self.attributes.items()}
-        return {**self.headers, **ours, content_type: self.content_type}
+        bound = self.headers.copy()
+        for name, value in self.attributes.items():
+            bound[prefix + name] = value
+        bound[content_type] = self.content_type
+        return bound
 
 
 def message_of(event: DeliveredEvent, topic: str, source: str = SOURCE) -> Message:

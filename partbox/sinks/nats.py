@@ -53,7 +53,10 @@ class NatsSink(Sink):
             raise DownstreamUnavailable(f"NATS cannot be reached: {error}") from error
         sent = [await self._publish(stream, message) for message in messages]
         answers = await self._while_connected(sent)
-        results = [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
+        results = [
+            _result(message, answer) if isinstance(answer, BaseException) else None
+            for message, answer in zip(messages, answers, strict=True)
+        ]
         if any(isinstance(result, DownstreamUnavailable) for result in results):
             await self.close()
         return results
@@ -102,7 +105,8 @@ class NatsSink(Sink):
 
     async def _publish(self, stream: Any, message: Message) -> asyncio.Future[Any]:
         """Its answer, to wait for."""
-        headers = {**ascii_headers(message.bound("ce-", "content-type")), "Nats-Msg-Id": message.id}
+        headers = ascii_headers(message.bound("ce-", "content-type"))
+        headers["Nats-Msg-Id"] = message.id
         try:
             return await stream.publish_async(message.topic, message.value, headers=headers)  # type: ignore[no-any-return]
         except Exception as error:
@@ -113,7 +117,7 @@ class NatsSink(Sink):
             return refused
 
 
-def _result(message: Message, answer: object) -> Result:
+def _result(message: Message, answer: BaseException) -> Result:
     errors, answers = library("nats.errors", "nats"), library("nats.js.errors", "nats")
     match answer:
         case answers.NoStreamResponseError():
@@ -129,9 +133,7 @@ def _result(message: Message, answer: object) -> Result:
             return DownstreamUnavailable("the connection to NATS was lost")
         case errors.Error() | OSError() | TimeoutError():
             return DownstreamUnavailable(f"NATS: {answer}")
-        case BaseException():
-            return answer
-    return None
+    return answer
 
 
 async def _nothing(_: Exception) -> None:

@@ -46,6 +46,11 @@ class Sink:
     gapless: ClassVar[bool] = False
     """True: when `send` has not brought one message of a key there, it brings none behind it."""
 
+    @property
+    def per_key(self) -> int | None:
+        """Events of an aggregate in a list, at most: more than one would wait for each other."""
+        return None if self.gapless else 1
+
     def __init__(self, topic: str = DEFAULT, *, source: str = SOURCE, timeout: float = TIMEOUT) -> None:
         self.topic = Topic(topic)
         self._source = source

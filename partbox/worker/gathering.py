@@ -36,13 +36,14 @@ class Gathering:
     def gather(self, lane: Lane, endpoint: Endpoint) -> tuple[list[Member], list[Lane]]:
         """A list that begins with this lane, and the lanes beside it that take part."""
         size = endpoint.handler.max_size or 1
-        members = self._take(lane, endpoint, size)
+        deep = endpoint.handler.per_key or size
+        members = self._take(lane, endpoint, min(deep, size))
         others: list[Lane] = []
         if not members or _runs_alone(members[0].event):
             return members, others
         while len(members) < size and (more := self._more(endpoint, size - len(members))):
             others.extend(more)
-            joining = self._join(more, endpoint, size - len(members))
+            joining = self._join(more, endpoint, deep, size - len(members))
             members += joining
             if not joining:
                 break
@@ -65,7 +66,7 @@ class Gathering:
             self._begin(lane, taken)
         return taken
 
-    def _join(self, lanes: Sequence[Lane], endpoint: Endpoint, most: int) -> list[Member]:
+    def _join(self, lanes: Sequence[Lane], endpoint: Endpoint, deep: int, most: int) -> list[Member]:
         """The same of many lanes at once; of one with something odd about it nothing: it will begin a list itself."""
         if not self._delivery.trusted():
             return []
@@ -74,7 +75,7 @@ class Gathering:
             for lane in lanes:
                 partition = lane.partition
                 if not (partition.stopping or partition.remembered or partition.life != lane.life):
-                    members = self._heads(lane, endpoint, most - len(taken))
+                    members = self._heads(lane, endpoint, min(deep, most - len(taken)))
                     self._begin(lane, members)
                     taken += members
         return taken
