@@ -282,11 +282,12 @@ class Dispatcher:
 
     def _end(self, lanes: Sequence[Lane]) -> None:
         self._delivery.record(lanes)
-        for lane in lanes:
-            self._leave(lane)
+        again = [lane for lane in lanes if self._leave(lane)]
+        if again:
+            self.ready(again)
 
-    def _leave(self, lane: Lane) -> None:
-        """It goes to where it runs next, if anything waits in it."""
+    def _leave(self, lane: Lane) -> bool:
+        """Whether it is to go on by a runner; else it goes to where it runs next, if anything waits in it."""
         partition = lane.partition
         self._running.discard(lane)
         if self._joined or self._delivery.followers:
@@ -302,9 +303,7 @@ class Dispatcher:
         if lane.queue and not partition.stopping:
             if serial:
                 self._on_serial(lane)
-            else:
-                self.ready([lane])
-            return
+            return not serial
         lane.active = False
         if not lane.queue and partition.lanes.get(lane.key) is lane:
             del partition.lanes[lane.key]
@@ -312,3 +311,4 @@ class Dispatcher:
             self._holdings.wake(partition, lane.key)
         if partition.stopping:
             self._holdings.touch(partition)
+        return False
