@@ -11,6 +11,8 @@ import logging
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import psutil
@@ -40,24 +42,29 @@ def main() -> None:
     parser.add_argument(
         "--relay", nargs="*", choices=BROKERS, metavar="BROKER", help=f"all, or of {', '.join(BROKERS)}"
     )
+    parser.add_argument("--dsn", help="another server than an embedded one; its schema `bench` is dropped")
     given = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
+    with _server() if given.dsn is None else nullcontext(given.dsn) as dsn:
+        if given.relay is not None:
+            import bench_relay  # what it needs is not installed for the others
+
+            bench_relay.run(dsn, given)
+        else:
+            given.events = given.events or EVENTS
+            rounds = [_round(dsn, given) for _ in range(given.rounds)]
+            _print(rounds, [_pair(dsn, given, number) for number in range(given.pairs)])
+
+
+@contextmanager
+def _server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="partbox-bench-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         server = Server(Path(folder) / "data", options={"max_wal_size": "4GB"})
         try:
-            dsn = server.start()
-            if given.relay is not None:
-                import bench_relay  # what it needs is not installed for the others
-
-                bench_relay.run(dsn, given)
-                return
-            given.events = given.events or EVENTS
-            rounds = [_round(dsn, given) for _ in range(given.rounds)]
-            pairs = [_pair(dsn, given, number) for number in range(given.pairs)]
+            yield server.start()
         finally:
             server.stop()
-    _print(rounds, pairs)
 
 
 def _round(dsn: str, given: argparse.Namespace) -> tuple[float, float, float]:

@@ -29,6 +29,7 @@ class NatsSink(Sink):
         self._servers = [servers] if isinstance(servers, str) else [*servers]
         self._connection: Any = None
         self._stream: Any = None
+        self._largest = 0  # bytes of a message
         self._opening: asyncio.Lock | None = None
         self._lost: asyncio.Event | None = None
 
@@ -99,12 +100,14 @@ class NatsSink(Sink):
                     error_cb=_nothing,
                     closed_cb=tell,
                 )
-                self._stream = None
+                self._stream, self._largest = None, self._connection.max_payload
             self._stream = self._stream or self._connection.jetstream()
         return self._stream
 
     async def _publish(self, stream: Any, message: Message) -> asyncio.Future[Any]:
         """Its answer, to wait for."""
+        if len(message.value) > self._largest:
+            return _refused(library("nats.errors", "nats").MaxPayloadError())
         headers = ascii_headers(message.bound("ce-", "content-type"))
         headers["Nats-Msg-Id"] = message.id
         try:
@@ -112,9 +115,13 @@ class NatsSink(Sink):
         except Exception as error:
             if self._stream is stream:
                 self._stream = None  # what it has refused it counts as in flight for ever, and stops at 4,000 of those
-            refused = asyncio.get_running_loop().create_future()
-            refused.set_exception(error)
-            return refused
+            return _refused(error)
+
+
+def _refused(error: Exception) -> asyncio.Future[Any]:
+    refused = asyncio.get_running_loop().create_future()
+    refused.set_exception(error)
+    return refused
 
 
 def _result(message: Message, answer: BaseException) -> Result:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from brokers import Nats
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import eventually
@@ -210,3 +211,25 @@ def test_a_sink_is_registered_as_any_handler_and_gets_lists(dsn, conn):
 def test_headers_of_visible_ascii_hold_any_text():
     assert ascii_headers({"x-ü": 'a "b" 5%\n€'}) == {"x-%C3%BC": "a%20%22b%22%205%25%0A%E2%82%AC"}
     assert ascii_headers({"ce-id": "plain/text:1;2"}) == {"ce-id": "plain/text:1;2"}
+
+
+def test_nats_goes_on_after_thousands_that_it_refused(tmp_path):
+    """The library counts what it has refused itself as in flight, and sends nothing more with 4,000 of those."""
+    nats = Nats(tmp_path)
+    nats.start()
+    nats.prepare("order-events")
+
+    async def send() -> list[object]:
+        sink = sink_of(nats.url)
+        large = event(1)
+        large._row = (*large._row[:7], bytes(2 << 20), *large._row[8:])
+        refused = [(await sink.handle([large]))[0] for _ in range(4_001)]
+        taken = await sink.handle([event(2)])
+        await sink.close()
+        assert {type(each) for each in refused} == {UnrecoverableError}
+        return taken
+
+    try:
+        assert asyncio.run(send()) == [None]
+    finally:
+        nats.kill()
