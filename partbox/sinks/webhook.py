@@ -38,7 +38,8 @@ class WebhookSink(Sink):
     CloudEvents attributes are headers, as the HTTP binding says: `ce-id` … `connections`: requests at once.
     """
 
-    max_size = 100
+    max_size = 20
+    """No more than there are connections: what waits for one spends the time in which the answer must come."""
 
     def __init__(
         self, url: str, topic: str = DEFAULT, *, secret: str | None = None, connections: int = 20, **options: Any
@@ -64,7 +65,8 @@ class WebhookSink(Sink):
         """All at once, as far as there are connections."""
         if self._open is None:
             self._open = self._made()
-        return await asyncio.gather(*map(self._post, messages))
+        client = self._open
+        return await asyncio.gather(*(self._post(client, message) for message in messages))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -77,10 +79,10 @@ class WebhookSink(Sink):
         limits = httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)
         return httpx.AsyncClient(timeout=self._timeout, limits=limits, follow_redirects=False)
 
-    async def _post(self, message: Message) -> Result:
+    async def _post(self, client: Any, message: Message) -> Result:
         httpx = library("httpx", "webhook")
         try:
-            answer = await self._open.post(self._url, content=message.value, headers=self._headers(message))
+            answer = await client.post(self._url, content=message.value, headers=self._headers(message))
         except (httpx.TransportError, OSError) as error:
             return DownstreamUnavailable(f"{masked_url(self._url)}: {type(error).__name__} {error}".rstrip())
         return _result(answer)

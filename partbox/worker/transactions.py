@@ -248,7 +248,7 @@ class Transactions:
         self._unstuck_at = now = time.monotonic()
         with self._holdings.lock:
             for partition, queue in list(self._queues.items()):
-                self.dispatcher.unstick(partition, now)
+                self.dispatcher.unstick((partition,), now)
                 for lane in queue.stale():
                     self.dispatcher.begin(lane)
                     self.dispatcher.end_serial(lane)
