@@ -13,7 +13,8 @@ TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS / "sinks"), str(TESTS)]
 
 import pytest  # noqa: E402
-from brokers import BROKERS, Broker  # noqa: E402
+from brokers import Broker  # noqa: E402
+from kinds import BROKERS  # noqa: E402
 
 ThreadingHTTPServer.request_queue_size = 128  # 5 of the standard library's are fewer than connect at once
 

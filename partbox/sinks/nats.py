@@ -33,6 +33,8 @@ class NatsSink(Sink):
         self._largest = 0  # bytes of a message
         self._opening: asyncio.Lock | None = None
         self._lost: asyncio.Event | None = None
+        self._refusal: asyncio.Event
+        self._refusals = 0
         self._largest = 0  # bytes, as the server has said
 
     @classmethod
@@ -56,8 +58,14 @@ class NatsSink(Sink):
             stream = await self._ready()
         except (errors.Error, OSError) as error:
             raise DownstreamUnavailable(f"NATS cannot be reached: {error}") from error
+        before = self._refusals
         sent = [await self._publish(stream, message) for message in messages]
-        answers = await self._while_connected(sent)
+        answers = await self._while_connected(sent, before)
+        unknown = [place for place, said in enumerate(answers) if isinstance(said, asyncio.CancelledError)]
+        if unknown and not self._connection_lost():
+            asked = (self._ask(stream, messages[place]) for place in unknown)
+            for place, said in zip(unknown, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+                answers[place] = said
         results = [
             _result(message, said) if isinstance(said, BaseException) else None
             for message, said in zip(messages, answers, strict=True)
@@ -72,17 +80,37 @@ class NatsSink(Sink):
         if connection is not None:
             await connection.close()
 
-    async def _while_connected(self, sent: Sequence[asyncio.Future[Any]]) -> Sequence[object]:
-        """The answers; nats-py does not tell those who wait for one that the connection was lost."""
+    async def _while_connected(self, sent: Sequence[asyncio.Future[Any]], before: int) -> list[object]:
+        """The answers; CancelledError of those that are not known when the connection is lost, or when the server has
+        refused a message: nats-py tells those who wait for an answer neither."""
         assert self._lost is not None
         lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
+        refused: asyncio.Future[Any] = asyncio.ensure_future(self._refused_since(before))
         answers: asyncio.Future[Any] = asyncio.gather(*sent, return_exceptions=True)
         try:
-            await asyncio.wait([answers, lost], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([answers, lost, refused], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in (*sent, lost):
+            for each in (*sent, lost, refused):
                 each.cancel()
         return list(await answers)
+
+    def _connection_lost(self) -> bool:
+        return self._lost is None or self._lost.is_set()
+
+    async def _refused_since(self, before: int) -> None:
+        while self._refusals == before:
+            await self._refusal.wait()
+
+    async def _heard(self, error: Exception) -> None:
+        """Of errors outside a call: an answer that refuses a message is one, and does not say which."""
+        if isinstance(error, library("nats.js.errors", "nats").APIError):
+            self._refusals += 1
+            self._refusal.set()  # wakes whoever waits now
+            self._refusal.clear()
+
+    async def _ask(self, stream: Any, message: Message) -> None:
+        """Send it once more, with the same id, by a call that is told what is refused."""
+        await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_headers(message))
 
     async def _ready(self) -> Any:
         """JetStream, over a connection that is open."""
@@ -90,6 +118,7 @@ class NatsSink(Sink):
         async with self._opening:
             if self._connection is None or self._connection.is_closed:
                 self._lost = lost = asyncio.Event()
+                self._refusal = asyncio.Event()
 
                 async def tell() -> None:
                     lost.set()
@@ -107,7 +136,7 @@ class NatsSink(Sink):
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
             connect_timeout=CONNECTING,
-            error_cb=_nothing,
+            error_cb=self._heard,
             closed_cb=closed,
         )
 
@@ -124,8 +153,7 @@ class NatsSink(Sink):
 
     async def _publish(self, stream: Any, message: Message) -> asyncio.Future[Any]:
         """Its answer, to wait for."""
-        headers = ascii_headers(message.bound("ce-", "content-type"))
-        headers["Nats-Msg-Id"] = message.id
+        headers = _headers(message)
         # The library counts no headers, and the server closes the connection of all.
         if (size := len(message.value) + _size(headers)) > self._largest:
             return _refused(_too_large(size))
@@ -135,6 +163,12 @@ class NatsSink(Sink):
             if self._stream is stream:
                 self._stream = None  # what it has refused it counts as in flight for ever, and stops at 4,000 of those
             return _refused(error)
+
+
+def _headers(message: Message) -> dict[str, str]:
+    headers = ascii_headers(message.bound("ce-", "content-type"))
+    headers["Nats-Msg-Id"] = message.id
+    return headers
 
 
 def _refused(error: Exception) -> asyncio.Future[Any]:
@@ -171,7 +205,3 @@ def _size(headers: Mapping[str, str]) -> int:
 
 def _no_stream(subject: str) -> str:
     return f"no stream of NATS takes the subject {subject!r}: add one, or the subject to one"
-
-
-async def _nothing(_: Exception) -> None:
-    """What goes wrong comes back from the call, too."""
