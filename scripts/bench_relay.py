@@ -29,10 +29,14 @@ BUDGET = 0.7
 WARM = 200
 Taken = tuple[float, float]
 """Seconds, and those of CPU time of the process that sends: where others use the machine they vary less."""
-EVENTS = {"kafka": 50_000, "rabbitmq": 20_000, "nats": 20_000, "redis": 50_000, "webhook": 5_000, "sqs": 3_000}
+EVENTS = {"kafka": 50_000, "rabbitmq": 20_000, "nats": 20_000, "redis": 50_000, "webhook": 3_000, "sqs": 500}
 """So many that a run takes some seconds; those of SQS are few, because moto looks through all that it has."""
 COLUMNS = """partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
              content_type, headers, available_at, occurred_at, created_at"""
+
+
+class RefusedError(Exception):
+    """The last error of an event that the broker did not take at once, so that the time says nothing."""
 
 
 class Broker:
@@ -68,8 +72,12 @@ def run(dsn: str, given: argparse.Namespace) -> None:
             if broker.url is None:
                 print(f"  {kind:9} skipped: {broker.missing}", flush=True)
                 continue
-            rounds = [_round(dsn, kind, broker, number, given) for number in range(given.rounds)]
-            ratios[kind] = statistics.median(rounds)
+            try:
+                rounds = [_round(dsn, kind, broker, number, given) for number in range(given.rounds)]
+            except RefusedError as error:
+                print(f"  {kind:9} did not take everything: {error}", flush=True)
+            else:
+                ratios[kind] = statistics.median(rounds)
     for kind, ratio in ratios.items():
         verdict = "met" if ratio >= BUDGET else "MISSED"
         print(f"relay / sending directly, {kind + ':':10} {ratio:.2f} (budget: at least {BUDGET:.2f}, {verdict})")
@@ -129,7 +137,7 @@ def _relayed(dsn: str, kind: str, url: str, template: str, events: int, aggregat
                 (began,),
             ).fetchone()
         if refused:
-            sys.exit(f"{kind} did not take everything: {refused}")
+            raise RefusedError(refused)
         return taken, used
 
 

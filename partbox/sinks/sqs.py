@@ -53,7 +53,8 @@ class SqsSink(Sink):
     The body is the payload; if it is no text, its base64, and the attribute `encoding` says so.
     """
 
-    max_size = 100
+    max_size = 30
+    """Enough for four lists to keep all connections busy: what waits for one spends the time of its answer."""
 
     def __init__(
         self, region: str | None = None, topic: str = DEFAULT, *, endpoint: str | None = None, **options: Any
