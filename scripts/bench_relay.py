@@ -23,6 +23,7 @@ import psycopg
 from partbox import Outbox
 from partbox.cli.relay import relaying
 from partbox.db.migrate import migrate
+from partbox.rules.relay_target import RelayTarget
 from partbox.supervisor import Supervisor
 
 BUDGET = 0.7
@@ -120,7 +121,8 @@ def _relayed(dsn: str, kind: str, url: str, template: str, events: int, aggregat
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("drop schema if exists bench cascade")
         migrate(dsn, "bench")
-        outbox = relaying(url, template, "relay", {"dsn": dsn, "schema": "bench"})
+        target = RelayTarget(to=url, topic=template)
+        outbox = relaying([target], "relay", {"dsn": dsn, "schema": "bench"})
         outbox.subscriptions.create("relay", "beginning")
         _publish(conn, WARM, aggregates)
         with _relaying(outbox) as node:
