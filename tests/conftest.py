@@ -15,7 +15,6 @@ import psutil
 import psycopg
 import pytest
 import versions
-from databases import Shelf
 from lock_check import _checked_lock, _nothing_without_the_lock  # noqa: F401 (fixtures for every test)
 from servers import (
     KEPT,
@@ -35,6 +34,7 @@ from partbox.db import processes
 from partbox.db.embedded import Server
 from partbox.interceptors import hooks
 from partbox.observe import telling
+from partbox.testing.databases import Shelf
 
 pytest_plugins = ["effort", "pace"]
 
