@@ -34,17 +34,14 @@ def delivered(
     given = _event(event, payload, fields)
     codecs = Codecs() if outbox is None else outbox.codecs
     columns = fields_of(given, codecs, MAX_PAYLOAD if outbox is None else outbox.settings.max_payload)
-    partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id, text, data, content_type, headers = columns
+    partition, event_id, *names, text, data, content_type, headers = columns
     now = created_at or datetime.now(UTC)
     available_at = given.available_at if given.deliver_after is None else now + given.deliver_after
     row = (
         partition,
         id,
         event_id.bytes,
-        event_type,
-        aggregate_type,
-        aggregate_id,
-        tenant_id,
+        *names,
         _bytes(text),
         data,
         content_type,

@@ -29,7 +29,6 @@ MOST = 10_000
 """Events that one drain delivers: more are a handler that publishes what it handles."""
 
 
-
 class Connections(NamedTuple):
     """Those of a drain: of its membership, of its reading and saving, and of the effects of transactional handlers."""
 
@@ -97,6 +96,7 @@ class Drain:
         except BaseException:
             self._give_up()
             raise
+
     def _open(self) -> None:
         self._conn, self._log, self._effects = self._connect(self._transactions is not None)
 
@@ -193,6 +193,7 @@ class Drain:
             conn = self._connect(False).membership
             instances.leave(conn, self._schema, self._me)
             instances.bury(conn, self._schema, [self._me], known_dead=True)
+            testing.leave(conn, self._schema, self._subscription, self._me)
         except Exception:  # the error that brought us here is told
             return
 

@@ -28,7 +28,7 @@ class Drainer:
         """Handlers that are `async def` run in an event loop that is kept until `close`."""
         if _in_a_loop():
             raise PartboxError("drain() would block the event loop that runs here: use `await kit.drain_async()`")
-        return self._drain(subscription, self._run)
+        return self._drain(subscription, self.await_it)
 
     async def drain_async(self, subscription: str) -> Drained:
         """Handlers that are `async def` run in the event loop of the caller, others in a thread."""
@@ -38,6 +38,12 @@ class Drainer:
             asyncio.run_coroutine_threadsafe(walk, loop).result()
 
         return await asyncio.to_thread(self._drain, subscription, await_it)
+
+    def await_it(self, walk: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine to its end, in that loop."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        self._runner.run(walk)
 
     def connection(self) -> Watched:
         """The connection of drains, while none runs; in autocommit."""
@@ -82,11 +88,6 @@ class Drainer:
         if self._effects is not None:
             self._effects.close()
         self._effects = None
-
-    def _run(self, walk: Coroutine[Any, Any, None]) -> None:
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        self._runner.run(walk)
 
 
 def _in_a_loop() -> bool:

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection, Connection
 from partbox.db import testing
 from partbox.db.connect import Source
 from partbox.errors import PartboxError
-from partbox.events import Event
+from partbox.events import DeliveredEvent, Event
 from partbox.events.fields import EventFields
 from partbox.outbox import _NOT_GIVEN, Outbox
 from partbox.rules.duration import seconds as seconds_of
@@ -20,6 +20,7 @@ from partbox.testing import pointing
 from partbox.testing.connections import psycopg_of
 from partbox.testing.drainer import Drainer
 from partbox.testing.faults import Error, Faults
+from partbox.testing.handing import hand
 from partbox.testing.published import Published, Wanted, events_of
 from partbox.testing.sessions import Sessions
 from partbox.testing.settled import Drained
@@ -44,9 +45,7 @@ class Kit:
         self._restore: Callable[[], None] | None = pointing.point(outbox, self.dsn, self._faults)
         self._drainer = Drainer(outbox, self.dsn, sessions)
 
-    def publish(
-        self, event: Event | Type, payload: Any = _NOT_GIVEN, **fields: Unpack[EventFields]
-    ) -> UUID | None:
+    def publish(self, event: Event | Type, payload: Any = _NOT_GIVEN, **fields: Unpack[EventFields]) -> UUID | None:
         """Publish in a transaction of its own, and commit; the event's id."""
         with self.outbox.transaction(self._connection()) as conn:
             return self.outbox.publish(conn, event, payload, **fields)
@@ -92,13 +91,23 @@ class Kit:
         """Deliver what is due now, one event after the other, by id, in this thread; what became of each.
 
         Also what handlers publish, if it is due. A retry waits for another drain, even one that is due at once. What
-        is not committed is not seen. RegistrationError if the subscription has no handler, PartboxError beside a worker.
+        is not committed is not seen. RegistrationError if the subscription has no handler; PartboxError if a worker
+        delivers from this database too.
         """
         return self._drainer.drain(subscription)
 
     async def drain_async(self, subscription: str = "default") -> Drained:
         """`drain`, with `async def` handlers in this event loop, and all others in a thread."""
         return await self._drainer.drain_async(subscription)
+
+    def handle(self, *events: DeliveredEvent, conn: Any = None) -> Drained:
+        """Hand these to their handlers as a worker would, but without the log: nothing is parked, or tried again.
+
+        For events that no worker can see: of `published(conn=…)` in a transaction, or of `delivered(…)`. `conn` is for
+        transactional handlers.
+        """
+        chosen = None if conn is None else psycopg_of(conn)
+        return hand(self.outbox, events, chosen, self._drainer.await_it)
 
     def advance(self, seconds: float | timedelta | str) -> None:
         """Let so much time pass for retries, deferred and delayed events: their due times move, no clock does."""

@@ -9,8 +9,10 @@ WRITTEN = """
 select c.oid::regclass::text, c.relnamespace = 'pg_catalog'::regnamespace or c.relkind = 'm', c.oid
   from pg_class c
  where c.relkind in ('r', 'm') and not c.relisshared
-       and c.relnamespace not in (select oid from pg_namespace where nspname = 'information_schema' or nspname ~ '^pg_toast|^pg_temp')
-       and pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid) + pg_stat_get_tuples_deleted(c.oid) > 0
+       and c.relnamespace not in (select n.oid from pg_namespace n
+                                   where n.nspname = 'information_schema' or n.nspname ~ '^pg_(toast|temp)')
+       and pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid)
+           + pg_stat_get_tuples_deleted(c.oid) > 0
 """
 TABLES = """
 select c.oid::regclass::text, c.reltuples >= 0
@@ -112,4 +114,4 @@ def _sequences(conn: Connection[Any], names: list[str]) -> list[tuple[int, bool]
 
 def _statement(text: str, *names: str) -> sql.Composed:
     """With names that the database itself has written, quoted where they must be."""
-    return sql.SQL(text).format(sql.SQL(", ").join(map(sql.SQL, names)))  # type: ignore[arg-type]
+    return sql.SQL(text).format(sql.SQL(", ").join(map(sql.SQL, names)))

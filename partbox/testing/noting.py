@@ -52,7 +52,7 @@ class Noting(Observer):
     ) -> None:
         for note in reversed(self._notes):
             if note.event is event:
-                note.error = note.error or error
+                note.error = error or note.error
                 return
 
     def settlements(self) -> list[Settled]:

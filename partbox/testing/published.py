@@ -12,7 +12,9 @@ from partbox.events.delivered import Decoder
 MOST = 20  # events that a message lists
 LONGEST = 200  # characters of a payload in it
 
-NOTHING = "nothing was published; what another connection has not committed is seen through that alone: pass it as conn="
+NOTHING = (
+    "nothing was published; what another connection has not committed is seen through that alone: pass it as conn="
+)
 
 Row = tuple[Any, ...]
 

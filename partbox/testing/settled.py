@@ -6,9 +6,9 @@ from typing import Literal
 from partbox.events import DeliveredEvent
 
 State = Literal["done", "ignored", "retrying", "deferred", "held", "dead"]
-"""done: the handler ended well. ignored: it failed, and its `on_error` says that it does not matter. retrying: it failed
-and is tried again. deferred: it asked for later, or its circuit is open. held: behind another event of its aggregate.
-dead: never again."""
+"""done: the handler ended well. ignored: it failed, and its `on_error` says that it does not matter. retrying: it is to
+be tried again. deferred: it asked for later, or its circuit is open. held: behind another event of its aggregate. dead:
+never again."""
 
 LONGEST = 200  # characters of a reason in a line
 
@@ -18,8 +18,8 @@ class Settled:
     """What became of one event.
 
     `handler`: its name, None if the event was not handed over (held). `attempts` are charged so far. `due`: seconds
-    from then until the next attempt, None if none comes by itself. `error`: what was raised; `reason`: what is stored of
-    it, or of the reason that the handler gave.
+    from then until the next attempt, None if none comes by itself. `error`: what was raised; `reason`: what is stored
+    of it, or of the reason that the handler gave.
     """
 
     event: DeliveredEvent
@@ -33,7 +33,7 @@ class Settled:
     def __str__(self) -> str:
         event = self.event
         what = f"{event.event_type} of {event.aggregate_type}/{event.aggregate_id} (id {event.id})"
-        parts = [self.state]
+        parts: list[str] = [self.state]
         if self.due is not None:
             parts.append(f"due in {self.due:g} s")
         if self.attempts:
@@ -57,9 +57,7 @@ class Drained(list[Settled]):
         """Those of one type, and aggregate id if one is given."""
         wanted = None if aggregate_id is None else str(aggregate_id)
         return Drained(
-            each
-            for each in self
-            if each.event.event_type == event_type and wanted in (None, each.event.aggregate_id)
+            each for each in self if each.event.event_type == event_type and wanted in (None, each.event.aggregate_id)
         )
 
     def assert_done(self) -> "Drained":

@@ -1,7 +1,7 @@
 """A worker that is moved by hand: its own code of delivery, without its threads.
 
-`step` hands over one event, that of the lowest id which waits, in the caller's thread; an async handler runs in an event
-loop that `await_it` runs it in. What ran once does not run again: a retry that is due at once waits for another drain.
+`step` hands over one event, that of the lowest id which waits, in the caller's thread; an async handler runs in the
+event loop of `await_it`. What ran once does not run again: a retry that is due at once waits for another drain.
 """
 
 from collections import deque

@@ -174,7 +174,7 @@ class Saver:
         return SHORTEST if self._holdings.charges.waiting else max(SHORTEST, DUTY * usual)
 
     def save(self, conn: Connection[Any], me: UUID) -> float:
-        """Save what there is to save, as `me`; the seconds that the server took. The saver's thread only, if it runs."""
+        """Save what there is to save, as `me`; the seconds that the server took. By the thread only, if it runs."""
         waiting = self._gather()
         total = 0.0
         while waiting:
