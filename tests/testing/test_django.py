@@ -1,29 +1,9 @@
 """Test cases of Django, as its own test runner runs them."""
 
-import os
-import subprocess
-import sys
+import django_runs
 
-from psycopg.conninfo import conninfo_to_dict
-
-PROGRAM = """
-import os, sys, unittest
-import django
-from django.conf import settings
-
-settings.configure(
-    DATABASES={"default": {
-        "ENGINE": "django.db.backends.postgresql", "NAME": "postgres", "USER": "postgres",
-        "HOST": os.environ["DB_HOST"], "PORT": os.environ["DB_PORT"], "TEST": {"NAME": os.environ["DB_NAME"]},
-    }},
-    INSTALLED_APPS=[],
-    USE_TZ=True,
-)
-django.setup()
-
-from django.db import connection, transaction
+CASES = """from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
-from django.test.utils import get_runner
 
 from partbox import Outbox, PartboxError
 from partbox.testing.django import PartboxMixin
@@ -66,23 +46,8 @@ class Committed(PartboxMixin, TransactionTestCase):
 
     def test_everything_works_again(self):
         self.test_everything_works()
-
-runner = get_runner(settings)(verbosity=1, interactive=False)
-suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
-old = runner.setup_databases()
-try:
-    result = runner.run_suite(suite)
-finally:
-    runner.teardown_databases(old)
-sys.exit(not result.wasSuccessful())
 """
 
 
 def test_both_kinds_of_test_cases_have_a_kit(server, tmp_path):
-    place = conninfo_to_dict(server.dsn)
-    environment = {**os.environ, "DB_HOST": str(place["host"]), "DB_PORT": str(place["port"]), "DB_NAME": "of_django"}
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    ended = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "Ran 4 tests" in ended.stderr
+    assert "Ran 4 tests" in django_runs.run(CASES, server.dsn, tmp_path)

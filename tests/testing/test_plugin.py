@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -78,6 +79,16 @@ def test_states(partbox_kit):
     assert partbox_kit.drain().states == ["done"]
 """
 
+WHERE = """
+from pathlib import Path
+from psycopg.conninfo import conninfo_to_dict
+from partbox.testing import place
+
+def test_where_it_is(partbox_server):
+    there = [Path(conninfo_to_dict(partbox_server.dsn)["host"]).parent, place._kept()]
+    assert all(path.exists() for path in there)
+    Path("where").write_text("\\n".join(map(str, there)))
+"""
 INI = "[pytest]\npythonpath = .\nfilterwarnings = error\nasyncio_default_fixture_loop_scope = function\n"
 
 
@@ -116,12 +127,10 @@ def test_a_role_that_may_only_create_databases_is_enough(user, server, request):
 @pytest.mark.parametrize("processes", ["0", pytest.param("2", marks=pytest.mark.soak)])
 def test_without_a_dsn_each_process_of_a_run_has_an_embedded_server_of_its_own(user, server, monkeypatch, processes):
     monkeypatch.delenv("PARTBOX_TEST_ORIGINALS")
-    place = user.mkdir("files")
-    place.chmod(0o755)
-    monkeypatch.setenv("TMPDIR", str(place))
-    user.makepyfile(TESTS)
-    run(user, "-n", processes).assert_outcomes(passed=6)
-    assert sorted(place.iterdir()) == []
+    user.makepyfile(TESTS, test_where=WHERE)
+    run(user, "-n", processes).assert_outcomes(passed=7)
+    there = [Path(path) for path in (user.path / "where").read_text().split()]
+    assert [path.exists() for path in there] == [False, False]
 
 
 def test_what_fails_says_what_there_was_instead(user, server):
