@@ -101,13 +101,17 @@ class Drain:
         self._conn, self._log, self._effects = self._connect(self._transactions is not None)
 
     def _check(self) -> None:
-        conn, schema = self._conn, self._schema
-        for member in instances.members(conn, schema, self._subscription):
-            if member.left > 0 and not member.draining:
+        """Nobody else may deliver; who has died owns nothing when its lease is over."""
+        members = instances.members(self._conn, self._schema, self._subscription)
+        for member in members:
+            if member.left > 0:
                 raise PartboxError(
                     f"a worker delivers from this database already (node {member.node!r}), and would share the events "
                     "with drain(): stop it first, or use its wait_until_empty()"
                 )
+        if members:
+            victims = [member.instance_id for member in members]
+            instances.bury(self._conn, self._schema, victims, known_dead=False)
 
     def _join(self) -> UUID:
         pid = os.getpid()

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from partbox import DownstreamUnavailable, Event, PartboxError, RegistrationError, SchemaError
+from partbox import DownstreamUnavailable, Event, Outbox, PartboxError, RegistrationError, SchemaError
 from partbox.events import DeliveredEvent
 from partbox.testing import Kit
 
@@ -220,6 +220,27 @@ def test_beside_a_worker_a_drain_is_refused(kit, shop):
         kit.drain()
     kit.publish("Noted", 1)
     kit.drain().assert_done()
+
+
+def test_what_a_worker_owned_that_died_is_delivered_when_its_lease_is_over(kit, shop, conn):
+    register = """insert into partbox.instance (subscription, node, hostname, pid, version, lease)
+                  values ('default', 'gone', '', 1, '', %s * interval '1 s') returning instance_id"""
+    ((dead,),) = conn.execute(register, [3_600]).fetchall()
+    conn.execute("update partbox.partition set owner = %s", [dead])
+    kit.publish("Noted", 1)
+    with pytest.raises(PartboxError, match=r"a worker delivers .* already \(node 'gone'\)"):
+        kit.drain()
+    conn.execute("update partbox.instance set lease = '0 s'")
+    kit.drain().assert_done()
+    assert owners(kit) == 0
+
+
+def test_an_application_that_delivers_nothing_in_tests_is_drained_all_the_same(dsn, shop):
+    outbox = Outbox(dsn, enabled=False)
+    outbox.on("Noted")(shop.note)
+    with Kit(outbox) as kit:
+        kit.publish("Noted", 1)
+        kit.drain().assert_done()
 
 
 @pytest.mark.parametrize(
