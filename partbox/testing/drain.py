@@ -35,6 +35,8 @@ class Connections(NamedTuple):
     membership: Watched
     log: Watched
     effects: Watched | None
+    checked: bool
+    """An earlier drain has found that the schema is one that this program can work on."""
 
 
 Connect = Callable[[bool], Connections]
@@ -88,7 +90,7 @@ class Drain:
             if not self._assign():
                 session.require(self._conn, self._schema, self._subscription)
                 return self._leave([])
-            self._poller.begin(self._log, self._log, self._effects)
+            self._begin()
             while self._round() and self._assign():
                 pass
             self._release()
@@ -98,7 +100,7 @@ class Drain:
             raise
 
     def _open(self) -> None:
-        self._conn, self._log, self._effects = self._connect(self._transactions is not None)
+        self._conn, self._log, self._effects, self._checked = self._connect(self._transactions is not None)
 
     def _check(self) -> None:
         """Nobody else may deliver; who has died owns nothing when its lease is over."""
@@ -125,6 +127,9 @@ class Drain:
             version=__version__,
             lease=LEASE,
         )[pid]
+
+    def _begin(self) -> None:
+        self._poller.begin(self._log, self._log, self._effects, checked=self._checked)
 
     def _assign(self) -> bool:
         return testing.assign(self._conn, self._schema, self._subscription, self._me)
@@ -161,7 +166,7 @@ class Drain:
         ended = self._transactions.once()
         if self._poller.broken:  # its transaction has failed: what was read is read again
             self._open()
-            self._poller.begin(self._log, self._log, self._effects)
+            self._begin()
         return ended and len(self._noting) > before
 
     def _save(self) -> bool:

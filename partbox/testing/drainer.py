@@ -75,7 +75,8 @@ class Drainer:
 
     def _connected(self, effects: bool) -> Connections:
         log = self._sessions.get(self._dsn, self._outbox.settings, "log")
-        return Connections(self.connection(), log, self._lend() if effects else None)
+        checked = not self._sessions.first_of(log, self._outbox.settings.schema_name)
+        return Connections(self.connection(), log, self._lend() if effects else None, checked)
 
     def _lend(self) -> Watched:
         """The connection of transactional handlers. It does not stay: they may do with its session what they like."""

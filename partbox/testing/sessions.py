@@ -26,6 +26,7 @@ class Sessions:
     def __init__(self) -> None:
         self._kept: dict[_Key, Watched] = {}
         self._own: tuple[str, Connection[Any]] | None = None
+        self._checked: set[tuple[Connection[Any], str]] = set()
 
     def get(self, dsn: str, settings: Settings, role: str) -> Watched:
         """A connection in autocommit, as workers have them: one that is kept, or a new one."""
@@ -34,6 +35,12 @@ class Sessions:
         if conn is None or not _answers(conn):
             conn = self._kept[key] = connect(dsn, lease=settings.lease, pooler=settings.pooler, name=NAME)
         return conn
+
+    def first_of(self, conn: Watched, schema: str) -> bool:
+        """Whether this is the first session of a drain on this connection, in this schema, which is to be checked."""
+        first = (conn, schema) not in self._checked
+        self._checked.add((conn, schema))
+        return first
 
     def own(self, dsn: str) -> Connection[Any]:
         """A plain connection in autocommit, for who puts the database back."""
@@ -59,6 +66,7 @@ class Sessions:
         for conn in self._all():
             conn.close()
         self._kept.clear()
+        self._checked.clear()
         self._own = None
 
     def _all(self) -> list[Connection[Any]]:
@@ -67,6 +75,7 @@ class Sessions:
 
 
 def _answers(conn: Connection[Any]) -> bool:
+    """Whether it is still there: a test may have ended it."""
     try:
         conn.execute("")
     except psycopg.Error:

@@ -202,10 +202,14 @@ class Poller:
             finally:
                 self._hold_still()
 
-    def begin(self, conn: Watched, saving: Watched, effects: Watched | None) -> None:
-        """Begin a session on these connections: nothing is known of the log yet. SchemaError if it cannot be read."""
-        check(conn, self._settings.schema_name)
-        migrate.check(conn, self._settings.schema_name)
+    def begin(self, conn: Watched, saving: Watched, effects: Watched | None, *, checked: bool = False) -> None:
+        """Begin a session on these connections: nothing is known of the log yet.
+
+        SchemaError if it cannot be read, unless an earlier session has `checked` the same.
+        """
+        if not checked:
+            check(conn, self._settings.schema_name)
+            migrate.check(conn, self._settings.schema_name)
         self._live(conn, saving, effects)
         lean(conn)
         self._broken.clear()

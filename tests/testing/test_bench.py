@@ -10,4 +10,5 @@ def test_it_prints_the_cost_of_each_step_and_of_the_whole(server, capsys):
     assert steps == [
         "ms", "a fresh database", "publish", "drain", "put the database back", "the test, without its handler",
     ]  # fmt: skip
-    assert verdict.startswith("3 tests; bound 20 ms: ")
+    assert verdict.startswith("3 tests, load ")
+    assert "; bound 20 ms: " in verdict
