@@ -166,7 +166,7 @@ class Dispatcher:
         tally = self._reports.tally()
         try:
             while lanes := self._next(lanes, tally):
-                walk = self._delivery.begin(lanes[0].started, tally)
+                walk = self._new_walk(lanes[0].started, tally)
                 lanes = self._walk_all(lanes, walk)
                 if self._holdings.forked:
                     leave(None)
@@ -187,6 +187,10 @@ class Dispatcher:
             if lane.started > walk.ends:
                 return ended + lanes[at:]  # these wait for another turn
         return ended
+
+    def _new_walk(self, began: float, tally: Tally | None) -> Walk:
+        """A turn of whoever walks lanes."""
+        return self._delivery.begin(began, tally)
 
     def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:
         """Its next event is not for a runner alone; False if the event loop will end the lane."""
@@ -212,7 +216,7 @@ class Dispatcher:
             if endpoint.kind is Kind.LISTS:
                 others = await self._lists.run_async(lane, endpoint)
             else:
-                walk = self._delivery.begin(time.monotonic(), self._reports.tally())
+                walk = self._new_walk(time.monotonic(), self._reports.tally())
                 await self._delivery.walk_async(lane, walk)
         except Exception as error:
             self._on_failure(error)
