@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, FastAPI
 from pydantic import BaseModel
 from shop import outbox
-from sqlalchemy import DDL, event, make_url
+from sqlalchemy import UniqueConstraint, make_url
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -20,20 +20,10 @@ class Base(DeclarativeBase): ...
 
 class Order(Base):
     __tablename__ = "orders"
+    __table_args__ = (UniqueConstraint("reference", deferrable=True, initially="DEFERRED"),)  # checked at the commit
     id: Mapped[int] = mapped_column(primary_key=True)
+    reference: Mapped[str]
     total: Mapped[int]
-
-
-CHECKED_AT_COMMIT = """
-create or replace function total_is_positive() returns trigger language plpgsql as $$
-begin
-    if new.total < 0 then raise 'a total below 0'; end if;
-    return null;
-end $$;
-create constraint trigger positive after insert on orders deferrable initially deferred
-    for each row execute function total_is_positive()
-"""
-event.listen(Order.__table__, "after_create", DDL(CHECKED_AT_COMMIT))
 
 
 @asynccontextmanager
@@ -54,6 +44,7 @@ Session = Annotated[AsyncSession, Depends(session, scope="function")]  # ends be
 
 
 class NewOrder(BaseModel):
+    reference: str
     total: int
 
 
@@ -62,7 +53,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/orders", status_code=201)
 async def place(new: NewOrder, session: Session) -> dict[str, int]:
-    order = Order(total=new.total)
+    order = Order(reference=new.reference, total=new.total)
     session.add(order)
     await session.flush()  # gives it its id
     await outbox.publish_async(

@@ -21,8 +21,8 @@ def test_orders_that_are_posted_are_confirmed_and_a_commit_that_fails_answers_50
     shop.start(application.replace("8000", str(port)))
     log = shop.start(worker)
     eventually(lambda: answers(url))
-    placed = httpx.post(f"{url}/orders", json={"total": 42})
-    refused = httpx.post(f"{url}/orders", json={"total": -1})
+    placed = httpx.post(f"{url}/orders", json={"reference": "A-1", "total": 42})
+    refused = httpx.post(f"{url}/orders", json={"reference": "A-1", "total": 7})
 
     assert (placed.status_code, placed.json()) == (201, {"id": 1})
     assert refused.status_code == 500
