@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+import httpx
 from forked import Command, Forks
 from psycopg.conninfo import conninfo_to_dict
 
@@ -23,6 +24,13 @@ def url_of(dsn: str) -> str:
     parts = {name: quote(str(value), safe="") for name, value in conninfo_to_dict(dsn).items()}
     user, name = parts.pop("user"), parts.pop("dbname")
     return f"postgresql://{user}@/{name}?" + "&".join(f"{key}={value}" for key, value in parts.items())
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).is_success
+    except httpx.TransportError:
+        return False
 
 
 class Example:

@@ -1,14 +1,8 @@
 import httpx
 import psycopg
 from brokers import free_port
+from readme_commands import answers
 from waiting import eventually
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/openapi.json").is_success
-    except httpx.TransportError:
-        return False
 
 
 def test_orders_that_are_posted_are_confirmed_and_a_commit_that_fails_answers_500(example, empty_dsn):
@@ -20,7 +14,7 @@ def test_orders_that_are_posted_are_confirmed_and_a_commit_that_fails_answers_50
     shop.run(init)
     shop.start(application.replace("8000", str(port)))
     log = shop.start(worker)
-    eventually(lambda: answers(url))
+    eventually(lambda: answers(f"{url}/openapi.json"))
     placed = httpx.post(f"{url}/orders", json={"reference": "A-1", "total": 42})
     refused = httpx.post(f"{url}/orders", json={"reference": "A-1", "total": 7})
 
