@@ -13,6 +13,9 @@ __all__ = ["forks"]
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sinks"))
 
+QUICK = {"PARTBOX_HEARTBEAT": "0.2"}
+"""How soon a worker hears that its subscription is paused, or goes on."""
+
 
 @pytest.fixture
 def example(tmp_path: Path, forks: Forks, empty_dsn: str) -> Iterator[Any]:
@@ -20,7 +23,7 @@ def example(tmp_path: Path, forks: Forks, empty_dsn: str) -> Iterator[Any]:
     made: list[Example] = []
 
     def make(name: str, **environment: str) -> Example:
-        made.append(Example(name, tmp_path / name, {"PARTBOX_DSN": url_of(empty_dsn)} | environment, forks))
+        made.append(Example(name, tmp_path / name, {"PARTBOX_DSN": url_of(empty_dsn)} | QUICK | environment, forks))
         return made[-1]
 
     yield make
