@@ -31,6 +31,7 @@ ONE = {
     "publish/test_tasks.py": "functions as handlers: the same statements as for any event",
     "sinks": "endpoints over HTTP",
     "supervisor": "processes and how they end",
+    "testing": "the kit over what the others show; its databases serve them all",
     "test_dsn_callables.py": "what a callable gives instead of a DSN",
     "test_forked.py": "how the tests start processes",
     "test_passwords.py": "what commands, pages and logs show",

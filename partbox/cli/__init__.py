@@ -18,6 +18,7 @@ from partbox.cli import (
     demo,
     doctor,
     handlers,
+    import_,
     init,
     metrics,
     migrate,
@@ -70,8 +71,10 @@ def before(context: typer.Context, version: Version = False) -> None:
         typer.echo(f"partbox: {text}", err=True)
 
 
-def _add(panel: str, command: Callable[..., None], line: str, *, settings: bool = True) -> None:
-    made = app.command(rich_help_panel=panel, short_help=line, epilog=SETTINGS if settings else None)
+def _add(
+    panel: str, command: Callable[..., None], line: str, *, settings: bool = True, name: str | None = None
+) -> None:
+    made = app.command(name, rich_help_panel=panel, short_help=line, epilog=SETTINGS if settings else None)
     made(spelled(with_settings(command) if settings else command))
 
 
@@ -92,6 +95,7 @@ _add(LOOK, dashboard.dashboard, "The same, live in a browser.")
 _add(LOOK, config.config, "Every setting: its value, where that comes from, and why.")
 _add(MEND, doctor.doctor, "What is wrong, what shows it, and what to do about it.")
 _add(OPERATE, migrate.migrate, "Bring the schema to this version, after an upgrade.")
+_add(OPERATE, import_.import_, "Take over the table of another outbox, while it is written to.", name="import")
 _add(OPERATE, purge.purge, "Delete what has expired; workers do it by themselves.")
 _add(OPERATE, rebase.rebase, "Let a schema that came from a dump go on here.")
 _add(DEVELOP, handlers.handlers, "Which handler takes which events; needs no database.", settings=False)

@@ -56,9 +56,10 @@ class RabbitSink(Sink):
         except OSError as error:
             await self.close()
             raise DownstreamUnavailable(f"RabbitMQ cannot be reached: {error}") from error
-        results: list[Result] = await asyncio.gather(*(self._publish(exchange, message) for message in messages))
+        pika = library("aio_pika", "rabbitmq")
+        results: list[Result] = await asyncio.gather(*(self._publish(pika, exchange, message) for message in messages))
         if len(messages) == 1 and isinstance(results[0], Refused):
-            results = [await self._alone(messages[0])]
+            results = [await self._alone(pika, messages[0])]
         if any(isinstance(result, DownstreamUnavailable | Refused | UnrecoverableError) for result in results):
             await self.close()  # the channel is gone
         return results
@@ -115,16 +116,15 @@ class RabbitSink(Sink):
             return f"RabbitMQ has no queue {topic!r}: declare it"
         return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
 
-    async def _alone(self, message: Message) -> Result:
+    async def _alone(self, pika: Any, message: Message) -> Result:
         """By a channel of its own: the one that was closed may have been so for a message of another list."""
         try:
-            result = await self._publish(await self._exchange_of(self._connection), message)
-        except (library("aio_pika", "rabbitmq").exceptions.AMQPError, OSError, RuntimeError, AttributeError) as error:
+            result = await self._publish(pika, await self._exchange_of(self._connection), message)
+        except (pika.exceptions.AMQPError, OSError, RuntimeError, AttributeError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
         return UnrecoverableError(str(result)) if isinstance(result, Refused) else result
 
-    async def _publish(self, exchange: Any, message: Message) -> Result:
-        pika = library("aio_pika", "rabbitmq")
+    async def _publish(self, pika: Any, exchange: Any, message: Message) -> Result:
         body = pika.Message(
             message.value,
             headers=message.bound("cloudEvents:", "content-type"),

@@ -55,6 +55,11 @@ class Sink:
     _name = ""
     _observers = Observers()
 
+    @property
+    def per_key(self) -> int | None:
+        """Events of an aggregate in a list, at most: more than one would wait for each other."""
+        return None if self.gapless else 1
+
     def __init__(self, topic: str = DEFAULT, *, source: str = SOURCE, timeout: float = TIMEOUT) -> None:
         self.topic = Topic(topic)
         self._source = source
@@ -79,9 +84,11 @@ class Sink:
 
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
         """Send a list; an outcome for each event."""
+        if self.gapless:
+            return [*await self._send(events)]
         outcomes: list[object] = [NOT_YET] * len(events)
         failed: set[tuple[str, str]] = set()
-        for wave in [[*range(len(events))]] if self.gapless else _waves(events):
+        for wave in _waves(events):
             places = [place for place in wave if _key(events[place]) not in failed]
             if not places:
                 continue

@@ -12,7 +12,7 @@ PANELS = {
     "Run": ["worker", "relay", "cdc"],
     "Look": ["status", "top", "dashboard", "config"],
     "Mend": ["doctor", "dead", "blocked"],
-    "Operate": ["migrate", "purge", "rebase", "subscription"],
+    "Operate": ["migrate", "import", "purge", "rebase", "subscription"],
     "Develop": ["handlers", "metrics", "chaos"],
 }
 

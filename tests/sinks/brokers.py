@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import os
 import signal
 import socket
@@ -127,6 +128,9 @@ class Broker:
 
     def prepare(self, *topics: str) -> None:
         """Have these taken: queues, streams."""
+
+    def keep_up(self, *topics: str) -> None:
+        """Read what is there, where one that holds much gets slow."""
 
     def remove(self, *topics: str) -> None:
         """Leave nothing of them, if others use the server too."""
@@ -377,6 +381,7 @@ class Hook(Broker):
 
             def handle_error(self, *_: Any) -> None: ...  # who asked has gone
 
+        self._open.set()
         self._server = Server((HOST, self.port), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -420,7 +425,11 @@ class Sqs(Broker):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         from moto.server import ThreadedMotoServer
+        from moto.sqs.models import Queue
 
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)  # or it tells of each request
+        for count in ("", "_delayed", "_not_visible"):  # of all messages, with every one that comes in
+            setattr(Queue, f"approximate_number_of_messages{count}", 0)
         self._server = ThreadedMotoServer(HOST, self.port, verbose=False)
         self._network = Network(HOST, self.port)
         self._taken: dict[str, list[Received]] = {}
@@ -460,6 +469,9 @@ class Sqs(Broker):
             self._client().create_queue(QueueName=f"{topic}.fifo", Attributes={"FifoQueue": "true"})
             self._taken[topic] = []
 
+    def keep_up(self, *topics: str) -> None:
+        self.all(*topics)
+
     def all(self, *topics: str) -> list[Received]:
         client = self._client()
         for topic in topics:
@@ -467,9 +479,9 @@ class Sqs(Broker):
             while found := client.receive_message(
                 QueueUrl=queue, MaxNumberOfMessages=10, MessageAttributeNames=["All"], AttributeNames=["All"]
             ).get("Messages"):
-                for each in found:
-                    self._taken[topic].append(_of_sqs(topic, each))
-                    client.delete_message(QueueUrl=queue, ReceiptHandle=each["ReceiptHandle"])
+                self._taken[topic] += [_of_sqs(topic, each) for each in found]
+                gone = [{"Id": each["MessageId"], "ReceiptHandle": each["ReceiptHandle"]} for each in found]
+                client.delete_message_batch(QueueUrl=queue, Entries=gone)
         return [each for topic in topics for each in self._taken[topic]]
 
     def _client(self) -> Any:
