@@ -21,6 +21,7 @@ ONE = {
     "demo": "a programme of the command line",
     "docs": "programs of the documentation: the same calls as elsewhere",
     "doctor": "how findings are told; where a check asks the server's own tables it is marked",
+    "examples": "programs as a reader types them: the same calls as elsewhere",
     "fuzz": "values that partbox refuses or takes, before they get to the server",
     "grafana": "dashboards and alerts over metrics",
     "hostile": "handlers, objects, networks and slow lines; sessions, and the limits of values, are marked",
