@@ -399,10 +399,13 @@ class Outbox:
         """
         from partbox.observe.node import database_names
         from partbox.supervisor import run
+        from partbox.supervisor.service import unneeded
         from partbox.supervisor.serving import served
 
         if not self.settings.enabled:
-            tell(log, "disabled", "enabled is false: nothing is delivered; publishing works")
+            text = "enabled is false: nothing is delivered; publishing works"
+            tell(log, "disabled", text)
+            unneeded(text)
             return 0
         where = self.settings.http if http is None else None if http == "off" else http
         several = len(dsns) > 1
