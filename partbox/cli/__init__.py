@@ -17,6 +17,7 @@ from partbox.cli import (
     dead,
     demo,
     doctor,
+    grafana,
     handlers,
     init,
     metrics,
@@ -75,8 +76,8 @@ def _add(panel: str, command: Callable[..., None], line: str, *, settings: bool 
     made(spelled(with_settings(command) if settings else command))
 
 
-def _add_group(panel: str, group: typer.Typer, name: str, line: str) -> None:
-    for each in group.registered_commands:
+def _add_group(panel: str, group: typer.Typer, name: str, line: str, *, settings: bool = True) -> None:
+    for each in group.registered_commands if settings else ():
         assert each.callback is not None
         each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
     app.add_typer(group, name=name, rich_help_panel=panel, short_help=line)
@@ -101,6 +102,7 @@ _add_group(MEND, dead.app, "dead", "Events that were given up: list, replay or d
 _add_group(MEND, blocked.app, "blocked", "Aggregates that wait for a failed event: retry or skip it.")
 _add_group(RUN, cdc.app, "cdc", "Let Debezium send every event instead, from the WAL.")
 _add_group(OPERATE, subscription.app, "subscription", "Consumers of the log: create, pause, replay, drop.")
+_add_group(LOOK, grafana.app, "grafana", "Dashboards and alert rules: write them to a folder.", settings=False)
 
 
 @cache

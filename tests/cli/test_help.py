@@ -10,7 +10,7 @@ from partbox.observe import strays
 PANELS = {
     "Start here": ["demo", "init"],
     "Run": ["worker", "relay", "cdc"],
-    "Look": ["status", "top", "dashboard", "config"],
+    "Look": ["status", "top", "dashboard", "config", "grafana"],
     "Mend": ["doctor", "dead", "blocked"],
     "Operate": ["migrate", "purge", "rebase", "subscription"],
     "Develop": ["handlers", "metrics", "chaos"],
