@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from inspect import cleandoc
 from typing import Annotated, Any, NoReturn
 
 import psycopg
@@ -12,6 +13,7 @@ from partbox.cli import (
     blocked,
     cdc,
     chaos,
+    commands_page,
     config,
     dashboard,
     dead,
@@ -59,13 +61,26 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _print_page(wanted: bool) -> None:
+    if wanted:
+        typer.echo(commands_page.page(command()), nl=False)
+        raise typer.Exit
+
+
 Version = Annotated[
     bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions, and end.")
 ]
 
+Markdown = Annotated[
+    bool,
+    typer.Option(
+        "--markdown", callback=_print_page, is_eager=True, help="Print the documentation of all commands, and end."
+    ),
+]
+
 
 @app.callback()
-def before(context: typer.Context, version: Version = False) -> None:
+def before(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
     """Before any command: a word about variables that are no settings. A worker's goes to its log."""
     if context.invoked_subcommand not in ("worker", "relay") and (text := pass_over()):
         typer.echo(f"partbox: {text}", err=True)
@@ -77,9 +92,11 @@ def _add(panel: str, command: Callable[..., None], line: str, *, settings: bool 
 
 
 def _add_group(panel: str, group: typer.Typer, name: str, line: str, *, settings: bool = True) -> None:
-    for each in group.registered_commands if settings else ():
+    for each in group.registered_commands:
         assert each.callback is not None
-        each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
+        each.short_help = " ".join(cleandoc(each.callback.__doc__ or "").partition("\n\n")[0].split())
+        if settings:
+            each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
     app.add_typer(group, name=name, rich_help_panel=panel, short_help=line)
 
 
