@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from inspect import cleandoc
 from typing import Annotated, Any, NoReturn
 
 import psycopg
@@ -12,11 +13,13 @@ from partbox.cli import (
     blocked,
     cdc,
     chaos,
+    commands_page,
     config,
     dashboard,
     dead,
     demo,
     doctor,
+    grafana,
     handlers,
     import_,
     init,
@@ -59,13 +62,26 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _print_page(wanted: bool) -> None:
+    if wanted:
+        typer.echo(commands_page.page(command()), nl=False)
+        raise typer.Exit
+
+
 Version = Annotated[
     bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions, and end.")
 ]
 
+Markdown = Annotated[
+    bool,
+    typer.Option(
+        "--markdown", callback=_print_page, is_eager=True, help="Print the documentation of all commands, and end."
+    ),
+]
+
 
 @app.callback()
-def before(context: typer.Context, version: Version = False) -> None:
+def before(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
     """Before any command: a word about variables that are no settings. A worker's goes to its log."""
     if context.invoked_subcommand not in ("worker", "relay") and (text := pass_over()):
         typer.echo(f"partbox: {text}", err=True)
@@ -78,10 +94,12 @@ def _add(
     made(spelled(with_settings(command) if settings else command))
 
 
-def _add_group(panel: str, group: typer.Typer, name: str, line: str) -> None:
+def _add_group(panel: str, group: typer.Typer, name: str, line: str, *, settings: bool = True) -> None:
     for each in group.registered_commands:
         assert each.callback is not None
-        each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
+        each.short_help = " ".join(cleandoc(each.callback.__doc__ or "").partition("\n\n")[0].split())
+        if settings:
+            each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
     app.add_typer(group, name=name, rich_help_panel=panel, short_help=line)
 
 
@@ -105,6 +123,7 @@ _add_group(MEND, dead.app, "dead", "Events that were given up: list, replay or d
 _add_group(MEND, blocked.app, "blocked", "Aggregates that wait for a failed event: retry or skip it.")
 _add_group(RUN, cdc.app, "cdc", "Let Debezium send every event instead, from the WAL.")
 _add_group(OPERATE, subscription.app, "subscription", "Consumers of the log: create, pause, replay, drop.")
+_add_group(LOOK, grafana.app, "grafana", "Dashboards and alert rules: write them to a folder.", settings=False)
 
 
 @cache

@@ -114,6 +114,11 @@ WRONG: list[tuple[str, int, str]] = [
     ("config --retry often", 1, "exponential:0.2:60:2"),
     ("config --metrics-prefix 9", 1, "such as shop_outbox"),
     ("config nowhere:outbox", 1, "run the command in the folder that holds nowhere"),
+    ("grafana exprot", 2, "did you mean `partbox grafana export`?"),
+    ("grafana export", 2, "needs DIR: for example `partbox grafana export grafana`"),
+    ("grafana export /proc/grafana", 1, "name a folder that you may write to"),
+    ("grafana export shop.py", 1, "cannot write shop.py"),
+    ("grafana export there --froce", 2, "did you mean --force?"),
     # Mend.
     ("doctor --transactions-over soon", 1, LENGTH),
     ("doctor --heartbeat 5s", 1, "lower heartbeat or raise lease"),
