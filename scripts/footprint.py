@@ -101,10 +101,11 @@ class _Counted:
 
 
 def _made(count: int, first: int, size: int) -> list[Event]:
-    payload = {"text": "x" * (size - 11)}
+    """Their payloads cannot be compressed much."""
+    texts = [os.urandom((size - 11) // 2).hex() for _ in range(count)]
     return [
-        Event("OrderPlaced", payload, aggregate_type="Order", aggregate_id=str((first + n) % 5_000))
-        for n in range(count)
+        Event("OrderPlaced", {"text": text}, aggregate_type="Order", aggregate_id=str((first + n) % 5_000))
+        for n, text in enumerate(texts)
     ]
 
 
