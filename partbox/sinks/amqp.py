@@ -60,8 +60,9 @@ class RabbitSink(Sink):
         results: list[Result] = await asyncio.gather(*(self._publish(pika, exchange, message) for message in messages))
         if len(messages) == 1 and isinstance(results[0], Refused):
             results = [await self._alone(pika, messages[0])]
-        if any(isinstance(result, DownstreamUnavailable | Refused | UnrecoverableError) for result in results):
-            await self.close()  # the channel is gone
+        gone = any(isinstance(result, DownstreamUnavailable | Refused | UnrecoverableError) for result in results)
+        if gone and self._exchange is exchange:
+            await self.close()
         return results
 
     async def close(self) -> None:
@@ -76,10 +77,18 @@ class RabbitSink(Sink):
         async with self._opening:
             if self._exchange is None or self._exchange.channel.is_closed:
                 await self.close()
-                self._connection = self._made()
-                await self._connection.connect(timeout=self._timeout)
-                self._exchange = await self._exchange_of(self._connection)
-        return self._exchange
+                self._connection, self._exchange = await self._opened()
+            return self._exchange
+
+    async def _opened(self) -> tuple[Any, Any]:
+        """A connection, and the exchange over it. Nobody else closes it before it is open: it would stay open."""
+        connection = self._made()
+        try:
+            await connection.connect(timeout=self._timeout)
+            return connection, await self._exchange_of(connection)
+        except BaseException:
+            await connection.close()
+            raise
 
     def _made(self) -> Any:
         # Not by `pika.connect`: a connection that was never made has to be closed, too.
@@ -118,9 +127,11 @@ class RabbitSink(Sink):
 
     async def _alone(self, pika: Any, message: Message) -> Result:
         """By a channel of its own: the one that was closed may have been so for a message of another list."""
+        if self._connection is None:  # closed for another list
+            return NOT_YET
         try:
             result = await self._publish(pika, await self._exchange_of(self._connection), message)
-        except (pika.exceptions.AMQPError, OSError, RuntimeError, AttributeError) as error:
+        except (pika.exceptions.AMQPError, OSError, RuntimeError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
         return UnrecoverableError(str(result)) if isinstance(result, Refused) else result
 

@@ -103,16 +103,17 @@ class KafkaSink(Sink):
         return UnrecoverableError(str(result)) if isinstance(result, Refused) else result
 
     def _lacks(self, producer: Any, topic: str) -> bool:
-        """Whether the broker says so, and does not make it either, which takes it a moment."""
+        """Whether the broker says so, and goes on to: one that makes topics takes a moment for it."""
         kafka = library("confluent_kafka", "kafka")
-        until = time.monotonic() + PATIENCE
-        while (left := until - time.monotonic()) > 0:
+        until: float | None = None
+        while until is None or time.monotonic() < until:
             try:
-                error = producer.list_topics(topic, timeout=left).topics[topic].error
+                error = producer.list_topics(topic, timeout=PATIENCE).topics[topic].error
             except kafka.KafkaException:
                 return False
             if error is None or error.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return False
+            until = until or time.monotonic() + PATIENCE / 2
             time.sleep(ASK)
         return True
 
@@ -212,7 +213,7 @@ class _Sending:
             case codes.UNKNOWN_TOPIC_OR_PART | codes._UNKNOWN_TOPIC | codes._UNKNOWN_PARTITION:
                 return LookupError(f"Kafka has no topic {message.topic!r} ({error.name()}): {REMEDY}")
             case codes.TOPIC_AUTHORIZATION_FAILED | codes.TOPIC_EXCEPTION:
-                return PermissionError(said)
+                return PermissionError(f"{said}: {message.topic!r}")
             case _:
                 return DownstreamUnavailable(said)
 

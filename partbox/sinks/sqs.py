@@ -161,10 +161,13 @@ class SqsSink(Sink):
 
     def _lacks(self, topic: str) -> bool:
         """Whether SQS says that there is no such queue."""
+        client = self._made(PATIENCE)
         try:
-            self._made(PATIENCE).get_queue_url(QueueName=_name(topic))
+            client.get_queue_url(QueueName=_name(topic))
         except library("botocore.exceptions", "sqs").ClientError as error:
             return _is_missing(error)
+        finally:
+            client.close()
         return False
 
     def _queue(self, client: Any, topic: str) -> str:

@@ -21,7 +21,7 @@ from waiting import eventually
 
 from partbox.chaos.network import CUT, HALF, HOST, PASS, Network
 
-BOOT = 60.0
+BOOT = 100.0
 RUNNING: set[int] = set()
 """Processes of brokers, which outlive a test."""
 
