@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -414,6 +414,22 @@ class Hook(Broker):
         return [received(topics[0], headers, "ce-", body, own=own) for headers, body in self.taken]
 
 
+def _one_at_a_time(application: Any) -> Any:
+    """moto's application for one request at a time: what comes in while another message is deleted may be lost in it.
+
+    Those that wait for messages change nothing.
+    """
+    lock = threading.Lock()
+
+    class Locked(application):  # type: ignore[misc]
+        def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+            waits = environ.get("HTTP_X_AMZ_TARGET", "").endswith("ReceiveMessage")
+            with nullcontext() if waits else lock:
+                return super().__call__(environ, start_response)
+
+    return Locked
+
+
 class Sqs(Broker):
     """SQS as moto has it, in memory of this process: it keeps nothing, so what is cut is the way to it."""
 
@@ -424,13 +440,14 @@ class Sqs(Broker):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        from moto.server import ThreadedMotoServer
+        from moto.moto_server import threaded_moto_server as moto
         from moto.sqs.models import Queue
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)  # or it tells of each request
         for count in ("", "_delayed", "_not_visible"):  # of all messages, with every one that comes in
             setattr(Queue, f"approximate_number_of_messages{count}", 0)
-        self._server = ThreadedMotoServer(HOST, self.port, verbose=False)
+        moto.DomainDispatcherApplication = _one_at_a_time(moto.DomainDispatcherApplication)  # type: ignore[misc]
+        self._server = moto.ThreadedMotoServer(HOST, self.port, verbose=False)
         self._network = Network(HOST, self.port)
         self._taken: dict[str, list[Received]] = {}
 
