@@ -31,7 +31,6 @@ class RabbitSink(Sink):
         self._exchange_name = exchange
         self._connection: Any = None
         self._exchange: Any = None
-        self._opening: asyncio.Lock | None = None
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RabbitSink":
@@ -73,8 +72,7 @@ class RabbitSink(Sink):
 
     async def _ready(self) -> Any:
         """The exchange, over a connection that is open."""
-        self._opening = self._opening or asyncio.Lock()
-        async with self._opening:
+        async with self._opening():
             if self._exchange is None or self._exchange.channel.is_closed:
                 await self.close()
                 self._connection, self._exchange = await self._opened()

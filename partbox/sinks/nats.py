@@ -31,7 +31,6 @@ class NatsSink(Sink):
         self._connection: Any = None
         self._stream: Any = None
         self._largest = 0  # bytes of a message
-        self._opening: asyncio.Lock | None = None
         self._lost: asyncio.Event | None = None
         self._refusal: asyncio.Event
         self._refusals = 0
@@ -114,8 +113,7 @@ class NatsSink(Sink):
 
     async def _ready(self) -> Any:
         """JetStream, over a connection that is open."""
-        self._opening = self._opening or asyncio.Lock()
-        async with self._opening:
+        async with self._opening():
             if self._connection is None or self._connection.is_closed:
                 self._lost = lost = asyncio.Event()
                 self._refusal = asyncio.Event()

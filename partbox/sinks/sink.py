@@ -54,6 +54,7 @@ class Sink:
 
     _name = ""
     _observers = Observers()
+    _lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     @property
     def per_key(self) -> int | None:
@@ -101,6 +102,13 @@ class Sink:
             if any(isinstance(result, DownstreamUnavailable) for result in results):
                 break
         return outcomes
+
+    def _opening(self) -> asyncio.Lock:
+        """For whoever connects. Each loop has one of its own: workers of a process come one after the other."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = loop, asyncio.Lock()
+        return self._lock[1]
 
     def message(self, event: DeliveredEvent) -> Message:
         """What is sent of an event."""

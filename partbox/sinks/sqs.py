@@ -63,7 +63,6 @@ class SqsSink(Sink):
         self._region = region
         self._endpoint = endpoint
         self._open: Any = None
-        self._opening: asyncio.Lock | None = None
         self._threads: ThreadPoolExecutor
         self._queues: dict[str, str] = {}
 
@@ -110,8 +109,7 @@ class SqsSink(Sink):
 
     async def _ready(self) -> Any:
         """The client; making it takes long, and cannot be done by several threads at once."""
-        self._opening = self._opening or asyncio.Lock()
-        async with self._opening:
+        async with self._opening():
             if self._open is None:
                 self._open = await asyncio.to_thread(self._made, self._timeout)
                 self._threads = ThreadPoolExecutor(CONNECTIONS, "partbox-sqs")
