@@ -118,6 +118,20 @@ def test_a_worker_that_ends_in_the_middle_loses_and_reorders_nothing(outbox: Out
     check(place.all(), range(200))
 
 
+def test_a_sink_serves_workers_one_after_the_other_each_with_its_own_event_loop(sink, place):
+    async def lists(numbers: range) -> list[list[object]]:
+        """Several at once, all of which find that there is no connection."""
+        handled = await asyncio.gather(
+            *(sink.handle([delivered(number, f"k{number}", b'{"n":%d}' % number)]) for number in numbers)
+        )
+        await sink.close()
+        return handled
+
+    for numbers in (range(4), range(4, 8)):
+        assert asyncio.run(lists(numbers)) == [[None]] * 4
+    assert arrived(place) == 8
+
+
 def test_what_the_broker_refuses_for_good_is_dead_and_holds_up_nothing_else(dsn, conn, place):
     broker, poison = place.broker, (7, 21)
     outbox = relaying(dsn, sink_of(broker.small_url, place.template))
