@@ -7,8 +7,8 @@ from partbox.db import instances
 
 def park(conn, record_id, state, blocks, aggregate_id="1"):
     conn.execute(
-        "insert into partbox.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state,"
-        " blocks) values ('default', %s, 7, 'Order', %s, 'Placed', %s, %s)",
+        "insert into partbox.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type,"
+        " state, blocks) values ('default', %s, 7, 'Order', %s, 'Placed', %s, %s)",
         (record_id, aggregate_id, state, blocks),
     )
 
