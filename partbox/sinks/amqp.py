@@ -103,7 +103,7 @@ class RabbitSink(Sink):
             raise LookupError(f"RabbitMQ has no exchange {self._exchange_name!r}: declare it") from None
 
     async def _missing(self) -> str | None:
-        """What there is not of the exchange, or of the queue of all."""
+        """The part that is missing of the exchange, or of the queue of all."""
         connection = self._made()
         try:
             await connection.connect(timeout=self._timeout)

@@ -103,7 +103,7 @@ class KafkaSink(Sink):
         return UnrecoverableError(str(result)) if isinstance(result, Refused) else result
 
     def _lacks(self, producer: Any, topic: str) -> bool:
-        """Whether the broker says so, and goes on to: one that makes topics takes a moment for it."""
+        """True if the broker says so, and goes on to: one that makes topics takes a moment for it."""
         kafka = library("confluent_kafka", "kafka")
         until: float | None = None
         while until is None or time.monotonic() < until:
@@ -152,7 +152,7 @@ class _Sending:
         return self._results
 
     def _produce(self, place: int, message: Message) -> Callable[[], Awaitable[None]] | None:
-        """What has to come before the message can be sent, or None."""
+        """The step that has to come before the message can be sent, or None."""
         key = message.key
         if key is not None and key in self._failed:
             self._end(place, NOT_YET)
@@ -190,7 +190,7 @@ class _Sending:
             await asyncio.to_thread(self.producer.list_topics, topic, timeout=PATIENCE)
 
     def _not_taken(self, message: Message, error: Any) -> Result:
-        """What librdkafka itself says of a message."""
+        """librdkafka's own refusal of a message."""
         if error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE:
             size = f"{len(message.value):,} bytes"
             return UnrecoverableError(f"Kafka: MSG_SIZE_TOO_LARGE, {size}: raise message.max.bytes, the topic's too")

@@ -1,4 +1,4 @@
-"""What is sent of an event, to whatever broker: its payload as it is stored, and what else is known of it.
+"""The message that is sent of an event, to whatever broker: its payload as it is stored, and what else is known of it.
 
 The attributes are those of CloudEvents 1.0 (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md), in
 binary mode: each sink puts them where the binding of its protocol says, beside the headers that the publisher gave,

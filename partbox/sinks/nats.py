@@ -139,7 +139,7 @@ class NatsSink(Sink):
         )
 
     async def _lacks(self, subject: str) -> bool:
-        """Whether no stream takes it."""
+        """True if no stream takes it."""
         connection = await self._connected()
         try:
             await connection.jetstream().find_stream_name_by_subject(subject)

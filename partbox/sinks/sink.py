@@ -1,4 +1,4 @@
-"""What all sinks have in common: a list of events becomes messages, and what the broker says of each its outcome.
+"""The base of all sinks: a list of events becomes messages, and what the broker says of each its outcome.
 
 **Order.** The events of an aggregate are in order at the broker if none is sent before those ahead of it are there.
 Most brokers may refuse one message and take the next; so a list goes in *waves*, each with one event of an aggregate
@@ -20,10 +20,10 @@ from partbox.sinks.message import SOURCE, Message, message_of
 from partbox.sinks.topic import DEFAULT, Topic
 
 NOT_YET = RetryAfter(0)
-"""What becomes of a message that was not sent, because one of its key before it was not taken."""
+"""The outcome of a message that was not sent, because one of its key before it was not taken."""
 
 Result = BaseException | RetryAfter | None
-"""What became of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
+"""The outcome of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
 
 NOTHING: Final[Sequence[Result]] = ()
 
@@ -111,7 +111,7 @@ class Sink:
         return self._lock[1]
 
     def message(self, event: DeliveredEvent) -> Message:
-        """What is sent of an event."""
+        """The message of an event."""
         return message_of(event, self.topic.of(event), self._source)
 
     async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:

@@ -116,7 +116,7 @@ class SqsSink(Sink):
         return self._open
 
     def _request(self, client: Any, messages: Sequence[Message]) -> dict[str, Result]:
-        """What became of each, by event id."""
+        """The outcome of each, by event id."""
         errors = library("botocore.exceptions", "sqs")
         entries = [_entry(number, message) for number, message in enumerate(messages)]
         try:
@@ -158,7 +158,7 @@ class SqsSink(Sink):
         )
 
     def _lacks(self, topic: str) -> bool:
-        """Whether SQS says that there is no such queue."""
+        """True if SQS says that there is no such queue."""
         client = self._made(PATIENCE)
         try:
             client.get_queue_url(QueueName=_name(topic))
