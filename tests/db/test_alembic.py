@@ -177,7 +177,7 @@ def test_the_sql_that_alembic_prints_runs_through_psql(project: Project, dsn: st
     for _ in range(times):
         project.revision()
     place = tmp_path / "upgrade.sql"
-    with place.open("w") as output:
+    with place.open("w", encoding="ascii") as output:
         command.upgrade(project.config(output=output), "head", sql=True)
     psql = [binaries() / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", project.dsn, "-f", place]
     ran = subprocess.run(psql, capture_output=True, text=True)
