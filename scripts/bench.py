@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument(
         "--relay", nargs="*", choices=BROKERS, metavar="BROKER", help=f"all, or of {', '.join(BROKERS)}"
     )
+    parser.add_argument("--processes", type=int, help="of the relay; one for each processor otherwise")
     parser.add_argument("--dsn", help="another server than an embedded one; its schema `bench` is dropped")
     given = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)

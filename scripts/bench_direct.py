@@ -1,8 +1,9 @@
 """Sends messages by a broker's own library, without partbox: each in the best way that its documentation shows.
 
-The guarantee is the relay's: every message is acknowledged. Payload, CloudEvents attributes and headers are ready; the
-time is that of making from them what the library takes, and of sending it, after a warm-up. Where messages are in
-flight side by side (all but Kafka and Redis) no order is kept.
+The guarantee is the relay's: every message is acknowledged. The events are in memory as Python's values,
+their payloads encoded; the time is that of making the same messages of them (CloudEvents attributes, headers, key), in
+the plainest way, and of sending these, after a warm-up.
+Where messages are in flight side by side (all but Kafka and Redis) no order is kept.
 """
 
 import asyncio
@@ -11,43 +12,91 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
 import psycopg
 
-from partbox.codecs import Codecs
+from partbox.codecs import JSON, Codecs
 from partbox.db.blocking import lean
 from partbox.events import Claim, DeliveredEvent
-from partbox.sinks import Message, sink_of
-from partbox.sinks.headers import ascii_headers
+from partbox.sinks.message import SOURCE, message_of
 from partbox.sinks.sqs import _entry
+from partbox.sinks.topic import Topic
 
 Send = Callable[[Sequence[Any]], Awaitable[object]]
-Sender = tuple[Callable[[Message], Any], Send]
-"""What makes of a message what the library takes, and what sends many of those."""
+
+
+class Event(NamedTuple):
+    """An event as an application has it that sends by itself."""
+
+    delivered: DeliveredEvent
+    topic: str
+    id: UUID
+    type: str
+    aggregate_type: str
+    aggregate_id: str
+    occurred_at: datetime
+    value: bytes
+    headers: dict[str, str]
+
+    def bound(self, prefix: str, content_type: str) -> dict[str, str]:
+        """Its headers, and what CloudEvents says of it."""
+        return {
+            **self.headers,
+            f"{prefix}specversion": "1.0",
+            f"{prefix}id": str(self.id),
+            f"{prefix}source": SOURCE,
+            f"{prefix}type": self.type,
+            f"{prefix}time": self.occurred_at.isoformat(),
+            f"{prefix}aggregatetype": self.aggregate_type,
+            f"{prefix}subject": self.aggregate_id,
+            f"{prefix}partitionkey": self.aggregate_id,
+            content_type: JSON,
+        }
+
+
+Sender = tuple[Callable[[Event], Any], Send]
+"""What makes of an event what the library takes, and what sends many of those."""
 
 
 def seconds(kind: str, url: str, template: str, dsn: str, columns: str, warm: int) -> tuple[float, float]:
-    """The time that the log's messages take, but for the first `warm` of them, and the CPU time of this process."""
-    return asyncio.run(_seconds(kind, url, _messages(url, template, dsn, columns), warm))
+    """The time that the log's events take, but for the first `warm` of them, and the CPU time of this process."""
+    return asyncio.run(_seconds(kind, url, _events(dsn, columns, Topic(template)), warm))
 
 
-def _messages(url: str, template: str, dsn: str, columns: str) -> list[Message]:
-    sink, claim = sink_of(url, template), Claim(1, "relay", Codecs())
+def _events(dsn: str, columns: str, topic: Topic) -> list[Event]:
+    claim = Claim(1, "relay", Codecs())
     with psycopg.connect(dsn) as conn:
         lean(conn)
         rows = conn.cursor(binary=True).execute(f"select {columns} from bench.record order by id").fetchall()
-    return [sink.message(DeliveredEvent(row, claim)) for row in rows]
+    return [_event(DeliveredEvent(row, claim), topic) for row in rows]
 
 
-async def _seconds(kind: str, url: str, messages: list[Message], warm: int) -> tuple[float, float]:
+def _event(delivered: DeliveredEvent, topic: Topic) -> Event:
+    assert delivered.aggregate_id is not None
+    return Event(
+        delivered,
+        topic.of(delivered),
+        delivered.event_id,
+        delivered.event_type,
+        delivered.aggregate_type,
+        delivered.aggregate_id,
+        delivered.occurred_at,
+        delivered.raw,
+        delivered.headers,
+    )
+
+
+async def _seconds(kind: str, url: str, events: list[Event], warm: int) -> tuple[float, float]:
     async with SENDERS[kind](url) as (made, send):
-        await send([made(message) for message in messages[:warm]])
-        gc.disable()  # so many messages are not to be looked through again and again
+        await send([made(event) for event in events[:warm]])
+        gc.disable()  # so many events are not to be looked through again and again
         began, used = time.perf_counter(), time.process_time()
-        await send([made(message) for message in messages[warm:]])
+        await send([made(event) for event in events[warm:]])
         return time.perf_counter() - began, time.process_time() - used
 
 
@@ -68,9 +117,9 @@ async def kafka(url: str) -> AsyncIterator[Sender]:
 
     producer = Producer({"bootstrap.servers": urlsplit(url).netloc, "enable.idempotence": True, "linger.ms": 5})
 
-    def made(message: Message) -> dict[str, Any]:
-        headers = [(name, value.encode()) for name, value in message.bound("ce_", "content-type").items()]
-        return {"topic": message.topic, "value": message.value, "key": message.key, "headers": headers}
+    def made(event: Event) -> dict[str, Any]:
+        headers = event.bound("ce_", "content-type")
+        return {"topic": event.topic, "value": event.value, "key": event.aggregate_id, "headers": headers}
 
     async def send(ready: Sequence[dict[str, Any]]) -> None:
         for each in ready:
@@ -97,14 +146,14 @@ async def rabbitmq(url: str) -> AsyncIterator[Sender]:
     async with await aio_pika.connect(url) as connection:
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
 
-        def made(message: Message) -> tuple[str, dict[str, Any]]:
-            return message.topic, {
-                "body": message.value,
-                "headers": message.bound("cloudEvents:", "content-type"),
-                "content_type": message.content_type,
-                "message_id": message.id,
-                "type": message.attributes["type"],
-                "timestamp": message.event.occurred_at,
+        def made(event: Event) -> tuple[str, dict[str, Any]]:
+            return event.topic, {
+                "body": event.value,
+                "headers": event.bound("cloudEvents:", "content-type"),
+                "content_type": JSON,
+                "message_id": str(event.id),
+                "type": event.type,
+                "timestamp": event.occurred_at,
                 "delivery_mode": aio_pika.DeliveryMode.PERSISTENT,
             }
 
@@ -122,9 +171,8 @@ async def nats(url: str) -> AsyncIterator[Sender]:
     client = await library.connect(url)
     stream = client.jetstream()
 
-    def made(message: Message) -> tuple[str, bytes, dict[str, str]]:
-        headers = ascii_headers(message.bound("ce-", "content-type")) | {"Nats-Msg-Id": message.id}
-        return message.topic, message.value, headers
+    def made(event: Event) -> tuple[str, bytes, dict[str, str]]:
+        return event.topic, event.value, {**event.bound("ce-", "content-type"), "Nats-Msg-Id": str(event.id)}
 
     async def send(ready: Sequence[tuple[str, bytes, dict[str, str]]]) -> None:
         answers = [await stream.publish_async(topic, value, headers=headers) for topic, value, headers in ready]
@@ -140,9 +188,8 @@ async def redis(url: str) -> AsyncIterator[Sender]:
 
     client = library.from_url(url)
 
-    def made(message: Message) -> tuple[str, dict[str, Any]]:
-        key = {} if message.key is None else {"key": message.key}
-        return message.topic, {**message.bound("ce_", "content-type"), **key, "data": message.value}
+    def made(event: Event) -> tuple[str, dict[str, Any]]:
+        return event.topic, {**event.bound("ce_", "content-type"), "key": event.aggregate_id, "data": event.value}
 
     async def send(ready: Sequence[tuple[str, dict[str, Any]]]) -> None:
         for first in range(0, len(ready), 500):
@@ -162,8 +209,8 @@ async def webhook(url: str) -> AsyncIterator[Sender]:
     limits = httpx.Limits(max_connections=20, max_keepalive_connections=20)
     async with httpx.AsyncClient(limits=limits, timeout=30) as client:
 
-        def made(message: Message) -> tuple[bytes, dict[str, str]]:
-            return message.value, ascii_headers(message.bound("ce-", "Content-Type")) | {"webhook-id": message.id}
+        def made(event: Event) -> tuple[bytes, dict[str, str]]:
+            return event.value, {**event.bound("ce-", "Content-Type"), "webhook-id": str(event.id)}
 
         async def one(ready: tuple[bytes, dict[str, str]]) -> None:
             body, headers = ready
@@ -180,10 +227,10 @@ async def sqs(url: str) -> AsyncIterator[Sender]:
     client = boto3.client("sqs", region_name=parts.netloc, endpoint_url=parse_qs(parts.query)["endpoint"][0])
     queues: dict[str, str] = {}
 
-    def made(message: Message) -> tuple[str, dict[str, Any]]:
-        if message.topic not in queues:
-            queues[message.topic] = client.get_queue_url(QueueName=f"{message.topic}.fifo")["QueueUrl"]
-        return queues[message.topic], _entry(0, message)
+    def made(event: Event) -> tuple[str, dict[str, Any]]:
+        if event.topic not in queues:
+            queues[event.topic] = client.get_queue_url(QueueName=f"{event.topic}.fifo")["QueueUrl"]
+        return queues[event.topic], _entry(0, message_of(event.delivered, event.topic))
 
     def ten(ready: Sequence[tuple[str, dict[str, Any]]]) -> None:
         entries = [entry | {"Id": str(number)} for number, (_, entry) in enumerate(ready)]

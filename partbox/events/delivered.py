@@ -120,12 +120,18 @@ class DeliveredEvent:
     @property
     def headers(self) -> dict[str, str]:
         """What the publisher gave."""
-        return {name: value for name, value in self._all_headers().items() if not name.startswith(PREFIX)}
+        return _given(self._all_headers())
 
     @property
     def idempotency_key(self) -> str | None:
         """The key under which the event was published, if any."""
         return self._all_headers().get(IDEMPOTENCY_KEY)
+
+    def headers_and_key(self) -> tuple[dict[str, str], str | None]:
+        """`headers` and `idempotency_key`: both are in one text, which is decoded once here."""
+        headers = self._all_headers()
+        key = headers.get(IDEMPOTENCY_KEY)
+        return _given(headers), key
 
     @property
     def available_at(self) -> datetime | None:
@@ -162,6 +168,14 @@ class DeliveredEvent:
     def _all_headers(self) -> dict[str, str]:
         raw = self._row[10]
         return orjson.loads(raw) if raw is not None else {}
+
+
+def _given(headers: dict[str, str]) -> dict[str, str]:
+    """Those of the publisher, without ours."""
+    for name in headers:
+        if name.startswith(PREFIX):
+            return {name: value for name, value in headers.items() if not name.startswith(PREFIX)}
+    return headers
 
 
 def _moment(raw: bytes) -> datetime:

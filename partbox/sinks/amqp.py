@@ -139,7 +139,7 @@ class RabbitSink(Sink):
             headers=message.bound("cloudEvents:", "content-type"),
             content_type=message.content_type,
             message_id=message.id,
-            type=message.attributes["type"],
+            type=message.event.event_type,
             timestamp=message.event.occurred_at,
             delivery_mode=pika.DeliveryMode.PERSISTENT,
         )

@@ -198,7 +198,10 @@ class _Sending:
         return self._result(message, error)
 
     def _told(self, place: int, error: Any, _: Any) -> None:
-        self._end(place, None if error is None else self._result(self._messages[place], error))
+        if error is None:
+            self._left -= 1
+        else:
+            self._end(place, self._result(self._messages[place], error))
 
     def _end(self, place: int, result: Result) -> None:
         self._results[place] = result

@@ -212,8 +212,9 @@ def _parts(messages: Sequence[Message]) -> list[list[Message]]:
 
 def _entry(number: int, message: Message) -> dict[str, Any]:
     body, encoding = _body(message)
-    known = {f"ce_{name}": message.attributes[name] for name in NAMED if name in message.attributes}
-    others = {f"ce_{name}": message.attributes[name] for name in OTHERS if name in message.attributes}
+    of_event = message.attributes
+    known = {f"ce_{name}": of_event[name] for name in NAMED if name in of_event}
+    others = {f"ce_{name}": of_event[name] for name in OTHERS if name in of_event}
     more = {**message.headers, **others}
     attributes = {**known, "content-type": message.content_type, **encoding}
     if more:
