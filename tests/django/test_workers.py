@@ -1,0 +1,124 @@
+"""`manage.py partbox_worker` and `partbox_relay`: workers that know Django."""
+
+import json
+import signal
+from typing import Any
+
+import psycopg
+import pytest
+from waiting import eventually
+
+PUBLISH = """
+from django.db import connection, transaction
+from shop.outbox import outbox
+
+with transaction.atomic():
+    outbox.publish(connection, "OrderPlaced", {"total": 42}, aggregate_type="Order", aggregate_id="7")
+"""
+
+ENQUEUE = """
+from datetime import timedelta
+from django.db import transaction
+from django.utils import timezone
+from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
+from shop import tasks
+
+results = [tasks.add.enqueue(40, b=2), tasks.fail.enqueue("oh")]
+results.append(tasks.add.using(run_after=timezone.now() + timedelta(days=1)).enqueue(1, 2))
+with transaction.atomic():
+    gone = tasks.add.enqueue(0, 0)
+    assert tasks.add.get_result(gone.id).status == "READY"
+    transaction.set_rollback(True)
+try:
+    tasks.add.get_result(gone.id)
+except TaskResultDoesNotExist:
+    print("rolled back")
+try:
+    tasks.add.using(priority=1)
+except InvalidTaskError as error:
+    print("invalid:", error)
+open("ids.json", "w").write(json.dumps([each.id for each in results]))
+"""
+
+RESULTS = """
+from shop import tasks
+
+for id, task in zip(json.load(open("ids.json")), (tasks.add, tasks.fail, tasks.add)):
+    found = task.get_result(id)
+    print(found.status, found.args, found.kwargs, found.attempts, [each.exception_class for each in found.errors])
+"""
+
+
+def worker(project: Any, *words: str) -> str:
+    return str(project.manage("partbox_worker", "--until-empty", "--processes", "1", *words))
+
+
+def test_a_worker_delivers_what_was_published_in_an_atomic_block(migrated: Any) -> None:
+    migrated.run(PUBLISH)
+    assert "users: 0 order: {'total': 42}" in worker(migrated)
+
+
+def test_tasks_are_events_of_the_callers_transaction(migrated: Any) -> None:
+    said = migrated.run(ENQUEUE)
+    assert "rolled back" in said
+    assert "invalid: Backend does not support setting priority of tasks." in said
+
+    printed = worker(migrated)
+
+    assert "sum: 42" in printed
+    assert "oh at attempt 1" in printed
+    assert migrated.run(RESULTS).splitlines() == [
+        "SUCCESSFUL [40] {'b': 2} 0 []",
+        "FAILED ['oh'] {} 1 [<class 'LookupError'>]",
+        "READY [1, 2] {} 0 []",
+    ]
+
+
+def test_the_options_are_those_of_partbox_and_its_errors_too(project: Any) -> None:
+    said = project.manage("partbox_worker", "--help")
+    assert {"--processes", "--until-empty", "--reload"} <= set(said.split())
+    assert "setting lease = '0s' (--lease) is invalid" in project.manage("partbox_worker", "--lease", "0s", code=1)
+    assert "it needs DEBUG = True" in project.manage("partbox_worker", "--reload", code=1)
+
+
+def test_a_relay_needs_no_dsn(migrated: Any) -> None:
+    migrated.run(PUBLISH)
+    target = migrated.folder / "sent.jsonl"
+    migrated.manage("partbox_relay", "--to", f"file:{target}", "--until-empty", "--processes", "1")
+    assert [json.loads(line)["data"] for line in target.read_text().splitlines()] == [{"total": 42}]
+
+
+def test_a_password_of_any_characters_reaches_libpq(project: Any) -> None:
+    secret = "a b'c\\d@/:%?\"é"
+    options = {"sslmode": "disable", "pool": False, "connect_timeout": 7}
+    project.databases["default"] |= {"PASSWORD": secret, "OPTIONS": options}
+    printed = project.run(
+        "from psycopg.conninfo import conninfo_to_dict\nfrom shop.outbox import outbox\n"
+        "print(json.dumps(conninfo_to_dict(outbox.dsn)))"
+    )
+    found = json.loads(printed)
+    assert found["password"] == secret
+    assert (found["sslmode"], found["connect_timeout"]) == ("disable", "7")
+    assert "pool" not in found
+
+
+@pytest.mark.timeout(60)
+def test_with_reload_a_change_of_the_code_starts_the_worker_anew(migrated: Any, dsn: str) -> None:
+    process = migrated.started("partbox_worker", "--reload", "--processes", "1", DEBUG="1")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+
+        def workers() -> set[Any]:
+            return {row[0] for row in conn.execute("select instance_id from partbox.instance")}
+
+        first = eventually(workers)
+        code = migrated.folder / "shop/outbox.py"
+        eventually(lambda: _touched(code) and workers() - first)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 0
+    process.close()
+
+
+def _touched(path: Any) -> bool:
+    """Again and again, for the watcher may not have begun to look."""
+    path.write_text(path.read_text() + "\n")
+    return True
