@@ -18,6 +18,7 @@ def reloading(run: Callable[[], None]) -> None:
     if os.environ.get(INNER) != "1":
         sys.exit(_outer())
     changed = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(CHANGED if changed.is_set() else 0))  # until the worker hears it
     threading.Thread(target=_watch, args=(changed,), daemon=True).start()
     run()
     if changed.is_set():

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 from django.db import connections
 
 from partbox.cli import command, main
@@ -43,12 +43,12 @@ class Forwarded(BaseCommand):
         return words
 
     def deliver(self, words: list[str]) -> None:
-        """Until it is stopped. CommandError with its exit code, the reason having been printed."""
+        """Until it is stopped. SystemExit where it ends in error, which partbox has printed."""
         try:
             main(words)
         except SystemExit as end:
             if end.code:
-                raise CommandError(f"partbox {words[0]} has ended", returncode=int(end.code)) from None
+                raise
 
 
 def _options(name: str) -> list[Any]:

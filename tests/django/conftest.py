@@ -14,6 +14,7 @@ __all__ = ["forks"]
 MANAGE = """
 import os, sys, warnings
 warnings.simplefilter("error")
+warnings.simplefilter("ignore", ResourceWarning)  # of those that fork
 from django.core.management import execute_from_command_line
 
 if __name__ == "__main__":
@@ -94,7 +95,13 @@ FILES = {
     "shop/outbox.py": OUTBOX,
     "shop/tasks.py": TASKS,
 }
-SETUP = "import warnings; warnings.simplefilter('error')\nimport json, django; django.setup()\n"
+SETUP = """
+import warnings
+warnings.simplefilter("error")
+warnings.simplefilter("ignore", ResourceWarning)  # of those that fork
+import json, django
+django.setup()
+"""
 
 
 class Project:

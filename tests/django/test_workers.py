@@ -77,7 +77,9 @@ def test_tasks_are_events_of_the_callers_transaction(migrated: Any) -> None:
 def test_the_options_are_those_of_partbox_and_its_errors_too(project: Any) -> None:
     said = project.manage("partbox_worker", "--help")
     assert {"--processes", "--until-empty", "--reload"} <= set(said.split())
-    assert "setting lease = '0s' (--lease) is invalid" in project.manage("partbox_worker", "--lease", "0s", code=1)
+    assert "partbox: setting lease = 0s (from --lease) is invalid" in project.manage(
+        "partbox_worker", "--lease", "0s", code=1
+    )
     assert "it needs DEBUG = True" in project.manage("partbox_worker", "--reload", code=1)
 
 
@@ -112,7 +114,8 @@ def test_with_reload_a_change_of_the_code_starts_the_worker_anew(migrated: Any, 
 
         first = eventually(workers)
         code = migrated.folder / "shop/outbox.py"
-        eventually(lambda: _touched(code) and workers() - first)
+        eventually(lambda: _touched(code) and not workers() & first)
+        eventually(workers)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 0
     process.close()
