@@ -4,8 +4,8 @@ import json
 import signal
 from typing import Any
 
-import psycopg
 import pytest
+from project import SETUP
 from waiting import eventually
 
 PUBLISH = """
@@ -104,19 +104,30 @@ def test_a_password_of_any_characters_reaches_libpq(project: Any) -> None:
     assert "pool" not in found
 
 
-@pytest.mark.timeout(60)
-def test_with_reload_a_change_of_the_code_starts_the_worker_anew(migrated: Any, dsn: str) -> None:
-    process = migrated.started("partbox_worker", "--reload", "--processes", "1", DEBUG="1")
-    with psycopg.connect(dsn, autocommit=True) as conn:
+RELOADED = """
+import os, signal, threading
+import shop.outbox
+from partbox.django.reload import reloading
 
-        def workers() -> set[Any]:
-            return {row[0] for row in conn.execute("select instance_id from partbox.instance")}
+def run():
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    open("began", "a").write("x")
+    told.wait()
 
-        first = eventually(workers)
-        code = migrated.folder / "shop/outbox.py"
-        eventually(lambda: _touched(code) and not workers() & first)
-        eventually(workers)
+reloading(run)
+"""
+
+
+def test_with_reload_a_change_of_the_code_starts_the_worker_anew(project: Any) -> None:
+    (project.folder / "program.py").write_text(SETUP + RELOADED)
+    code, began = project.folder / "shop/outbox.py", project.folder / "began"
+    process = project.start("python", str(project.folder / "program.py"))
+
+    eventually(began.exists)
+    eventually(lambda: _touched(code) and began.read_text() != "x")
     process.send_signal(signal.SIGTERM)
+
     assert process.wait() == 0
     process.close()
 
@@ -125,3 +136,27 @@ def _touched(path: Any) -> bool:
     """Again and again, for the watcher may not have begun to look."""
     path.write_text(path.read_text() + "\n")
     return True
+
+
+@pytest.mark.soak
+def test_a_worker_of_two_processes_that_reloads_delivers_by_the_new_code(migrated: Any) -> None:
+    process = migrated.started("partbox_worker", "--reload", "--processes", "2", DEBUG="1")
+    code, out = migrated.folder / "shop/outbox.py", migrated.folder / "greeted"
+    code.write_text(code.read_text() + GREETED)
+    migrated.run(PUBLISH)
+
+    eventually(lambda: migrated.run(PUBLISH) == "" and out.exists(), timeout=120)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 0
+    process.close()
+
+
+GREETED = """
+
+@outbox.intercept
+def greeting(event):
+    from contextlib import nullcontext
+
+    open("greeted", "a").write("x")
+    return nullcontext()
+"""
