@@ -4,6 +4,7 @@ import json
 import signal
 from typing import Any
 
+import psycopg
 import pytest
 from project import SETUP
 from waiting import eventually
@@ -139,11 +140,12 @@ def _touched(path: Any) -> bool:
 
 
 @pytest.mark.soak
-def test_a_worker_of_two_processes_that_reloads_delivers_by_the_new_code(migrated: Any) -> None:
+def test_a_worker_of_two_processes_that_reloads_delivers_by_the_new_code(migrated: Any, dsn: str) -> None:
     process = migrated.started("partbox_worker", "--reload", "--processes", "2", DEBUG="1")
     code, out = migrated.folder / "shop/outbox.py", migrated.folder / "greeted"
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        eventually(lambda: conn.execute("select from partbox.instance").fetchone() is not None, timeout=120)
     code.write_text(code.read_text() + GREETED)
-    migrated.run(PUBLISH)
 
     eventually(lambda: migrated.run(PUBLISH) == "" and out.exists(), timeout=120)
     process.send_signal(signal.SIGTERM)
