@@ -125,7 +125,8 @@ class DeadRecords:
     ) -> int:
         """Replay all that are dead now and match; how many. In id order per aggregate, also against live traffic.
 
-        It goes by transactions of about 500 records, each with whole aggregates; after each `progress(done, total)`
+        Imported ones that no saved cursor has passed yet are left. It goes by transactions of about 500 records, each
+        with whole aggregates; after each `progress(done, total)`
         is called. Interrupted, it has replayed whole aggregates; called again, it goes on with the others.
         """
         filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
@@ -201,6 +202,11 @@ class DeadRecords:
 
     def _refuse(self, conn: Connection[Any], subscription: str, record_id: int) -> DeadDetail:
         state = dead.state(conn, self._schema, subscription, record_id)
+        if state == "dead":
+            raise PartboxError(
+                f"dead record {record_id} was imported, and no saved cursor has passed it yet: replayed now it would "
+                "be dead again; try again when a worker has gone on"
+            )
         now = f"; it is {state} (see `partbox blocked list`)" if state else ""
         raise PartboxError(
             f"no dead record {record_id} in subscription {subscription!r}{now}: "

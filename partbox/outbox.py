@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from partbox.blocked import BlockedKeys
     from partbox.db.rebase import Rebased
     from partbox.dead import DeadRecords
+    from partbox.imports import Imported
     from partbox.inbox import Inbox
     from partbox.purge import Purged
     from partbox.stats import Stats
@@ -254,6 +255,44 @@ class Outbox:
 
         return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
 
+    def import_from(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        constants: Mapping[str, str] | None = None,
+        *,
+        status: str | None = None,
+        pending: Sequence[str] = (),
+        failed: Sequence[str] = (),
+        done: Sequence[str] = (),
+        key: Sequence[str] = (),
+        order: Sequence[str] = (),
+        where: str | None = None,
+        dry_run: bool = False,
+        skip_bad: bool = False,
+    ) -> "Imported":
+        """Import the rows of another outbox's table that were not imported before, each once; nothing of it changes.
+
+        `columns` and `constants` by field of an event; rows become records in the order of the columns `order`. With
+        statuses in `failed` they are dead, with one in `done` they are left. `where` is SQL. No hook is called. Raises
+        PartboxError for a row that cannot be a record, unless `skip_bad`; batches before it stay imported.
+        """
+        from partbox.imports import Plan, import_rows
+
+        plan = Plan(
+            table,
+            columns,
+            constants or {},
+            status=status,
+            pending=tuple(pending),
+            failed=tuple(failed),
+            done=tuple(done),
+            key=tuple(key),
+            order=tuple(order),
+            where=where,
+        )
+        return import_rows(lambda: self.dsn, self.settings, plan, dry_run=dry_run, skip_bad=skip_bad)
+
     def purger(self) -> "Purging":
         """Purges every `purge_interval` in a thread of this process: `with outbox.purger(): …`, or `start` and `stop`.
 
@@ -360,10 +399,13 @@ class Outbox:
         """
         from partbox.observe.node import database_names
         from partbox.supervisor import run
+        from partbox.supervisor.service import unneeded
         from partbox.supervisor.serving import served
 
         if not self.settings.enabled:
-            tell(log, "disabled", "enabled is false: nothing is delivered; publishing works")
+            text = "enabled is false: nothing is delivered; publishing works"
+            tell(log, "disabled", text)
+            unneeded(text)
             return 0
         where = self.settings.http if http is None else None if http == "off" else http
         several = len(dsns) > 1

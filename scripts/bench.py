@@ -2,7 +2,8 @@
 
 The yardstick is read in the same run: iterating the same lean columns through a psycopg server-side cursor. Times of
 the drain are the database's: from the claim of the partitions to the last save. `--pairs` also drains with and without
-metrics, in turn, and compares the CPU time of the worker process.
+metrics, in turn, and compares the CPU time of the worker process. `--relay` drains into brokers instead, beside sending
+the same messages by the broker's own library.
 """
 
 import argparse
@@ -10,6 +11,8 @@ import logging
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import psutil
@@ -19,6 +22,8 @@ from partbox import Outbox
 from partbox.db.blocking import lean
 from partbox.db.server import Server
 
+EVENTS = 200_000
+BROKERS = ("kafka", "rabbitmq", "nats", "redis", "webhook", "sqs")
 COLUMNS = """partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
              content_type, headers, available_at, occurred_at, created_at"""
 
@@ -29,23 +34,37 @@ def noop(event: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--events", type=int, help=f"{EVENTS:,}; fewer for brokers")
     parser.add_argument("--aggregates", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=3, help="pairs of yardstick and drain; medians are printed")
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=0, help="drains with and without metrics, in turn")
+    parser.add_argument(
+        "--relay", nargs="*", choices=BROKERS, metavar="BROKER", help=f"all, or of {', '.join(BROKERS)}"
+    )
+    parser.add_argument("--dsn", help="another server than an embedded one; its schema `bench` is dropped")
     given = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
+    with _server() if given.dsn is None else nullcontext(given.dsn) as dsn:
+        if given.relay is not None:
+            import bench_relay  # what it needs is not installed for the others
+
+            bench_relay.run(dsn, given)
+        else:
+            given.events = given.events or EVENTS
+            rounds = [_round(dsn, given) for _ in range(given.rounds)]
+            _print(rounds, [_pair(dsn, given, number) for number in range(given.pairs)])
+
+
+@contextmanager
+def _server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="partbox-bench-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         server = Server(Path(folder) / "data", options={"max_wal_size": "4GB"})
         try:
-            dsn = server.start()
-            rounds = [_round(dsn, given) for _ in range(given.rounds)]
-            pairs = [_pair(dsn, given, number) for number in range(given.pairs)]
+            yield server.start()
         finally:
             server.stop()
-    _print(rounds, pairs)
 
 
 def _round(dsn: str, given: argparse.Namespace) -> tuple[float, float, float]:

@@ -15,7 +15,6 @@ import psutil
 import psycopg
 import pytest
 import versions
-from databases import Shelf
 from lock_check import _checked_lock, _nothing_without_the_lock  # noqa: F401 (fixtures for every test)
 from servers import (
     KEPT,
@@ -24,10 +23,10 @@ from servers import (
     binaries,
     cloned,
     free_path,
-    kept_folder,
     new_database,
     new_folder,
     new_server,
+    originals,
 )
 from waiting import eventually
 
@@ -35,8 +34,9 @@ from partbox.db import processes
 from partbox.db.embedded import Server
 from partbox.interceptors import hooks
 from partbox.observe import telling
+from partbox.testing.place import TestServer
 
-pytest_plugins = ["effort", "pace"]
+pytest_plugins = ["effort", "pace", "pytester"]
 
 PATIENCE = 5.0
 """Seconds that what a test started may take to end after it."""
@@ -66,8 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
     if KEPT not in os.environ:
         os.environ[KEPT] = str(free_path())
-        config.add_cleanup(lambda: shutil.rmtree(kept_folder(), ignore_errors=True))
-    kept_folder()
+        config.add_cleanup(lambda: shutil.rmtree(os.environ[KEPT], ignore_errors=True))
+    originals()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a run under `nohup` ignores it, and so would all that tests start
 
 
@@ -128,17 +128,20 @@ def template() -> str:
 
 
 @pytest.fixture(scope="session")
-def _shelf(server: Server, template: str) -> Iterator[Shelf]:
-    shelf = Shelf(server.dsn, template)
-    yield shelf
-    shelf.close()
+def partbox_server(server: Server, template: str) -> TestServer:
+    """Where the kit, from which `partbox_dsn` comes, has its databases."""
+    return TestServer(server.dsn, template)
+
+
+@pytest.fixture(scope="session")
+def partbox_sessions() -> None:
+    """Nobody else is in a test's database: some tests look at who is."""
 
 
 @pytest.fixture
-def dsn(_shelf: Shelf) -> Iterator[str]:
+def dsn(partbox_dsn: str) -> str:
     """The DSN of a database as migrations left it, for this test alone."""
-    yield _shelf.lend()
-    _shelf.take_back()
+    return partbox_dsn
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import psycopg
 import pytest
 import versions
 import waiting
-from databases import Shelf
 from pace import LOAD, SHARED, Pace
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
@@ -21,6 +20,7 @@ from servers import OwnServer, new_database
 from waiting import eventually
 
 from partbox.db.embedded import Server
+from partbox.testing.databases import Shelf
 
 LEAKY = """
 import subprocess, sys, threading, time

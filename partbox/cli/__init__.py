@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from inspect import cleandoc
 from typing import Annotated, Any, NoReturn
 
 import psycopg
@@ -12,12 +13,15 @@ from partbox.cli import (
     blocked,
     cdc,
     chaos,
+    commands_page,
     config,
     dashboard,
     dead,
     demo,
     doctor,
+    grafana,
     handlers,
+    import_,
     init,
     metrics,
     migrate,
@@ -58,27 +62,44 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _print_page(wanted: bool) -> None:
+    if wanted:
+        typer.echo(commands_page.page(command()), nl=False)
+        raise typer.Exit
+
+
 Version = Annotated[
     bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions, and end.")
 ]
 
+Markdown = Annotated[
+    bool,
+    typer.Option(
+        "--markdown", callback=_print_page, is_eager=True, help="Print the documentation of all commands, and end."
+    ),
+]
+
 
 @app.callback()
-def before(context: typer.Context, version: Version = False) -> None:
+def before(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
     """Before any command: a word about variables that are no settings. A worker's goes to its log."""
     if context.invoked_subcommand not in ("worker", "relay") and (text := pass_over()):
         typer.echo(f"partbox: {text}", err=True)
 
 
-def _add(panel: str, command: Callable[..., None], line: str, *, settings: bool = True) -> None:
-    made = app.command(rich_help_panel=panel, short_help=line, epilog=SETTINGS if settings else None)
+def _add(
+    panel: str, command: Callable[..., None], line: str, *, settings: bool = True, name: str | None = None
+) -> None:
+    made = app.command(name, rich_help_panel=panel, short_help=line, epilog=SETTINGS if settings else None)
     made(spelled(with_settings(command) if settings else command))
 
 
-def _add_group(panel: str, group: typer.Typer, name: str, line: str) -> None:
+def _add_group(panel: str, group: typer.Typer, name: str, line: str, *, settings: bool = True) -> None:
     for each in group.registered_commands:
         assert each.callback is not None
-        each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
+        each.short_help = " ".join(cleandoc(each.callback.__doc__ or "").partition("\n\n")[0].split())
+        if settings:
+            each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
     app.add_typer(group, name=name, rich_help_panel=panel, short_help=line)
 
 
@@ -92,6 +113,7 @@ _add(LOOK, dashboard.dashboard, "The same, live in a browser.")
 _add(LOOK, config.config, "Every setting: its value, where that comes from, and why.")
 _add(MEND, doctor.doctor, "What is wrong, what shows it, and what to do about it.")
 _add(OPERATE, migrate.migrate, "Bring the schema to this version, after an upgrade.")
+_add(OPERATE, import_.import_, "Take over the table of another outbox, while it is written to.", name="import")
 _add(OPERATE, purge.purge, "Delete what has expired; workers do it by themselves.")
 _add(OPERATE, rebase.rebase, "Let a schema that came from a dump go on here.")
 _add(DEVELOP, handlers.handlers, "Which handler takes which events; needs no database.", settings=False)
@@ -101,6 +123,7 @@ _add_group(MEND, dead.app, "dead", "Events that were given up: list, replay or d
 _add_group(MEND, blocked.app, "blocked", "Aggregates that wait for a failed event: retry or skip it.")
 _add_group(RUN, cdc.app, "cdc", "Let Debezium send every event instead, from the WAL.")
 _add_group(OPERATE, subscription.app, "subscription", "Consumers of the log: create, pause, replay, drop.")
+_add_group(LOOK, grafana.app, "grafana", "Dashboards and alert rules: write them to a folder.", settings=False)
 
 
 @cache

@@ -143,20 +143,22 @@ def replay(
     """
     records, filters = _records(dsn, schema), _filters(type, aggregate_type, aggregate_id, older_than)
     _check_choice("replay", id, all, filters)
+    left = 0
     if id is not None:
         done = records.replay(id, subscription=subscription)
     elif total := records.count(**filters, subscription=subscription):
         confirm(f"replay {counted(total, 'dead record')}{_said(filters)}", yes)
         with progressing("replay", "replayed", total) as progress:
             done = records.replay_all(**filters, subscription=subscription, progress=progress)
+        left = max(0, total - done)
     else:
         done = 0
     if json:
-        print_json({"replayed": done})
-    elif not done:
+        print_json({"replayed": done, "left": left})
+    elif not done and not left:
         typer.echo(f"{_none(filters, subscription)}: nothing to replay")
     else:
-        typer.echo(f"replayed {counted(done, 'dead record')}: {MEANWHILE}")
+        typer.echo(f"replayed {counted(done, 'dead record')}: {MEANWHILE}{_left(left)}")
 
 
 @app.command()

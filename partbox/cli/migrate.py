@@ -11,16 +11,28 @@ from partbox.cli.init import tell_grants
 from partbox.cli.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.db import migrate as migrations
 from partbox.db.grants import Roles
+from partbox.db.scripts import script
 from partbox.db.sql import query
-from partbox.errors import SchemaError
+from partbox.errors import PartboxError, SchemaError
 
-Sql = Annotated[bool, typer.Option("--sql", help="Print the whole schema as SQL instead; no database is touched.")]
+Sql = Annotated[bool, typer.Option("--sql", help="Print SQL that does it instead; no database is touched.")]
+Since = Annotated[
+    int | None,
+    typer.Option(
+        "--from", metavar="VERSION", show_default=False, help="With --sql: for a schema of this version, not a new one."
+    ),
+]
+NoTransaction = Annotated[
+    bool, typer.Option("--no-transaction", help="With --sql: without begin and commit, for a tool that has its own.")
+]
 
 
 def migrate(
     dsn: Dsn = None,
     schema: Schema = None,
     sql: Sql = False,
+    from_: Since = None,
+    no_transaction: NoTransaction = False,
     publisher_role: PublisherRoles = None,
     worker_role: WorkerRoles = None,
 ) -> None:
@@ -28,14 +40,17 @@ def migrate(
 
     Example: partbox migrate --dsn postgresql://localhost/shop
 
-    Example: partbox migrate --sql | psql shop
+    Example: partbox migrate --sql --from 5 | psql -v ON_ERROR_STOP=1 shop
     """
     settings = load(flags={"dsn": dsn, "schema": schema})
     name = settings.schema_name
     roles = Roles(tuple(publisher_role or ()), tuple(worker_role or ()))
     if sql:
-        typer.echo(migrations.script(name, roles), nl=False)
+        typer.echo(script(name, roles, since=from_ or 0, transaction=not no_transaction), nl=False)
         return
+    if from_ is not None or no_transaction:
+        option = "--no-transaction" if from_ is None else "--from"
+        raise PartboxError(f"{option} belongs to --sql: without it the version is read, and a transaction is opened")
     _require(database(settings), name)
     applied = migrations.migrate(database(settings), name, roles=roles)
     typer.echo(f"schema {name!r}: {'applied ' + ', '.join(applied) if applied else 'up to date, nothing to do'}")

@@ -64,7 +64,7 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
     migrations added, who was before. Any number may run at once. Raises SchemaError if the schema is newer than this
     program, not one of partbox, or has subscriptions though it is to have none, and if a role does not exist.
     """
-    _check_name(schema)
+    check_name(schema)
     grants.check(roles)
     with psycopg.connect(dsn, autocommit=True) as conn, conn.transaction():
         return migrate_in(conn, schema, writer_only=writer_only, roles=roles)
@@ -82,10 +82,10 @@ def migrate_in(
 
     `below`: nothing is done if the schema has that version or a newer one.
     """
-    _check_name(schema)
+    check_name(schema)
     grants.check(roles)
     _check_server(conn)
-    conn.execute(_fixed("begin", schema))
+    conn.execute(fixed("begin", schema))
     since = _version(conn, schema) or Version(0, 0)
     if below is not None and since.newest >= below:
         return []
@@ -95,7 +95,7 @@ def migrate_in(
     grants.check_exist(conn, roles)
     roles = grants.granted(conn, schema) | roles  # as they are before functions are replaced
     with _explained(schema):
-        for step in _steps(schema, since, roles, writer_only=writer_only):
+        for step in steps(schema, since, roles, writer_only=writer_only):
             conn.execute(step)
     return [migration.name for migration in migrations() if migration.version > since.newest]
 
@@ -114,49 +114,41 @@ def _explained(schema: str) -> Iterator[None]:
 
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
     """Create a schema with nothing but an inbox, or bring one up to date; False if there is a whole outbox already."""
-    _check_name(schema)
+    check_name(schema)
     with psycopg.connect(dsn, autocommit=True) as conn, conn.transaction():
         _check_server(conn)
-        conn.execute(_fixed("begin", schema))
+        conn.execute(fixed("begin", schema))
         since = _version(conn, schema)
         if since is None:
             with _explained(schema):
                 conn.execute(composed(migrations()[0].text, schema))
-            conn.execute(_fixed("inbox_only", schema))
+            conn.execute(fixed("inbox_only", schema))
         elif not since.inbox_only:
             return False
         conn.execute(_function(folder() / "functions" / "purge_inbox.sql", schema))
     return True
 
 
-def script(schema: str = "partbox", roles: Roles = NOBODY) -> str:
-    """The SQL that `migrate` runs on a database without the schema, as one script for psql."""
-    _check_name(schema)
-    grants.check(roles)
-    steps = [_fixed("begin", schema), *_steps(schema, Version(0, 0), roles)]
-    return "\n\n".join(["begin;", *(step.as_string(None).strip() for step in steps), "commit;"]) + "\n"
-
-
 def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
     """Raise SchemaError, naming the remedy, unless this program can work on `schema`. Writes nothing."""
-    _check_name(schema)
+    check_name(schema)
     _check_server(conn)
-    version, known = _version(conn, schema), _known()
+    version, ours = _version(conn, schema), known()
     if version is None:
         raise missing(conn, schema)
     if version.inbox_only:
         raise SchemaError(
             f"schema {schema!r} holds nothing but an inbox: run {command('init', schema)} to make it a whole outbox"
         )
-    if version.newest < known.newest:
+    if version.newest < ours.newest:
         raise SchemaError(
-            f"schema {schema!r} is at version {version.newest}, this program needs {known.newest}: "
+            f"schema {schema!r} is at version {version.newest}, this program needs {ours.newest}: "
             f"run {command('migrate', schema)}"
         )
-    if version.breaking > known.newest:
+    if version.breaking > ours.newest:
         raise SchemaError(
             f"schema {schema!r} is at version {version.newest}, which programs older than {version.breaking} "
-            f"cannot work with; this one knows {known.newest}: upgrade partbox"
+            f"cannot work with; this one knows {ours.newest}: upgrade partbox"
         )
 
 
@@ -196,29 +188,29 @@ def _read(version: int, name: str, text: str) -> Migration:
     return Migration(version, name, header[1] == "yes", text)
 
 
-def _known() -> Version:
+def known() -> Version:
     found = migrations()
     return Version(found[-1].version, max((each.version for each in found if each.breaking), default=0))
 
 
-def _steps(schema: str, since: Version, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
+def steps(schema: str, since: Version, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
     """What turns a schema of version `since` into one of ours. Functions are replaced whenever somebody migrates."""
     for migration in migrations()[since.newest :]:
         first = migration.version == 1
         if first and since.inbox_only:
-            yield _fixed("inbox_aside", schema)
+            yield fixed("inbox_aside", schema)
         yield composed(migration.text, schema)
         if first and since.inbox_only:
-            yield _fixed("inbox_back", schema)
+            yield fixed("inbox_back", schema)
         if first and writer_only:
-            yield _fixed("writer_only", schema)
+            yield fixed("writer_only", schema)
     for path in sorted((folder() / "functions").glob("*.sql")):
         yield _function(path, schema)
-    known = _known()
-    yield compose.SQL(_text("finish")).format(
+    ours = known()
+    yield compose.SQL(text_of("finish")).format(
         schema=compose.Identifier(schema),
-        version=compose.Literal(str(known.newest)),
-        breaking=compose.Literal(str(known.breaking)),
+        version=compose.Literal(str(ours.newest)),
+        breaking=compose.Literal(str(ours.breaking)),
     )
     yield from grants.steps(schema, roles)
 
@@ -227,11 +219,11 @@ def _function(path: Path, schema: str) -> compose.Composed:
     return composed(path.read_text(encoding="utf-8"), schema)
 
 
-def _fixed(name: str, schema: str) -> compose.Composed:
-    return composed(_text(name), schema)
+def fixed(name: str, schema: str) -> compose.Composed:
+    return composed(text_of(name), schema)
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
     return (folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
 
 
@@ -251,10 +243,10 @@ def _version(conn: psycopg.Connection[Any], schema: str) -> Version | None:
 
 
 def _refuse_newer(version: Version, schema: str) -> None:
-    if version.newest > _known().newest:
+    if version.newest > known().newest:
         raise SchemaError(
             f"schema {schema!r} is at version {version.newest}, newer than this program, which knows "
-            f"{_known().newest}: upgrade partbox; nothing was changed"
+            f"{known().newest}: upgrade partbox; nothing was changed"
         )
 
 
@@ -278,7 +270,7 @@ def _check_server(conn: psycopg.Connection[Any]) -> None:
         )
 
 
-def _check_name(schema: str) -> None:
+def check_name(schema: str) -> None:
     """PostgreSQL would cut a longer name silently, and two outboxes become one; $$ ends the text of a function."""
     if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:
         raise SchemaError(f"a schema name has 1 to 63 bytes, no NUL and no $$, not {schema!r}: choose another")

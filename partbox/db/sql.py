@@ -1,7 +1,8 @@
 """Loads the SQL of `sql/`: one file of named queries, numbered migrations, one function a file.
 
 Statements are composed, never formatted: `{schema}` becomes an identifier and `{sequence}` a literal naming the
-id sequence, both through `psycopg.sql`; everything else travels as a bound value.
+id sequence, both through `psycopg.sql`; everything else travels as a bound value. Only an import reads a table whose
+names it is told: see `sql/queries/imports.sql`.
 """
 
 import re
@@ -52,3 +53,16 @@ def bare(name: str, schema: str) -> bytes:
 def query(name: str, schema: str) -> bytes:
     """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
     return composed(_texts()[name], schema.replace("%", "%%")).as_bytes()
+
+
+def template(name: str) -> compose.SQL:
+    """The named query as it stands, for one that names more than the schema, to be executed with parameters.
+
+    Whoever fills it in gives what `escaped` gives.
+    """
+    return compose.SQL(_texts()[name])
+
+
+def escaped(part: compose.Composable) -> compose.Composable:
+    """`part` of a query that is executed with parameters: a % in it is doubled."""
+    return compose.SQL(part.as_string(None).replace("%", "%%"))

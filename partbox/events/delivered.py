@@ -168,7 +168,7 @@ def _moment(raw: bytes) -> datetime:
     """PostgreSQL's infinity, and whatever is beyond Python's years, becomes the last or first moment there is."""
     microseconds = int.from_bytes(raw, signed=True)
     try:
-        return _EPOCH + timedelta(microseconds=microseconds)
+        return _EPOCH + timedelta(0, 0, microseconds)
     except OverflowError:
         return (datetime.max if microseconds > 0 else datetime.min).replace(tzinfo=UTC)
 

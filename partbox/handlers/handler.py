@@ -22,9 +22,10 @@ class Handler:
     """A handler as the worker uses it, every option filled in.
 
     `call` takes an event, a list of them if `max_size` is given, an event and a connection if `transactional`; it
-    returns an outcome, or an awaitable of one if `is_async`. `aggregate_type` None = any; `max_attempts` None = for
-    ever; `timeout` in seconds, None = none; `close` is awaited when the worker ends, if an async handler ran; a worker
-    calls `observed_by`, which sinks have, with the handler's name and its observers before it delivers.
+    returns an outcome, or an awaitable of one if `is_async`. `per_key`: events of one key in a list, at most.
+    `aggregate_type` None = any; `max_attempts` None = for ever; `timeout` in seconds, None = none; `close` is awaited
+    when the worker ends, if an async handler ran; a worker calls `observed_by`, which sinks have, with the handler's
+    name and its observers before it delivers.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Handler:
     on_error: OnError | None = None
     transactional: bool = False
     max_size: int | None = None
+    per_key: int | None = None
     close: Callable[[], Any] | None = None
     observed_by: Callable[[str, Any], None] | None = None
 
@@ -68,6 +70,7 @@ class Registration:
     subscription: str
     options: Mapping[str, Any]
     max_size: int | None = None
+    per_key: int | None = None
     close: Callable[[], Any] | None = None
     observed_by: Callable[[str, Any], None] | None = None
 
@@ -90,6 +93,7 @@ class Registration:
             self.aggregate_type,
             self.subscription,
             max_size=self.max_size,
+            per_key=self.per_key,
             close=self.close,
             observed_by=self.observed_by,
             **(_usual(settings) | dict(self.options)),

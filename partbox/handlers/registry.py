@@ -79,8 +79,9 @@ class Handlers:
     ) -> None:
         """Registers a function or an object with `handle`, which may carry `event_type` and `aggregate_type` itself.
 
-        An object with a `max_size` gets lists, as by `on_batch`; its `async def close()`, if it has one, is called when
-        the worker ends, its `observed_by(name, observers)` before it starts.
+        An object with a `max_size` gets lists, as by `on_batch`, with `per_key` events of a key at most if it has that;
+        its `async def close()`, if it has one, is called when the worker ends, its `observed_by(name, observers)`
+        before it starts.
         """
         max_size = getattr(handler, "max_size", None) if hasattr(handler, "handle") else None
         self._add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
@@ -210,6 +211,7 @@ def _registration(
         subscription=_text("subscription", subscription, where),
         options=given,
         max_size=None if max_size is None else batch_size(max_size, where),
+        per_key=getattr(handler, "per_key", None),
         close=_close_of(handler),
         observed_by=getattr(handler, "observed_by", None) if hasattr(handler, "handle") else None,
     )

@@ -18,7 +18,7 @@ def current() -> str:
 
 @contextmanager
 def about(name: str) -> Iterator[None]:
-    """What this thread logs in the block is about that database."""
+    """Name the database that this thread logs about in the block."""
     token = _of_thread.set(name)
     try:
         yield
@@ -27,6 +27,6 @@ def about(name: str) -> Iterator[None]:
 
 
 def work_for(name: str) -> None:
-    """What this process logs from now on is about that database."""
+    """Name the database that this process logs about from now on."""
     global _of_process
     _of_process = name

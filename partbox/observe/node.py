@@ -18,7 +18,8 @@ LONGEST = 60  # characters of a database's name
 class Process:
     """A worker process, as its supervisor sees it. `silent`: seconds since it has last shown life; `handler`: how
     long its longest handler runs by now (s), None if none does; `vouched`: whether its lease is renewed; `trusted`:
-    whether it holds a lease now; `unread`, `unsaved`: seconds since it was last able to read, and to save."""
+    whether it holds a lease now; `unread`, `unsaved`: seconds since it was last able to read, and to save;
+    `partitions`: how many it owns, as it says itself."""
 
     pid: int
     ready: bool
@@ -29,6 +30,7 @@ class Process:
     instance: UUID | None
     unread: float = 0.0
     unsaved: float = 0.0
+    partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ class RabbitSink(Sink):
         self._exchange_name = exchange
         self._connection: Any = None
         self._exchange: Any = None
-        self._opening: asyncio.Lock | None = None
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RabbitSink":
@@ -56,11 +55,13 @@ class RabbitSink(Sink):
         except OSError as error:
             await self.close()
             raise DownstreamUnavailable(f"RabbitMQ cannot be reached: {error}") from error
-        results: list[Result] = await asyncio.gather(*(self._publish(exchange, message) for message in messages))
+        pika = library("aio_pika", "rabbitmq")
+        results: list[Result] = await asyncio.gather(*(self._publish(pika, exchange, message) for message in messages))
         if len(messages) == 1 and isinstance(results[0], Refused):
-            results = [await self._alone(messages[0])]
-        if any(isinstance(result, DownstreamUnavailable | Refused | UnrecoverableError) for result in results):
-            await self.close()  # the channel is gone
+            results = [await self._alone(pika, messages[0])]
+        gone = any(isinstance(result, DownstreamUnavailable | Refused | UnrecoverableError) for result in results)
+        if gone and self._exchange is exchange:
+            await self.close()
         return results
 
     async def close(self) -> None:
@@ -71,14 +72,21 @@ class RabbitSink(Sink):
 
     async def _ready(self) -> Any:
         """The exchange, over a connection that is open."""
-        self._opening = self._opening or asyncio.Lock()
-        async with self._opening:
+        async with self._opening():
             if self._exchange is None or self._exchange.channel.is_closed:
                 await self.close()
-                self._connection = self._made()
-                await self._connection.connect(timeout=self._timeout)
-                self._exchange = await self._exchange_of(self._connection)
-        return self._exchange
+                self._connection, self._exchange = await self._opened()
+            return self._exchange
+
+    async def _opened(self) -> tuple[Any, Any]:
+        """A connection, and the exchange over it. Nobody else closes it before it is open: it would stay open."""
+        connection = self._made()
+        try:
+            await connection.connect(timeout=self._timeout)
+            return connection, await self._exchange_of(connection)
+        except BaseException:
+            await connection.close()
+            raise
 
     def _made(self) -> Any:
         # Not by `pika.connect`: a connection that was never made has to be closed, too.
@@ -95,7 +103,7 @@ class RabbitSink(Sink):
             raise LookupError(f"RabbitMQ has no exchange {self._exchange_name!r}: declare it") from None
 
     async def _missing(self) -> str | None:
-        """What there is not of the exchange, or of the queue of all."""
+        """The part that is missing of the exchange, or of the queue of all."""
         connection = self._made()
         try:
             await connection.connect(timeout=self._timeout)
@@ -115,16 +123,17 @@ class RabbitSink(Sink):
             return f"RabbitMQ has no queue {topic!r}: declare it"
         return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
 
-    async def _alone(self, message: Message) -> Result:
+    async def _alone(self, pika: Any, message: Message) -> Result:
         """By a channel of its own: the one that was closed may have been so for a message of another list."""
+        if self._connection is None:  # closed for another list
+            return NOT_YET
         try:
-            result = await self._publish(await self._exchange_of(self._connection), message)
-        except (library("aio_pika", "rabbitmq").exceptions.AMQPError, OSError, RuntimeError, AttributeError) as error:
+            result = await self._publish(pika, await self._exchange_of(self._connection), message)
+        except (pika.exceptions.AMQPError, OSError, RuntimeError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
         return UnrecoverableError(str(result)) if isinstance(result, Refused) else result
 
-    async def _publish(self, exchange: Any, message: Message) -> Result:
-        pika = library("aio_pika", "rabbitmq")
+    async def _publish(self, pika: Any, exchange: Any, message: Message) -> Result:
         body = pika.Message(
             message.value,
             headers=message.bound("cloudEvents:", "content-type"),

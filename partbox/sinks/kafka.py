@@ -8,7 +8,8 @@ message: a producer without gaps sends nothing after that.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -32,7 +33,8 @@ USUAL: Final = {
     "client.id": "partbox",
     "topic.metadata.propagation.max.ms": 10_000,  # for a topic that is missing: less than the sink's own time
 }
-LOOK = 0.1  # seconds
+LOOK = 0.002  # seconds between two looks at what became of messages
+ASK = 0.1  # seconds between two questions for a topic
 REMEDY: Final = "create it, or let the broker do so (auto.create.topics.enable)"
 
 
@@ -78,7 +80,7 @@ class KafkaSink(Sink):
         if self._open is None:
             self._open = self._made()
         sending = _Sending(self._open, messages)
-        results = await asyncio.to_thread(sending.results)
+        results = await sending.results()
         if sending.fatal and self._open is sending.producer:
             await self.close()
         if len(results) == 1 and isinstance(results[0], Refused):
@@ -95,23 +97,24 @@ class KafkaSink(Sink):
         """By a producer of its own: in the batch that was refused there may have been messages of other lists."""
         sending = _Sending(self._made(), messages)
         try:
-            (result,) = await asyncio.to_thread(sending.results)
+            (result,) = await sending.results()
         finally:
             await asyncio.to_thread(sending.producer.purge)
         return UnrecoverableError(str(result)) if isinstance(result, Refused) else result
 
     def _lacks(self, producer: Any, topic: str) -> bool:
-        """Whether the broker says so, and does not make it either, which takes it a moment."""
+        """True if the broker says so, and goes on to: one that makes topics takes a moment for it."""
         kafka = library("confluent_kafka", "kafka")
-        until = time.monotonic() + PATIENCE
-        while (left := until - time.monotonic()) > 0:
+        until: float | None = None
+        while until is None or time.monotonic() < until:
             try:
-                error = producer.list_topics(topic, timeout=left).topics[topic].error
+                error = producer.list_topics(topic, timeout=PATIENCE).topics[topic].error
             except kafka.KafkaException:
                 return False
             if error is None or error.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return False
-            time.sleep(LOOK)
+            until = until or time.monotonic() + PATIENCE / 2
+            time.sleep(ASK)
         return True
 
     def _made(self) -> Any:
@@ -134,56 +137,60 @@ class _Sending:
         self.producer = producer
         self.fatal = False
         self._messages = messages
-        self._results: dict[int, Result] = {}
+        self._results: list[Result] = [None] * len(messages)
+        self._left = len(messages)
+        self._failed: set[str | None] = set()
         self._asked: set[str] = set()
 
-    def results(self) -> list[Result]:
+    async def results(self) -> list[Result]:
         """Send, and wait for all."""
-        failed: set[str | None] = set()
         for place, message in enumerate(self._messages):
-            if message.key is not None and message.key in failed:
-                self._results[place] = NOT_YET
-            elif (refused := self._produce(place, message)) is not None:
-                self._results[place] = refused
-                failed.add(message.key)
-        while len(self._results) < len(self._messages):
-            self._poll()
-        return [self._results[place] for place in range(len(self._messages))]
+            while (first := self._produce(place, message)) is not None:
+                await first()
+        while self._left:
+            await self._look()
+        return self._results
 
-    def _produce(self, place: int, message: Message) -> Result:
-        headers = [(name, value.encode()) for name, value in message.bound("ce_", "content-type").items()]
-        while True:
-            try:
-                self.producer.produce(
-                    message.topic, message.value, message.key, headers=headers, on_delivery=partial(self._told, place)
-                )
-            except BufferError:  # the producer's queue is full
-                self._poll()
-            except self._kafka.KafkaException as error:
-                if not self._is_there_now(message.topic, error.args[0]):
-                    return self._not_taken(message, error.args[0])
-            else:
-                return None
-
-    def _poll(self) -> None:
+    def _produce(self, place: int, message: Message) -> Callable[[], Awaitable[None]] | None:
+        """The step that has to come before the message can be sent, or None."""
+        key = message.key
+        if key is not None and key in self._failed:
+            self._end(place, NOT_YET)
+            return None
+        headers = message.bound("ce_", "content-type")
         try:
-            self.producer.poll(LOOK)
+            self.producer.produce(
+                message.topic, message.value, key, headers=headers, on_delivery=partial(self._told, place)
+            )
+        except BufferError:  # the producer's queue is full
+            return self._look
+        except self._kafka.KafkaException as error:
+            if self._may_be_there_now(message.topic, error.args[0]):
+                return partial(self._ask, message.topic)
+            self._end(place, self._not_taken(message, error.args[0]))
+            self._failed.add(key)
+        return None
+
+    async def _look(self) -> None:
+        """Be told what became of messages, of all lists; by this thread, for another would wait for it each time."""
+        try:
+            self.producer.poll(0)
         except self._kafka.KafkaException:  # told to one of those who wait, so the others are told by this
             self.fatal = True
             self.producer.purge()
+        await asyncio.sleep(LOOK)
 
-    def _is_there_now(self, topic: str, error: Any) -> bool:
-        """Ask for a topic that was missing once: librdkafka would do so only after minutes."""
-        if error.code() != self._kafka.KafkaError._UNKNOWN_TOPIC or topic in self._asked:
-            return False
+    def _may_be_there_now(self, topic: str, error: Any) -> bool:
+        """A topic that was missing is asked for once in a list: librdkafka would do so only after minutes."""
+        return error.code() == self._kafka.KafkaError._UNKNOWN_TOPIC and topic not in self._asked
+
+    async def _ask(self, topic: str) -> None:
         self._asked.add(topic)
-        try:
-            return self.producer.list_topics(topic, timeout=PATIENCE).topics[topic].error is None
-        except self._kafka.KafkaException:
-            return False
+        with suppress(self._kafka.KafkaException):
+            await asyncio.to_thread(self.producer.list_topics, topic, timeout=PATIENCE)
 
     def _not_taken(self, message: Message, error: Any) -> Result:
-        """What librdkafka itself says of a message."""
+        """librdkafka's own refusal of a message."""
         if error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE:
             size = f"{len(message.value):,} bytes"
             return UnrecoverableError(f"Kafka: MSG_SIZE_TOO_LARGE, {size}: raise message.max.bytes, the topic's too")
@@ -191,7 +198,11 @@ class _Sending:
         return self._result(message, error)
 
     def _told(self, place: int, error: Any, _: Any) -> None:
-        self._results[place] = None if error is None else self._result(self._messages[place], error)
+        self._end(place, None if error is None else self._result(self._messages[place], error))
+
+    def _end(self, place: int, result: Result) -> None:
+        self._results[place] = result
+        self._left -= 1
 
     def _result(self, message: Message, error: Any) -> Result:
         codes = self._kafka.KafkaError
@@ -202,7 +213,7 @@ class _Sending:
             case codes.UNKNOWN_TOPIC_OR_PART | codes._UNKNOWN_TOPIC | codes._UNKNOWN_PARTITION:
                 return LookupError(f"Kafka has no topic {message.topic!r} ({error.name()}): {REMEDY}")
             case codes.TOPIC_AUTHORIZATION_FAILED | codes.TOPIC_EXCEPTION:
-                return PermissionError(said)
+                return PermissionError(f"{said}: {message.topic!r}")
             case _:
                 return DownstreamUnavailable(said)
 

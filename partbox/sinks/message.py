@@ -1,12 +1,14 @@
-"""What is sent of an event, to whatever broker: its payload as it is stored, and what else is known of it.
+"""The message that is sent of an event, to whatever broker: its payload as it is stored, and what else is known of it.
 
 The attributes are those of CloudEvents 1.0 (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md), in
 binary mode: each sink puts them where the binding of its protocol says, beside the headers that the publisher gave,
 among them the W3C `traceparent` of the publish.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+
+import orjson
+from uuid_utils import UUID
 
 from partbox.codecs import JSON
 from partbox.events import DeliveredEvent
@@ -14,8 +16,7 @@ from partbox.events import DeliveredEvent
 SOURCE: Final = "/partbox"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """An event on its way to `topic` (a topic, routing key, subject, stream, queue or URL, as the broker says).
 
     `key` is the aggregate id, None without one; `value` the payload, byte by byte; `attributes` those of CloudEvents
@@ -37,23 +38,32 @@ class Message:
 
     def bound(self, prefix: str, content_type: str) -> dict[str, str]:
         """The publisher's headers, and all that is known under the names that a binding gives it; ours win."""
-        ours = {f"{prefix}{name}": value for name, value in self.attributes.items()}
-        return {**self.headers, **ours, content_type: self.content_type}
+        bound = self.headers.copy()
+        for name, value in self.attributes.items():
+            bound[prefix + name] = value
+        bound[content_type] = self.content_type
+        return bound
 
 
 def message_of(event: DeliveredEvent, topic: str, source: str = SOURCE) -> Message:
-    """The message of an event."""
+    """The message of an event.
+
+    Made for each, so by the quickest way: an id and a time as text take orjson and uuid_utils a fifth of what they take
+    the standard library.
+    """
+    key = event.aggregate_id
     attributes = {
         "specversion": "1.0",
-        "id": str(event.event_id),
+        "id": str(UUID(bytes=event._row[2])),
         "source": source,
         "type": event.event_type,
-        "subject": event.aggregate_id,
-        "time": event.occurred_at.isoformat().replace("+00:00", "Z"),
-        "partitionkey": event.aggregate_id,
+        "time": orjson.dumps(event.occurred_at, option=orjson.OPT_UTC_Z)[1:-1].decode(),
         "aggregatetype": event.aggregate_type,
-        "tenantid": event.tenant_id,
-        "idempotencykey": event.idempotency_key,
     }
-    known = {name: value for name, value in attributes.items() if value is not None}
-    return Message(event, topic, event.aggregate_id, event.raw, event.content_type or JSON, known, event.headers)
+    if key is not None:
+        attributes["subject"] = attributes["partitionkey"] = key
+    if event.tenant_id is not None:
+        attributes["tenantid"] = event.tenant_id
+    if (once := event.idempotency_key) is not None:
+        attributes["idempotencykey"] = once
+    return Message(event, topic, key, event.raw, event.content_type or JSON, attributes, event.headers)

@@ -29,8 +29,11 @@ class NatsSink(Sink):
         super().__init__(topic, **options)
         self._servers = [servers] if isinstance(servers, str) else [*servers]
         self._connection: Any = None
-        self._opening: asyncio.Lock | None = None
+        self._stream: Any = None
+        self._largest = 0  # bytes of a message
         self._lost: asyncio.Event | None = None
+        self._refusal: asyncio.Event
+        self._refusals = 0
         self._largest = 0  # bytes, as the server has said
 
     @classmethod
@@ -51,45 +54,77 @@ class NatsSink(Sink):
         """All in flight at once."""
         errors = library("nats.errors", "nats")
         try:
-            stream = (await self._ready()).jetstream(timeout=self._timeout)
+            stream = await self._ready()
         except (errors.Error, OSError) as error:
             raise DownstreamUnavailable(f"NATS cannot be reached: {error}") from error
-        results = await self._while_connected([self._publish(stream, message) for message in messages])
+        before = self._refusals
+        sent = [await self._publish(stream, message) for message in messages]
+        answers = await self._while_connected(sent, before)
+        unknown = [place for place, said in enumerate(answers) if isinstance(said, asyncio.CancelledError)]
+        if unknown and not self._connection_lost():
+            asked = (self._ask(stream, messages[place]) for place in unknown)
+            for place, said in zip(unknown, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+                answers[place] = said
+        results = [
+            _result(message, said) if isinstance(said, BaseException) else None
+            for message, said in zip(messages, answers, strict=True)
+        ]
         if any(isinstance(result, DownstreamUnavailable) for result in results):
             await self.close()
         return results
 
     async def close(self) -> None:
         """Close the connection."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._stream = self._connection, None, None
         if connection is not None:
             await connection.close()
 
-    async def _while_connected(self, sending: Sequence[Coroutine[Any, Any, Result]]) -> Sequence[Result]:
-        """The results; nats-py does not tell those who wait for an answer that the connection was lost."""
+    async def _while_connected(self, sent: Sequence[asyncio.Future[Any]], before: int) -> list[object]:
+        """The answers; CancelledError of those that are not known when the connection is lost, or when the server has
+        refused a message: nats-py tells those who wait for an answer neither."""
         assert self._lost is not None
-        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(each) for each in sending]
         lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
-        results: asyncio.Future[Any] = asyncio.gather(*tasks, return_exceptions=True)
+        refused: asyncio.Future[Any] = asyncio.ensure_future(self._refused_since(before))
+        answers: asyncio.Future[Any] = asyncio.gather(*sent, return_exceptions=True)
         try:
-            await asyncio.wait([results, lost], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([answers, lost, refused], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in (*tasks, lost):
+            for each in (*sent, lost, refused):
                 each.cancel()
-        return [_gone() if isinstance(each, asyncio.CancelledError) else each for each in await results]
+        return list(await answers)
+
+    def _connection_lost(self) -> bool:
+        return self._lost is None or self._lost.is_set()
+
+    async def _refused_since(self, before: int) -> None:
+        while self._refusals == before:
+            await self._refusal.wait()
+
+    async def _heard(self, error: Exception) -> None:
+        """Of errors outside a call: an answer that refuses a message is one, and does not say which."""
+        if isinstance(error, library("nats.js.errors", "nats").APIError):
+            self._refusals += 1
+            self._refusal.set()  # wakes whoever waits now
+            self._refusal.clear()
+
+    async def _ask(self, stream: Any, message: Message) -> None:
+        """Send it once more, with the same id, by a call that is told what is refused."""
+        await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_headers(message))
 
     async def _ready(self) -> Any:
-        self._opening = self._opening or asyncio.Lock()
-        async with self._opening:
+        """JetStream, over a connection that is open."""
+        async with self._opening():
             if self._connection is None or self._connection.is_closed:
                 self._lost = lost = asyncio.Event()
+                self._refusal = asyncio.Event()
 
                 async def tell() -> None:
                     lost.set()
 
                 self._connection = await self._connected(tell)
-                self._largest = self._connection.max_payload
-        return self._connection
+                self._stream, self._largest = None, self._connection.max_payload
+            self._stream = self._stream or self._connection.jetstream()
+        return self._stream
 
     async def _connected(self, closed: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Any:
         return await library("nats", "nats").connect(
@@ -99,12 +134,12 @@ class NatsSink(Sink):
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
             connect_timeout=CONNECTING,
-            error_cb=_nothing,
+            error_cb=self._heard,
             closed_cb=closed,
         )
 
     async def _lacks(self, subject: str) -> bool:
-        """Whether no stream takes it."""
+        """True if no stream takes it."""
         connection = await self._connected()
         try:
             await connection.jetstream().find_stream_name_by_subject(subject)
@@ -114,40 +149,58 @@ class NatsSink(Sink):
             await connection.close()
         return False
 
-    async def _publish(self, stream: Any, message: Message) -> Result:
-        errors, answers = library("nats.errors", "nats"), library("nats.js.errors", "nats")
-        headers = {**ascii_headers(message.bound("ce-", "content-type")), "Nats-Msg-Id": message.id}
+    async def _publish(self, stream: Any, message: Message) -> asyncio.Future[Any]:
+        """Its answer, to wait for."""
+        headers = _headers(message)
         # The library counts no headers, and the server closes the connection of all.
         if (size := len(message.value) + _size(headers)) > self._largest:
-            return UnrecoverableError(
-                f"NATS takes no message of {size:,} bytes, headers included: raise its max_payload"
-            )
+            return _refused(_too_large(size))
         try:
-            await stream.publish(message.topic, message.value, headers=headers)
-        except answers.NoStreamResponseError:
+            return await stream.publish_async(message.topic, message.value, headers=headers)  # type: ignore[no-any-return]
+        except Exception as error:
+            if self._stream is stream:
+                self._stream = None  # what it has refused it counts as in flight for ever, and stops at 4,000 of those
+            return _refused(error)
+
+
+def _headers(message: Message) -> dict[str, str]:
+    headers = ascii_headers(message.bound("ce-", "content-type"))
+    headers["Nats-Msg-Id"] = message.id
+    return headers
+
+
+def _refused(error: Exception) -> asyncio.Future[Any]:
+    refused = asyncio.get_running_loop().create_future()
+    refused.set_exception(error)
+    return refused
+
+
+def _too_large(size: int) -> UnrecoverableError:
+    return UnrecoverableError(f"NATS takes no message of {size:,} bytes, headers included: raise its max_payload")
+
+
+def _result(message: Message, said: BaseException) -> Result:
+    errors, answers = library("nats.errors", "nats"), library("nats.js.errors", "nats")
+    match said:
+        case answers.NoStreamResponseError():
             return LookupError(_no_stream(message.topic))
-        except errors.BadSubjectError:
+        case errors.BadSubjectError():
             return UnrecoverableError(f"NATS: {message.topic!r} is no subject")
-        except answers.APIError as error:
-            said = f"NATS says {error.description} ({error.err_code})"
-            return UnrecoverableError(said) if error.err_code == TOO_LARGE else RuntimeError(said)
-        except (errors.Error, OSError, TimeoutError) as error:
-            return DownstreamUnavailable(f"NATS: {error}")
-        return None
+        case answers.APIError():
+            text = f"NATS says {said.description} ({said.err_code})"
+            return UnrecoverableError(text) if said.err_code == TOO_LARGE else RuntimeError(text)
+        case asyncio.CancelledError():
+            return DownstreamUnavailable("the connection to NATS was lost")
+        case errors.Error() | OSError() | TimeoutError():
+            return DownstreamUnavailable(f"NATS: {said}")
+    return said
 
 
 def _size(headers: Mapping[str, str]) -> int:
-    """Bytes of the headers on the wire."""
-    return len("NATS/1.0\r\n\r\n") + sum(len(f"{name}: {value}\r\n") for name, value in headers.items())
+    """Bytes of the headers, which are ASCII, on the wire."""
+    texts = sum(map(len, headers)) + sum(map(len, headers.values()))
+    return len("NATS/1.0\r\n\r\n") + len(": \r\n") * len(headers) + texts
 
 
 def _no_stream(subject: str) -> str:
     return f"no stream of NATS takes the subject {subject!r}: add one, or the subject to one"
-
-
-async def _nothing(_: Exception) -> None:
-    """What goes wrong comes back from the call, too."""
-
-
-def _gone() -> DownstreamUnavailable:
-    return DownstreamUnavailable("the connection to NATS was lost")

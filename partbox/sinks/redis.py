@@ -105,7 +105,7 @@ class RedisSink(Sink):
     def _made(self) -> Any:
         redis = library("redis.asyncio", "redis")
         try:
-            return redis.from_url(self._url, socket_timeout=self._timeout, socket_connect_timeout=self._timeout)
+            return redis.from_url(self._url, socket_timeout=None, socket_connect_timeout=self._timeout)
         except ValueError as error:
             raise SettingsError(f"{masked_url(self._url)!r}: {error}; write redis://HOST:6379/0") from None
 

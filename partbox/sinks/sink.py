@@ -1,4 +1,4 @@
-"""What all sinks have in common: a list of events becomes messages, and what the broker says of each its outcome.
+"""The base of all sinks: a list of events becomes messages, and what the broker says of each its outcome.
 
 **Order.** The events of an aggregate are in order at the broker if none is sent before those ahead of it are there.
 Most brokers may refuse one message and take the next; so a list goes in *waves*, each with one event of an aggregate
@@ -20,10 +20,10 @@ from partbox.sinks.message import SOURCE, Message, message_of
 from partbox.sinks.topic import DEFAULT, Topic
 
 NOT_YET = RetryAfter(0)
-"""What becomes of a message that was not sent, because one of its key before it was not taken."""
+"""The outcome of a message that was not sent, because one of its key before it was not taken."""
 
 Result = BaseException | RetryAfter | None
-"""What became of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
+"""The outcome of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
 
 NOTHING: Final[Sequence[Result]] = ()
 
@@ -54,6 +54,12 @@ class Sink:
 
     _name = ""
     _observers = Observers()
+    _lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    @property
+    def per_key(self) -> int | None:
+        """Events of an aggregate in a list, at most: more than one would wait for each other."""
+        return None if self.gapless else 1
 
     def __init__(self, topic: str = DEFAULT, *, source: str = SOURCE, timeout: float = TIMEOUT) -> None:
         self.topic = Topic(topic)
@@ -79,9 +85,11 @@ class Sink:
 
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
         """Send a list; an outcome for each event."""
+        if self.gapless:
+            return [*await self._send(events)]
         outcomes: list[object] = [NOT_YET] * len(events)
         failed: set[tuple[str, str]] = set()
-        for wave in [[*range(len(events))]] if self.gapless else _waves(events):
+        for wave in _waves(events):
             places = [place for place in wave if _key(events[place]) not in failed]
             if not places:
                 continue
@@ -95,8 +103,15 @@ class Sink:
                 break
         return outcomes
 
+    def _opening(self) -> asyncio.Lock:
+        """For whoever connects. Each loop has one of its own: workers of a process come one after the other."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = loop, asyncio.Lock()
+        return self._lock[1]
+
     def message(self, event: DeliveredEvent) -> Message:
-        """What is sent of an event."""
+        """The message of an event."""
         return message_of(event, self.topic.of(event), self._source)
 
     async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:

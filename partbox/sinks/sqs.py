@@ -11,7 +11,10 @@ import json
 import logging
 import re
 import string
+from asyncio import CancelledError
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,6 +32,8 @@ BYTES: Final = 262_144
 """Of one message, and of all of a request."""
 ATTEMPTS: Final = 3
 """Of one request within the time of the sink."""
+CONNECTIONS: Final = 10
+"""Requests in flight at once."""
 GROUP: Final = 128
 """Characters of a group's name, at most."""
 NAMED: Final = ("specversion", "id", "source", "type", "subject", "time", "aggregatetype")
@@ -48,7 +53,8 @@ class SqsSink(Sink):
     The body is the payload; if it is no text, its base64, and the attribute `encoding` says so.
     """
 
-    max_size = 100
+    max_size = 30
+    """Enough for four lists to keep all connections busy: what waits for one spends the time of its answer."""
 
     def __init__(
         self, region: str | None = None, topic: str = DEFAULT, *, endpoint: str | None = None, **options: Any
@@ -57,6 +63,7 @@ class SqsSink(Sink):
         self._region = region
         self._endpoint = endpoint
         self._open: Any = None
+        self._threads: ThreadPoolExecutor
         self._queues: dict[str, str] = {}
 
     @classmethod
@@ -79,16 +86,19 @@ class SqsSink(Sink):
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """Requests of ten, side by side; those of a queue apart."""
-        results: dict[str, Result] = {}
+        client, loop = await self._ready(), asyncio.get_running_loop()
         requests = [part for queue in self._by_queue(messages) for part in _parts(queue)]
-        for answers in await asyncio.gather(*(asyncio.to_thread(self._request, part) for part in requests)):
-            results.update(answers)
+        asked = [loop.run_in_executor(self._threads, partial(self._request, client, part)) for part in requests]
+        results: dict[str, Result] = {}
+        for part, said in zip(requests, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            results.update(said if isinstance(said, dict) else dict.fromkeys(_ids(part), _gone(said)))
         return [results[message.id] for message in messages]
 
     async def close(self) -> None:
         """Forget the client and what it knows of queues."""
         client, self._open, self._queues = self._open, None, {}
         if client is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
             client.close()
 
     def _by_queue(self, messages: Sequence[Message]) -> list[list[Message]]:
@@ -97,18 +107,26 @@ class SqsSink(Sink):
             queues.setdefault(message.topic, []).append(message)
         return [*queues.values()]
 
-    def _request(self, messages: Sequence[Message]) -> dict[str, Result]:
-        """What became of each, by event id."""
+    async def _ready(self) -> Any:
+        """The client; making it takes long, and cannot be done by several threads at once."""
+        async with self._opening():
+            if self._open is None:
+                self._open = await asyncio.to_thread(self._made, self._timeout)
+                self._threads = ThreadPoolExecutor(CONNECTIONS, "partbox-sqs")
+        return self._open
+
+    def _request(self, client: Any, messages: Sequence[Message]) -> dict[str, Result]:
+        """The outcome of each, by event id."""
         errors = library("botocore.exceptions", "sqs")
         entries = [_entry(number, message) for number, message in enumerate(messages)]
         try:
-            answer = self._client().send_message_batch(QueueUrl=self._queue(messages[0].topic), Entries=entries)
+            answer = client.send_message_batch(QueueUrl=self._queue(client, messages[0].topic), Entries=entries)
         except errors.ClientError as error:
             said = self._said(error, messages)
-            return {message.id: said for message in messages}
+            return dict.fromkeys(_ids(messages), said)
         except (errors.BotoCoreError, OSError) as error:
             raise DownstreamUnavailable(f"SQS: {error}") from error
-        results: dict[str, Result] = {message.id: None for message in messages}
+        results: dict[str, Result] = dict.fromkeys(_ids(messages))
         for failed in answer.get("Failed", ()):
             text = f"SQS says {failed['Code']}: {failed.get('Message', '')}"
             wrong = UnrecoverableError(text) if failed.get("SenderFault") else RuntimeError(text)
@@ -126,33 +144,43 @@ class SqsSink(Sink):
             return RuntimeError(f"SQS: {text}")
         return UnrecoverableError(f"SQS: {text}") if code in REFUSALS else RuntimeError(f"SQS: {text}")
 
-    def _client(self) -> Any:
-        if self._open is None:
-            self._open = self._made(self._timeout)
-        return self._open
-
     def _made(self, timeout: float) -> Any:
         """A client that gives up when the sink does: its threads would wait on, and leave none for what comes then."""
         each = timeout / ATTEMPTS
         config = library("botocore.config", "sqs").Config(
-            connect_timeout=each, read_timeout=each, retries={"total_max_attempts": ATTEMPTS}
+            connect_timeout=each,
+            read_timeout=each,
+            retries={"total_max_attempts": ATTEMPTS},
+            max_pool_connections=CONNECTIONS,
         )
         return library("boto3", "sqs").client(
             "sqs", region_name=self._region, endpoint_url=self._endpoint, config=config
         )
 
     def _lacks(self, topic: str) -> bool:
-        """Whether SQS says that there is no such queue."""
+        """True if SQS says that there is no such queue."""
+        client = self._made(PATIENCE)
         try:
-            self._made(PATIENCE).get_queue_url(QueueName=_name(topic))
+            client.get_queue_url(QueueName=_name(topic))
         except library("botocore.exceptions", "sqs").ClientError as error:
             return _is_missing(error)
+        finally:
+            client.close()
         return False
 
-    def _queue(self, topic: str) -> str:
-        if topic not in self._queues:
-            self._queues[topic] = self._client().get_queue_url(QueueName=_name(topic))["QueueUrl"]
-        return self._queues[topic]
+    def _queue(self, client: Any, topic: str) -> str:
+        if (url := self._queues.get(topic)) is None:
+            url = self._queues[topic] = client.get_queue_url(QueueName=_name(topic))["QueueUrl"]
+        return url
+
+
+def _ids(messages: Sequence[Message]) -> list[str]:
+    return [message.id for message in messages]
+
+
+def _gone(error: BaseException) -> BaseException:
+    """The client was closed while a request waited for its turn; any other error is what it is."""
+    return DownstreamUnavailable("the connection to SQS was closed") if isinstance(error, CancelledError) else error
 
 
 def _name(topic: str) -> str:

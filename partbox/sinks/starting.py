@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def answer(question: Coroutine[Any, Any, T]) -> T | None:
-    """What the broker says, None if that cannot be had now; SettingsError as it is raised."""
+    """The answer of the broker, None if that cannot be had now; SettingsError as it is raised."""
     try:
         return asyncio.run(asyncio.wait_for(question, PATIENCE))
     except SettingsError:

@@ -1,6 +1,7 @@
 """Templates of topics: `{aggregate_type}-events` is `order-events` for an event of the aggregate type `Order`."""
 
 import re
+from functools import lru_cache
 from string import Formatter
 from typing import Final
 
@@ -9,6 +10,9 @@ from partbox.events import DeliveredEvent
 
 DEFAULT: Final = "{aggregate_type}-events"
 FIELDS: Final = ("aggregate_type", "event_type", "tenant_id")
+
+KEPT: Final = 1_000
+"""Topics that are known without being made again."""
 
 _ILLEGAL = re.compile(r"[^a-z0-9._-]")
 
@@ -41,7 +45,12 @@ class Topic:
 
     def of(self, event: DeliveredEvent) -> str:
         """The topic of an event."""
-        return self.template.format(**{field: _legal(getattr(event, field)) for field in FIELDS})
+        return _made(self.template, event.aggregate_type, event.event_type, event.tenant_id)
+
+
+@lru_cache(KEPT)
+def _made(template: str, *values: str | None) -> str:
+    return template.format(**dict(zip(FIELDS, map(_legal, values), strict=True)))
 
 
 def _legal(value: str | None) -> str:

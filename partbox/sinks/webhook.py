@@ -8,6 +8,7 @@ are final. Redirections are not followed.
 import asyncio
 import base64
 import hmac
+import logging
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -28,6 +29,8 @@ SHOWN: Final = 200  # characters of an answer in an error
 LONGEST: Final = 3_600.0  # seconds that a Retry-After may ask for
 PREFIX: Final = "whsec_"
 
+logging.getLogger("httpx").setLevel(logging.WARNING)  # or it tells of each request, with its URL and the secrets in it
+
 
 class WebhookSink(Sink):
     """Posts to a URL. `secret`: `whsec_` and base64, as Standard Webhooks writes it; None: unsigned.
@@ -35,7 +38,8 @@ class WebhookSink(Sink):
     CloudEvents attributes are headers, as the HTTP binding says: `ce-id` … `connections`: requests at once.
     """
 
-    max_size = 100
+    max_size = 20
+    """No more than there are connections: what waits for one spends the time in which the answer must come."""
 
     def __init__(
         self, url: str, topic: str = DEFAULT, *, secret: str | None = None, connections: int = 20, **options: Any
@@ -61,7 +65,8 @@ class WebhookSink(Sink):
         """All at once, as far as there are connections."""
         if self._open is None:
             self._open = self._made()
-        return await asyncio.gather(*map(self._post, messages))
+        client = self._open
+        return await asyncio.gather(*(self._post(client, message) for message in messages))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -74,10 +79,10 @@ class WebhookSink(Sink):
         limits = httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)
         return httpx.AsyncClient(timeout=self._timeout, limits=limits, follow_redirects=False)
 
-    async def _post(self, message: Message) -> Result:
+    async def _post(self, client: Any, message: Message) -> Result:
         httpx = library("httpx", "webhook")
         try:
-            answer = await self._open.post(self._url, content=message.value, headers=self._headers(message))
+            answer = await client.post(self._url, content=message.value, headers=self._headers(message))
         except (httpx.TransportError, OSError) as error:
             return DownstreamUnavailable(f"{masked_url(self._url)}: {type(error).__name__} {error}".rstrip())
         return _result(answer)

@@ -30,6 +30,7 @@ from partbox.supervisor.membership import Ward
 from partbox.worker.letters import both
 from partbox.worker.slot import (
     DEADLINE,
+    OWNED,
     POLL_TICK,
     READ_AT,
     RUNNING_SINCE,
@@ -164,6 +165,7 @@ class Child:
             vouched=self.ward.vouched,
             trusted=slot.instance is not None and slot.trusted(),
             instance=slot.instance,
+            partitions=int(slot[OWNED]),
         )
 
     def drain(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs supervisors in the foreground: signals, `--until-empty`, the exit code.
+"""Runs supervisors in the foreground: signals, what a service manager is told, `--until-empty`, the exit code.
 
 Of several databases those that can be worked for at the start are. If that is none of them it is an error, as it is
 with one alone: nothing would be done, and whoever starts the command sees at once that the DSNs are wrong.
@@ -17,6 +17,7 @@ from partbox.errors import PartboxError
 from partbox.observe.database import about
 from partbox.observe.telling import tell
 from partbox.supervisor.flag import Flag
+from partbox.supervisor.service import Service, service
 from partbox.supervisor.supervisor import Supervisor
 
 log = logging.getLogger("partbox.supervisor")
@@ -33,13 +34,14 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
     left running.
     """
     done = True
-    with _signals(supervisors) as signalled:
+    with _signals(supervisors) as signalled, service(supervisors) as told:
+        told.look()
         started = []
         try:
             for supervisor in supervisors:
                 supervisor.start()
                 started.append(supervisor)
-            done = _wait(supervisors, until_empty, signalled)
+            done = _wait(supervisors, until_empty, signalled, told)
         except BaseException:
             for supervisor in started:
                 supervisor.stop()
@@ -47,14 +49,16 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
         finally:
             for supervisor in started:
                 while not supervisor.gone:
+                    told.look()
                     supervisor.join(LOOK)
     return 1 if not done or any(supervisor.failure for supervisor in supervisors) else 0
 
 
-def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Flag) -> bool:
+def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Flag, told: Service) -> bool:
     """Until they end, or are told to; whether all was done that was asked for."""
     empty = 0
     while not all(supervisor.gone for supervisor in supervisors):
+        told.look()
         if signalled.wait(LOOK):
             return True
         if any(supervisor.failure for supervisor in supervisors):

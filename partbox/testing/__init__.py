@@ -1,1 +1,50 @@
-"""For the tests of applications that publish events: `partbox.testing.strategies`. Nothing is imported from here."""
+"""For the tests of applications: a database for each test, and what was published in it, delivered at a word.
+
+`Kit` is what a test has in its hands, from the pytest fixture `partbox_kit` or a `PartboxTestCase`. Everything here is
+loaded when it is first asked for. Strategies for Hypothesis are in `partbox.testing.strategies`, the mixin for the test
+cases of Django is in `partbox.testing.django`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from partbox.testing.cases import PartboxAsyncTestCase, PartboxTestCase
+    from partbox.testing.delivered import delivered
+    from partbox.testing.kit import Kit
+    from partbox.testing.published import Published
+    from partbox.testing.settled import Drained, Settled
+    from partbox.testing.sink import RecordingSink
+
+__all__ = [
+    "Drained",
+    "Kit",
+    "PartboxAsyncTestCase",
+    "PartboxTestCase",
+    "Published",
+    "RecordingSink",
+    "Settled",
+    "delivered",
+]
+
+_PLACES = {
+    "Drained": "settled",
+    "Kit": "kit",
+    "PartboxAsyncTestCase": "cases",
+    "PartboxTestCase": "cases",
+    "Published": "published",
+    "RecordingSink": "sink",
+    "Settled": "settled",
+    "delivered": "delivered",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

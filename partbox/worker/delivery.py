@@ -208,10 +208,7 @@ class Delivery:
         with self._holdings.lock:
             partition, life = lane.partition, lane.life if life is None else life
             lane.unstuck = None if lane.unstuck is event else lane.unstuck
-            if event is lane.current:
-                lane.settled = event
-            if self.followers:
-                self._unfollow(lane, event)
+            self.ended(lane, event)
             self.record([lane])
             if partition.lost:
                 return
@@ -307,10 +304,11 @@ class Delivery:
             hold_rest(lane)
             self._holdings.touch(partition)
 
-    def _unfollow(self, lane: Lane, event: DeliveredEvent) -> None:
-        """The event does not run any more behind the current one of its lane. Lock held."""
-        followers = self.followers.get(lane, [])
-        if event in followers:
+    def ended(self, lane: Lane, event: DeliveredEvent) -> None:
+        """The event, the current one of its lane or one that runs behind it, does not run any more. Lock held."""
+        if event is lane.current:
+            lane.settled = event
+        elif (followers := self.followers.get(lane)) and event in followers:
             followers.remove(event)
 
     def _remembered(self, lane: Lane, event: DeliveredEvent) -> bool:

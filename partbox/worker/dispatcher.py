@@ -9,7 +9,7 @@ lists count as one; threads are made when they are needed.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from partbox.worker.delivery import Delivery
 from partbox.worker.endpoint import Endpoint, Kind
@@ -75,9 +75,10 @@ class Dispatcher:
         (self._due if due else self._fresh).extend(lanes)
         self._summon(min(len(lanes), self._concurrency))
 
-    def unstick(self, partition: Partition, now: float) -> None:
-        """Let long-running handlers not hold up the partition any more, whose window is full. Lock held."""
-        for lane in [lane for lane in self._running if lane.partition is partition and now - lane.started > STUCK]:
+    def unstick(self, partitions: Collection[Partition], now: float) -> None:
+        """Let long-running handlers not hold up these partitions any more, whose windows are full. Lock held."""
+        late = now - STUCK
+        for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
             self._delivery.unstick(lane)
 
     def stop(self) -> None:
@@ -103,10 +104,12 @@ class Dispatcher:
                 partition.lost = partition.stopping = True
         self._loop.disown()
 
-    def note_running(self) -> None:
-        """Tell the supervisor since when the longest handler runs."""
-        oldest = min((lane.started for lane in self.running()), default=0.0)
+    def note_running(self) -> list[Lane]:
+        """The lanes whose handlers run now; the supervisor is told since when the longest does."""
+        running = self.running()
+        oldest = min((lane.started for lane in running), default=0.0)
         self._slot[RUNNING_SINCE] = boottime() - (time.monotonic() - oldest) if oldest else 0.0
+        return running
 
     def running(self) -> list[Lane]:
         """The lanes whose handlers run now."""
@@ -163,7 +166,7 @@ class Dispatcher:
         tally = self._reports.tally()
         try:
             while lanes := self._next(lanes, tally):
-                walk = self._delivery.begin(lanes[0].started, tally)
+                walk = self._new_walk(lanes[0].started, tally)
                 lanes = self._walk_all(lanes, walk)
                 if self._holdings.forked:
                     leave(None)
@@ -184,6 +187,10 @@ class Dispatcher:
             if lane.started > walk.ends:
                 return ended + lanes[at:]  # these wait for another turn
         return ended
+
+    def _new_walk(self, began: float, tally: Tally | None) -> Walk:
+        """A turn of whoever walks lanes."""
+        return self._delivery.begin(began, tally)
 
     def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:
         """Its next event is not for a runner alone; False if the event loop will end the lane."""
@@ -209,16 +216,17 @@ class Dispatcher:
             if endpoint.kind is Kind.LISTS:
                 others = await self._lists.run_async(lane, endpoint)
             else:
-                walk = self._delivery.begin(time.monotonic(), self._reports.tally())
+                walk = self._new_walk(time.monotonic(), self._reports.tally())
                 await self._delivery.walk_async(lane, walk)
         except Exception as error:
             self._on_failure(error)
         self._end_all([lane, *others])
 
     def _end_all(self, lanes: Sequence[Lane]) -> None:
+        """They ran as one handler, whose place is free for another."""
         with self._lock:
-            for lane in lanes:
-                self.end(lane)
+            self._end(lanes)
+            self._notify()
 
     def _more(self, endpoint: Endpoint, most: int) -> list[Lane]:
         """Lanes that wait with an event for this endpoint; they run from now on."""
@@ -281,11 +289,12 @@ class Dispatcher:
 
     def _end(self, lanes: Sequence[Lane]) -> None:
         self._delivery.record(lanes)
-        for lane in lanes:
-            self._leave(lane)
+        again = [lane for lane in lanes if self._leave(lane)]
+        if again:
+            self.ready(again)
 
-    def _leave(self, lane: Lane) -> None:
-        """It goes to where it runs next, if anything waits in it."""
+    def _leave(self, lane: Lane) -> bool:
+        """Whether it is to go on by a runner; else it goes to where it runs next, if anything waits in it."""
         partition = lane.partition
         self._running.discard(lane)
         if self._joined or self._delivery.followers:
@@ -301,9 +310,7 @@ class Dispatcher:
         if lane.queue and not partition.stopping:
             if serial:
                 self._on_serial(lane)
-            else:
-                self.ready([lane])
-            return
+            return not serial
         lane.active = False
         if not lane.queue and partition.lanes.get(lane.key) is lane:
             del partition.lanes[lane.key]
@@ -311,3 +318,4 @@ class Dispatcher:
             self._holdings.wake(partition, lane.key)
         if partition.stopping:
             self._holdings.touch(partition)
+        return False

@@ -41,13 +41,25 @@ class Kind(Enum):
 class Endpoint:
     """One handler of one process. Any thread."""
 
-    __slots__ = ("_circuit", "_limit", "_lock", "_may_be_plain", "_observers", "call", "handler", "kind", "plain")
+    __slots__ = (
+        "_circuit",
+        "_limit",
+        "_lock",
+        "_may_be_plain",
+        "_observers",
+        "_settles",
+        "call",
+        "handler",
+        "kind",
+        "plain",
+    )
 
     def __init__(self, handler: Handler, interceptors: Sequence[Any], error_limit: int, observers: Observers) -> None:
         self.handler = handler
         self.kind = _kind(handler)
         self._observers = observers
-        self._may_be_plain = self.kind is Kind.SYNC and not observers.hears("settled")
+        self._settles = observers.hears("settled")
+        self._may_be_plain = self.kind is Kind.SYNC and not self._settles
         self.call = wrap(handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None)
         if observers.hears("handling"):
             self.call = _watched(self.call, handler, observers)
@@ -55,6 +67,11 @@ class Endpoint:
         self._limit = error_limit
         self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
         self._lock = threading.Lock()
+
+    @property
+    def calm(self) -> bool:
+        """True if a success is nothing to note: no failure before it, and nobody who hears of single events."""
+        return not (self._circuit.troubled or self._settles)
 
     def refusal(self, now: float) -> Deferral | None:
         """Why no handler may be started now, if the circuit is open; else None, and the caller must start one.

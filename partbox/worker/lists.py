@@ -1,32 +1,19 @@
-"""Runs batch handlers: a list of what waits now, from as many lanes as it takes, those of one key in id order.
-
-Nothing lingers for a list to fill up. An event that has failed before, or may have killed a process, runs in a list of
-its own: so the one that makes its list fail is found, and takes no others with it.
-"""
+"""Runs batch handlers: gathers a list, calls the handler, and settles what became of each of its events."""
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from partbox.events import DeliveredEvent
 from partbox.rules.parking import Deferral, Verdict
 from partbox.worker.delivery import Delivery
 from partbox.worker.endpoint import Endpoint
 from partbox.worker.forks import leave
+from partbox.worker.gathering import Gathering, Member, More
 from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.loop import Loop
+from partbox.worker.partition import Partition
 
-More = Callable[[Endpoint, int], Sequence[Lane]]
-"""At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""
-
-
-class Member(NamedTuple):
-    """An event of a list, its lane, and the life of the partition that it was read in."""
-
-    lane: Lane
-    event: DeliveredEvent
-    life: int
+Pair = tuple[int, bytes]
 
 
 class Lists:
@@ -35,11 +22,11 @@ class Lists:
     def __init__(self, holdings: Holdings, delivery: Delivery, more: More) -> None:
         self._holdings = holdings
         self._delivery = delivery
-        self._more = more
+        self._gathering = Gathering(holdings, delivery, more)
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
         """Run one list by a sync handler in this thread; the lanes beside `lane` that took part."""
-        members, others = self._gather(lane, endpoint)
+        members, others = self._gathering.gather(lane, endpoint)
         if members and not self._refused(members, endpoint):
             try:
                 result = endpoint.call([member.event for member in members])
@@ -50,44 +37,11 @@ class Lists:
 
     async def run_async(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
         """The same by an async one, in the event loop."""
-        members, others = self._gather(lane, endpoint)
+        members, others = self._gathering.gather(lane, endpoint)
         if members and not self._refused(members, endpoint):
             events = [member.event for member in members]
             self._settle(members, endpoint, await Loop.call(endpoint.call, events, endpoint.handler.timeout))
         return others
-
-    def _gather(self, lane: Lane, endpoint: Endpoint) -> tuple[list[Member], list[Lane]]:
-        size = endpoint.handler.max_size or 1
-        members = self._take(lane, endpoint, size, first=True)
-        others: list[Lane] = []
-        if not members or _runs_alone(members[0].event):
-            return members, others
-        while len(members) < size and (more := self._more(endpoint, size - len(members))):
-            others.extend(more)
-            before = len(members)
-            for other in more:
-                members += self._take(other, endpoint, size - len(members), first=False)
-            if len(members) == before:
-                break
-        return members, others
-
-    def _take(self, lane: Lane, endpoint: Endpoint, most: int, *, first: bool) -> list[Member]:
-        """What the lane has at its head for this endpoint."""
-        taken: list[Member] = []
-        walk = self._delivery.begin(float("inf"))
-        while len(taken) < most and (step := self._delivery.step(lane, walk)) is not None:
-            found, event = step
-            alone = _runs_alone(event)
-            if found is not endpoint or (alone and not (first and not taken)):
-                self._delivery.put_back(lane, event)
-                break
-            taken.append(Member(lane, event, lane.life))
-            if alone:
-                break
-        with self._holdings.lock:
-            lane.current, lane.settled = taken[0].event if taken else None, None
-            self._delivery.followers[lane] = [member.event for member in taken[1:]]
-        return taken
 
     def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
         refusal = endpoint.refusal(members[0].lane.started)
@@ -100,12 +54,35 @@ class Lists:
         if self._holdings.forked:
             leave(result)
         share = (time.monotonic() - members[0].lane.started) / len(members)
-        verdicts = self._verdicts(members, endpoint, result, share)
+        if endpoint.calm and _all_done(result, members):
+            verdicts: list[Verdict | None] = self._finish(members, endpoint, share)
+        else:
+            verdicts = self._verdicts(members, endpoint, result, share)
         tally = self._delivery.reports.tally()
         if tally is not None:
             for member, verdict in zip(members, verdicts, strict=True):
                 tally.ran(endpoint, member.event, share, done=verdict is None)
             self._delivery.reports.delivered(tally)
+
+    def _finish(self, members: list[Member], endpoint: Endpoint, share: float) -> list[Verdict | None]:
+        """All are done, and nobody hears of each: they are noted in one go, but for those with something odd."""
+        odd: list[Member] = []
+        done: dict[Partition, list[Pair]] = {}
+        with self._holdings.lock:
+            for member in members:
+                lane, event, life = member
+                partition = lane.partition
+                if event.parked is not None or lane.unstuck is not None or partition.life != life or partition.lost:
+                    odd.append(member)
+                else:
+                    self._delivery.ended(lane, event)
+                    done.setdefault(partition, []).append(event._row[1:3])
+            for partition, pairs in done.items():
+                partition.finish(pairs)
+                self._holdings.touch(partition)
+        for member in odd:
+            self._judge(member, None, endpoint, share)
+        return [None] * len(members)
 
     def _verdicts(
         self, members: list[Member], endpoint: Endpoint, result: object, share: float
@@ -162,5 +139,7 @@ def _plain(result: Any) -> list[Any] | TypeError:
         return TypeError(f"the list that the handler returned cannot be read ({type(wrong).__name__})")
 
 
-def _runs_alone(event: DeliveredEvent) -> bool:
-    return event.attempt > 1 or (event.parked is not None and event.parked.charged)
+def _all_done(result: object, members: list[Member]) -> bool:
+    if type(result) is list:
+        return len(result) == len(members) and all(each is None for each in result)
+    return result is None

@@ -12,6 +12,7 @@ from typing import Any
 from partbox.db.cursors import Owned
 from partbox.db.parked import Stored, park
 from partbox.events import DeliveredEvent
+from partbox.events.reserved import NEVER
 from partbox.rules.cursor import Cursor
 from partbox.rules.page import Page
 from partbox.rules.parking import OPEN, Chain, ParkedRow, Verdict
@@ -26,6 +27,7 @@ then. It is a matter of a few polls, unless it may not read: its window is full,
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 FAR = "9999-12-30T00:00:00+00:00"
 """When an event is due that is due after it, here and in queries: all time zones have a calendar then."""
+NEVER_SAID = "it had failed in the table that it was imported from, before this subscription came to it"
 Pair = tuple[int, bytes]
 
 
@@ -181,9 +183,15 @@ class Partition:
         self.park(event, Verdict("ready", event.attempt - 1, None, True, None))
 
     def schedule(self, event: DeliveredEvent) -> None:
-        """Park an event whose time has not come; it never blocks."""
-        self.park(event, Verdict("scheduled", 0, None, False, None))
+        """Park an event whose time has not come; it never blocks. One whose time never comes is dead.
+
+        It was imported so: for the subscriptions that there were then it is parked already, and that row stays.
+        """
         micros = int.from_bytes(event._row[11], signed=True)
+        if micros == NEVER:
+            self.park(event, Verdict("dead", 0, None, False, NEVER_SAID))
+            return
+        self.park(event, Verdict("scheduled", 0, None, False, None))
         try:
             due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), FAR)
         except OverflowError:  # perhaps infinity, which PostgreSQL 15 and 16 cannot subtract

@@ -195,18 +195,26 @@ class Poller:
                 connections.callback(self.transactions.close, effects)
             self._watch(conn, saving, effects)
             try:
-                check(conn, self._settings.schema_name)
-                migrate.check(conn, self._settings.schema_name)
-                self._live(conn, saving, effects)
-                lean(conn)
-                self._broken.clear()
-                self._reader.forget()
-                self._take_up(conn, saving, effects)
+                self.begin(conn, saving, effects)
                 self._reconnect_in = RECONNECT[0]
                 while not self._ended.is_set() and not self._broken.is_set():
                     self._try_step(conn, saving, effects)
             finally:
                 self._hold_still()
+
+    def begin(self, conn: Watched, saving: Watched, effects: Watched | None, *, checked: bool = False) -> None:
+        """Begin a session on these connections: nothing is known of the log yet.
+
+        SchemaError if it cannot be read, unless an earlier session has `checked` the same.
+        """
+        if not checked:
+            check(conn, self._settings.schema_name)
+            migrate.check(conn, self._settings.schema_name)
+        self._live(conn, saving, effects)
+        lean(conn)
+        self._broken.clear()
+        self._reader.forget()
+        self._take_up(conn, saving, effects)
 
     def _connect(self, role: str, *, lent: bool = False) -> Watched:
         self._slot[POLL_TICK] = boottime()  # for as long as a connection may take
@@ -255,6 +263,12 @@ class Poller:
             self._ended.wait(RETRY)
 
     def _step(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
+        brought = self.look(conn, saving, effects)
+        self._slot[READ_AT] = boottime()
+        self._wait(brought)
+
+    def look(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> bool:
+        """Hand over what is new, and what is due; whether anything new came."""
         if self._holdings.forked:  # by an observer, or what gives the DSN
             leave(None)
         self._slot[POLL_TICK] = boottime()
@@ -268,9 +282,16 @@ class Poller:
         if self._due.run_due(conn, self.ownership.me, self._due_in(conn)):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
         self._due.run_blocked(conn, self.ownership.me)
-        brought = self._reader.read(conn)
-        self._slot[READ_AT] = boottime()
-        self._wait(brought)
+        return self._reader.read(conn)
+
+    @property
+    def broken(self) -> bool:
+        """What was read is not to be trusted: a session is to begin anew."""
+        return self._broken.is_set()
+
+    def tick_next(self) -> None:
+        """The next look is a tick too: what was assigned is claimed, and what is due is found."""
+        self._tick_at = 0.0
 
     def _due_in(self, conn: Connection[Any]) -> Collection[int]:
         """The partitions in which a row that blocks nothing is due; a tick tells, and suspects that had no turn."""

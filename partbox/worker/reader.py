@@ -154,13 +154,14 @@ class Reader:
         with self._holdings.lock:
             left = self.room.left(self._holdings.partitions.values())
             rooms = self.room.of(partitions, left)
-            for partition, room in zip(partitions, rooms, strict=True):
-                if room == 0 and partition.running and self.room.full(partition):
-                    self._dispatcher.unstick(partition, now)
             if self.room.starved:
-                for partition in self._holdings.partitions.values():
-                    if partition.running:
-                        self._dispatcher.unstick(partition, now)
+                stuck = {*self._holdings.partitions.values()}
+            else:
+                stuck = {
+                    each for each, room in zip(partitions, rooms, strict=True) if room == 0 and self.room.full(each)
+                }
+            if any(partition.running for partition in stuck):
+                self._dispatcher.unstick(stuck, now)
             return rooms, left
 
     def _readable(self, partition: Partition) -> bool:

@@ -132,7 +132,7 @@ class Saver:
             if not self._worthwhile():
                 return SHORTEST / 4
             try:
-                took = self._save(self._conn, self._me)
+                took = self.save(self._conn, self._me)
             except Error as error:
                 self._well = False
                 if self._conn.closed or self._conn.broken:
@@ -173,7 +173,8 @@ class Saver:
             return 0.0
         return SHORTEST if self._holdings.charges.waiting else max(SHORTEST, DUTY * usual)
 
-    def _save(self, conn: Connection[Any], me: UUID) -> float:
+    def save(self, conn: Connection[Any], me: UUID) -> float:
+        """Save what there is to save, as `me`; the seconds that the server took. By the thread only, if it runs."""
         waiting = self._gather()
         total = 0.0
         while waiting:

@@ -95,6 +95,10 @@ class _Queue:
         else:
             self.new[head._row[1]] = lane
 
+    def first(self) -> int | None:
+        """The lowest id."""
+        return min((lane.queue[0]._row[1] for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
+
     def stale(self) -> list[Lane]:
         """Takes out the lanes whose head is not there any more: parked behind another, or read anew."""
         new = [id for id, lane in self.new.items() if not lane.queue or lane.queue[0]._row[1] != id]
@@ -143,6 +147,7 @@ class Transactions:
         self._work = threading.Event()
         self._stopped = threading.Event()
         self._unstuck_at = 0.0
+        self._most = MOST
         self._alone = 0  # a commit has failed: so many events one at a time
         self._guilty: dict[Pair, BaseException] = {}
         self._broke_at: Pair | None = None  # the event whose handler saw the connection break, if none has ended since
@@ -187,6 +192,21 @@ class Transactions:
                 return
         conn.close()
 
+    def one_by_one(self) -> None:
+        """From now on a transaction has one event."""
+        self._most = 1
+
+    def first(self) -> int | None:
+        """The lowest id that waits for its turn, if any does; its partition has the next one."""
+        with self._holdings.lock:
+            heads = {partition: queue.first() for partition, queue in self._queues.items()}
+            found = [(id, partition) for partition, id in heads.items() if id is not None]
+            if not found:
+                return None
+            id, partition = min(found, key=lambda each: each[0])
+            self._queues = {partition: self._queues[partition]} | self._queues
+            return id
+
     def wake(self) -> None:
         """A save is over, which may have been in the way."""
         if self._queues:
@@ -213,13 +233,13 @@ class Transactions:
             while not self._stopped.is_set():
                 self._work.wait(LOOK if self._queues else None)
                 self._work.clear()
-                while not self._stopped.is_set() and self._once():
+                while not self._stopped.is_set() and self.once():
                     pass
         except BaseException as error:
             self._on_failure(error)
 
-    def _once(self) -> bool:
-        """One transaction; whether there was something to do."""
+    def once(self) -> bool:
+        """One transaction; whether there was something to do. The thread only, if it runs."""
         with self._using:
             with self._holdings.lock:
                 if self._conn is None or self._me is None:
@@ -248,7 +268,7 @@ class Transactions:
         self._unstuck_at = now = time.monotonic()
         with self._holdings.lock:
             for partition, queue in list(self._queues.items()):
-                self.dispatcher.unstick(partition, now)
+                self.dispatcher.unstick((partition,), now)
                 for lane in queue.stale():
                     self.dispatcher.begin(lane)
                     self.dispatcher.end_serial(lane)
@@ -327,7 +347,7 @@ class _Transaction:
 
     def run(self) -> None:
         """Run it and what follows, and commit."""
-        most = 1 if self._owner._alone else MOST
+        most = 1 if self._owner._alone else self._owner._most
         until = time.monotonic() + LONGEST
         try:
             with self._conn.transaction():

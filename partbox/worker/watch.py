@@ -7,6 +7,7 @@ replaces it. Embedded in an application, which must not end, it is only said.
 
 import logging
 import time
+from functools import cached_property
 
 from partbox.events import DeliveredEvent
 from partbox.observe.telling import tell
@@ -39,14 +40,18 @@ class Watch:
 
     def look(self) -> None:
         """One look."""
-        self._dispatcher.note_running()
+        running = self._dispatcher.note_running()
         now = time.monotonic()
-        running = self._dispatcher.running()
         self._slow, self._said = _running(self._slow), _running(self._said)
         for lane in running:
             event = lane.current
-            if event is not None and self._said.get(lane) is not event:
+            if now - lane.started > self._soonest and event is not None and self._said.get(lane) is not event:
                 self._judge(lane, event, now - lane.started)
+
+    @cached_property
+    def _soonest(self) -> float:
+        """Seconds before which there is nothing to say of any handler: in lists thousands of lanes may run."""
+        return min(_soonest(endpoint.handler.timeout) for endpoint in self._delivery.routes.all())
 
     def settled(self) -> bool:
         """Whether no handler runs but those that were given up, and what is known of all is saved."""
@@ -97,6 +102,10 @@ class Watch:
 def _long(timeout: float) -> float:
     """Seconds after which it is said that a handler is slow, though it is still in time."""
     return min(SLOW, max(LEAST, timeout / 2))
+
+
+def _soonest(timeout: float | None) -> float:
+    return SLOW if timeout is None else min(timeout, _long(timeout))
 
 
 def _running(said: dict[Lane, DeliveredEvent]) -> dict[Lane, DeliveredEvent]:

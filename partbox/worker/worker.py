@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
@@ -34,6 +34,8 @@ log = logging.getLogger("partbox.worker")
 
 class Worker:
     """Delivers the events of the partitions that its instance owns. Who the instance is says the slot."""
+
+    dispatchers: ClassVar[type[Dispatcher]] = Dispatcher
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class Worker:
         reports = Reports(observers, self._routes)
         self._delivery = Delivery(holdings, self._routes, slot, reports)
         self._transactions: Transactions | None = None
-        self.dispatcher = Dispatcher(
+        self.dispatcher = self.dispatchers(
             holdings,
             self._delivery,
             slot,

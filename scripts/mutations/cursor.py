@@ -205,7 +205,7 @@ MUTATIONS = (
         "fences-kept-over-a-lost-connection",
         "A server that lost a tail gives ids out again: a fence of before says too much of who draws an xid after it.",
         "partbox/worker/poller.py",
-        "                self._reader.forget()\n",
+        "        self._reader.forget()\n",
         "",
         (f"{FINDINGS}::test_a_fence_of_a_lost_tail_bounds_nothing_after_it",),
     ),

@@ -41,8 +41,8 @@ MUTATIONS = (
         "bytes-held-by-a-handler-that-hangs",
         "What waits behind a handler that hangs holds the bytes, and no other partition is read.",
         "partbox/worker/reader.py",
-        "            if self.room.starved:\n                for",
-        "            if False:\n                for",
+        "            if self.room.starved:\n                stuck",
+        "            if False:\n                stuck",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
     ),
     Mutation(

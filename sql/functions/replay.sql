@@ -12,6 +12,9 @@
 --
 -- A record without aggregate id blocks nothing, and what blocks nothing runs when it is due: it is due now. A due time
 -- on a dead row says that its dead-letter hook is still owed; that is over with the replay.
+--
+-- What was imported as dead has its parked row before anybody has read its record, and an owner does not know of that
+-- row. Delivered then, it would be dead again when the record is read. So it waits until the saved cursor has passed it.
 create or replace function {schema}.replay(subscription text, record_ids bigint[])
 returns integer language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -30,6 +33,12 @@ begin
            set state = 'ready', blocks = k.aggregate_id is not null, attempts = 0, parked_at = clock_timestamp(),
                due_at = case when k.aggregate_id is null then clock_timestamp() end, started_at = null
          where k.subscription = replay.subscription and k.record_id = any (replay.record_ids) and k.state = 'dead'
+               and not exists (select from {schema}.partition p
+                                 join {schema}.record r on r.partition = p.partition and r.id = k.record_id
+                                where p.subscription = k.subscription and p.partition = k.partition
+                                      and k.record_id > least(p.floor_id, p.last_id)
+                                      and r.available_at = '294276-12-31 23:59:59.999999Z'
+                                      and (k.record_id > p.last_id or not pg_visible_in_snapshot(r.xid, p.snapshot)))
         returning k.partition
     )
     select coalesce(array_agg(replayed.partition), '{{}}') into changed from replayed;

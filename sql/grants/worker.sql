@@ -1,7 +1,8 @@
 -- purpose: what workers, supervisors and purges need, and the commands status, doctor, top, dashboard, dead, blocked
 --
--- It does not publish (a handler that does needs both roles), draws no ids, makes and drops no subscriptions, and
--- changes no record. Doctor reads the segment that is the net by its own name. Purges keep in `meta` how far they went.
+-- It does not publish (a handler that does, and an import, need both roles), draws no ids, makes and drops no
+-- subscriptions, and changes no record. Doctor reads the segment that is the net by its own name. Purges keep in `meta`
+-- how far they went.
 
 grant usage on schema {schema} to {role};
 grant select, delete on {schema}.record to {role};
@@ -11,10 +12,11 @@ grant select on sequence {schema}.record_id_seq to {role};
 grant select, insert (key, value), update (value) on {schema}.meta to {role};
 grant select, update on {schema}.partition to {role};
 grant select, insert (subscription, node, hostname, pid, version, lease, supervisor),
-    update (heartbeat_at, draining, running), delete on {schema}.instance to {role};
+    update (heartbeat_at, draining, running, sinks), delete on {schema}.instance to {role};
 grant select, insert, update, delete on {schema}.parked to {role};
 grant select, delete on {schema}.idempotency to {role};
 grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};
+grant select, insert on {schema}.imported to {role};
 grant execute on function
     {schema}.heartbeat(uuid[], boolean[]), {schema}.bury(uuid[], boolean), {schema}.claim(text, uuid),
     {schema}.plan(text, uuid[], uuid[], uuid[]),

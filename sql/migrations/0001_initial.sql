@@ -3,7 +3,7 @@
 
 create schema if not exists {schema};
 
--- Not OWNED BY record.id: TRUNCATE … RESTART IDENTITY, which test suites run, would reset it, and new
+-- Not OWNED BY record.id: TRUNCATE ... RESTART IDENTITY, which test suites run, would reset it, and new
 -- events would hide below the cursors. CACHE 1 and NO CYCLE: ids must rise in the order they are drawn.
 create sequence {schema}.record_id_seq as bigint increment by 1 cache 1 no cycle;
 

@@ -4,4 +4,14 @@ insert into {schema}.meta (key, value)
 values ('schema_version', {version}), ('breaking_version', {breaking})
     on conflict (key) do update set value = excluded.value where meta.value is distinct from excluded.value;
 
+-- The marker must have been written by this transaction itself: a row that a savepoint has written bears another id.
+do $$
+begin
+    if exists (select from {schema}.meta m
+                where m.key = 'marker' and m.xid = pg_current_xact_id() and m.xmin <> m.xid::xid) then
+        raise exception 'partbox: the schema cannot be made within a savepoint: migrate outside of one (psql: ON_ERROR_ROLLBACK off)';
+    end if;
+end
+$$;
+
 analyze {schema}.partition, {schema}.subscription, {schema}.instance, {schema}.parked, {schema}.meta;

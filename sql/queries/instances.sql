@@ -70,8 +70,8 @@ select pg_is_in_recovery(),
 select exists (select from {schema}.subscription s where s.name = %(subscription)s)
 
 -- name: empty
--- Is everything delivered that is due? Rows that are held wait for one that is not due, or runs; dead ones with a due
--- time are owed to the dead-letter hook.
+-- Is everything delivered that is due? Rows that are held wait for one that is not due, or runs; where nothing blocks
+-- their key any more, they are about to run. Dead ones with a due time are owed to the dead-letter hook.
 select not exists (
            select from {schema}.partition p
             cross join lateral (
@@ -84,6 +84,13 @@ select not exists (
            select from {schema}.parked k
             where k.subscription = %(subscription)s
                   and (k.state = 'ready' or (k.state <> 'held' and k.due_at <= clock_timestamp())))
+       and not exists (
+           select from {schema}.parked k
+            where k.subscription = %(subscription)s and k.state = 'held'
+                  and not exists (
+                      select from {schema}.parked b
+                       where b.subscription = k.subscription and b.partition = k.partition and b.blocks
+                             and (b.aggregate_type, b.aggregate_id) = (k.aggregate_type, k.aggregate_id)))
 
 -- name: untimed
 -- No transaction of this session has a limit of its own beside those of its statements.

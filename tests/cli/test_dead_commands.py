@@ -154,7 +154,7 @@ def test_nothing_that_matches_is_said_and_is_no_failure(partbox, plant):
         ran = partbox("dead", *command)
         assert (ran.code, ran.err) == (0, "")
         assert ran.out.startswith(said), command
-    assert json.loads(partbox("dead", "replay", "--all", "--type", "Paid", "--json").out) == {"replayed": 0}
+    assert json.loads(partbox("dead", "replay", "--all", "--type", "Paid", "--json").out) == {"replayed": 0, "left": 0}
     assert partbox("dead", "list", "--type", "Paid", "--json").out == "[]\n"
 
 

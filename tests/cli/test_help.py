@@ -2,17 +2,20 @@
 
 import re
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from partbox.observe import strays
 
+ROOT = Path(__file__).parents[2]
+
 PANELS = {
     "Start here": ["demo", "init"],
     "Run": ["worker", "relay", "cdc"],
-    "Look": ["status", "top", "dashboard", "config"],
+    "Look": ["status", "top", "dashboard", "config", "grafana"],
     "Mend": ["doctor", "dead", "blocked"],
-    "Operate": ["migrate", "purge", "rebase", "subscription"],
+    "Operate": ["migrate", "import", "purge", "rebase", "subscription"],
     "Develop": ["handlers", "metrics", "chaos"],
 }
 
@@ -25,7 +28,7 @@ def test_help_groups_the_commands_by_what_people_do_with_a_line_for_each(partbox
         elif command := re.match(r"│ (\S+)\s+(\S.*?)\s+│", line):
             panels[[*panels][-1]].append(command[1])
             assert len(command[2]) > 20
-    assert panels.pop("Options") == ["--version", "--help"]
+    assert panels.pop("Options") == ["--version", "--markdown", "--help"]
     assert panels == PANELS
 
 
@@ -43,6 +46,17 @@ def test_version_names_what_a_report_of_an_error_should(partbox):
     assert (ran.code, ran.err, ran.out.count("\n")) == (0, "", 1)
     ours = rf"partbox {re.escape(version('partbox'))}, Python 3\.\d+\.\d+, "
     assert re.fullmatch(ours + r"psycopg [\d.]+ \(\w+\), libpq \d+\.\d+\n", ran.out)
+
+
+def test_the_documentation_lists_the_commands_as_they_are(partbox, monkeypatch):
+    committed = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", "60")  # is no width of the page
+    ran = partbox("--markdown")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == committed, "partbox --markdown > docs/cli.md"
+    for command in [name for names in PANELS.values() for name in names]:
+        assert f"\n## `partbox {command}`\n" in committed
+    assert "\n### `partbox dead replay`\n" in committed
 
 
 def test_no_arguments_at_all_are_the_help(partbox):

@@ -67,3 +67,16 @@ def test_a_role_that_may_not_is_told_what_it_needs(partbox, server, dsn):
             assert "permission denied" in partbox("status", "--dsn", stranger).error
         finally:
             conn.execute("drop role stranger")
+
+
+def test_migrate_sql_from_a_version_prints_only_what_that_still_needs(partbox, dsn, empty_dsn):
+    whole, rest = partbox("migrate", "--sql").out, partbox("migrate", "--sql", "--from", "6").out
+    assert "create table" in whole
+    assert "parked_due" in whole
+    assert "parked_due" not in rest
+    assert '"partbox".imported' in rest
+    bare = partbox("migrate", "--sql", "--no-transaction").out
+    assert (whole.count("begin;\n\n"), bare.count("begin;\n\n"), bare.count("\ncommit;")) == (1, 0, 0)
+    for options in (("--from", "3"), ("--no-transaction",)):
+        assert f"{options[0]} belongs to --sql" in partbox("migrate", *options, "--dsn", dsn).error
+    assert "knows no version 99 of the schema" in partbox("migrate", "--sql", "--from", "99").error

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from partbox import Dead, Outbox, RetryAfter
+from partbox.sinks.lines import FileSink
 
 outbox = Outbox()
 put_off: set[Any] = set()
@@ -38,3 +39,6 @@ def hopeless(event: Any) -> Dead:
 def slow(event: Any) -> None:
     while not Path(event.payload["gate"]).exists():
         time.sleep(0.01)  # a file is the only sign from the test to this process
+
+
+outbox.register(FileSink("/dev/null"), "Exported", name="export")

@@ -10,7 +10,8 @@ from psycopg.conninfo import make_conninfo
 
 from partbox.db import migrate as migrations
 from partbox.db.embedded import Server
-from partbox.db.migrate import check, migrate, script
+from partbox.db.migrate import check, migrate
+from partbox.db.scripts import script
 from partbox.errors import SchemaError
 
 NAMES = [each.name for each in migrations.migrations()]

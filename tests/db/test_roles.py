@@ -19,10 +19,12 @@ from waiting import eventually
 from partbox import Event, Outbox, inbox
 from partbox.cli import main
 from partbox.db import grants
-from partbox.db import migrate as migrations
 from partbox.db.grants import Roles
 from partbox.db.migrate import migrate
+from partbox.db.scripts import script
 from partbox.errors import SchemaError
+from partbox.sinks.lines import FileSink
+from partbox.worker import sink_notes
 
 UUID = "'00000000-0000-0000-0000-000000000001'"
 COLUMNS = "partition, event_id, event_type"
@@ -364,6 +366,20 @@ def test_a_worker_in_the_application_and_the_inbox_need_no_more(cast, conn):
     assert conn.execute("select status from partbox.record_status").fetchall() == [("done",)]
 
 
+def test_a_worker_with_sinks_notes_what_they_have_sent(cast, conn, monkeypatch):
+    monkeypatch.setattr(sink_notes, "APART", 0.0)
+    outbox = Outbox(cast.of("worker"))
+    outbox.register(FileSink("/dev/null"), "Placed", name="null")
+    with Outbox(cast.dsn).transaction() as tx:
+        Outbox(cast.dsn).publish(tx, "Placed", 1)
+
+    def noted():
+        return conn.execute("select sinks -> 0 ->> 'sent' from partbox.instance").fetchall() == [("1",)]
+
+    with outbox.worker():
+        eventually(noted)
+
+
 def test_a_role_that_is_both_publishes_in_its_handlers(cast):
     migrate(cast.dsn, roles=Roles((cast.worker,), (cast.worker,)))
     outbox = Outbox(cast.of("worker"))
@@ -441,7 +457,7 @@ def test_a_role_that_does_not_exist_is_refused_and_nothing_is_made(empty_dsn):
 
 def test_the_script_for_psql_grants_too(cast, empty_dsn):
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
-        conn.execute(migrations.script("partbox", Roles((cast.publisher,), (cast.worker,))).encode())
+        conn.execute(script("partbox", Roles((cast.publisher,), (cast.worker,))).encode())
         assert grants.granted(conn, "partbox") == Roles((cast.publisher,), (cast.worker,))
         conn.execute("drop schema partbox cascade")
 

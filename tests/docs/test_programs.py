@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import django_runs
 import psycopg
 import pytest
 from forked import forks
@@ -232,13 +233,28 @@ def test_the_program_of_the_page_on_tracing_prints_spans_with_what_the_page_says
     assert {"'partbox[otel]'", *beside_the_api} == set(install.split())
 
 
-def test_the_tests_of_the_page_on_testing_pass(reader):
-    (reader.folder / "test_shop.py").write_text("\n".join(blocks("docs/testing.md")))
+@pytest.fixture
+def tested(tmp_path):
+    """The files of the page on testing, each named by the first line of its block."""
+    page = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    for block in blocks("docs/testing.md"):
+        name = block.splitlines()[0].removeprefix("# ")
+        (tmp_path / name).write_text(block)
+    (tmp_path / "pytest.ini").write_text(re.search(r"^```ini\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1])
+    return tmp_path
 
-    reader("partbox", "init")
-    printed = reader("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py")
 
-    assert "2 passed" in printed
+def test_the_tests_of_the_page_on_testing_pass(tested, server):
+    environment = {name: value for name, value in os.environ.items() if name != "PARTBOX_TEST_BINARIES"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
+    ended = subprocess.run(
+        command, cwd=tested, env=environment | {"PARTBOX_TEST_DSN": server.dsn}, capture_output=True, text=True
+    )
+    assert "8 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_the_test_cases_of_django_on_that_page_pass(tested, server):
+    assert "Ran 2 tests" in django_runs.run((tested / "django_cases.py").read_text(), server.dsn, tested)
 
 
 def test_the_program_of_the_page_on_observers_counts_what_happens(reader):

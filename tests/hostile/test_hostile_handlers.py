@@ -150,6 +150,7 @@ def whole():
     """Puts back what a handler changes for the whole process."""
     before = os.getcwd(), dict(os.environ), os.umask(0o022), sys.getrecursionlimit(), sys.getswitchinterval()
     stdio, filters = (sys.stdin, sys.stdout, sys.stderr), warnings.filters[:]
+    spoken = locale.setlocale(locale.LC_ALL)
     yield
     os.chdir(before[0])
     os.environ.clear()
@@ -160,7 +161,7 @@ def whole():
     sys.stdin, sys.stdout, sys.stderr = stdio
     warnings.filters[:] = filters
     socket.setdefaulttimeout(None)
-    locale.setlocale(locale.LC_ALL, "C")
+    locale.setlocale(locale.LC_ALL, spoken)
     logging.disable(logging.NOTSET)
     threading.settrace(None)
     threading.setprofile(None)
@@ -188,7 +189,7 @@ CHANGES = {
     "another database's environment": lambda event: os.environ.update(
         PGHOST="nowhere", PGDATABASE="no", PGOPTIONS="-c search_path=no", PGTZ="Asia/Tokyo", PARTBOX_DSN="no"
     ),
-    "another locale": lambda event: locale.setlocale(locale.LC_ALL, "C.UTF-8") and None,
+    "another locale": lambda event: locale.setlocale(locale.LC_ALL, "C") and None,
     "a mask of files": lambda event: os.umask(0o777) and None,
     "a time for sockets": lambda event: socket.setdefaulttimeout(0.0001),
     "a nicer process": lambda event: os.nice(1) and None,

@@ -46,6 +46,14 @@ def test_an_import_alone_loads_nothing_that_takes_long() -> None:
     assert [name for name in (*SLOW, *OTHERS) if name in loaded] == []
 
 
+def test_the_testing_kit_needs_neither_pytest_nor_hypothesis() -> None:
+    program = "import json, sys; from partbox.testing import Kit, PartboxTestCase; print(json.dumps([*sys.modules]))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = json.loads(ended.stdout)
+    assert "partbox.testing.kit" in loaded
+    assert [name for name in ("_pytest", "pytest", "hypothesis", "django") if name in loaded] == []
+
+
 def test_a_publisher_loads_neither_workers_nor_what_they_and_the_commands_need(dsn: str) -> None:
     ended = subprocess.run([sys.executable, "-c", PUBLISH, dsn], capture_output=True, text=True, check=True)
     loaded = json.loads(ended.stdout)

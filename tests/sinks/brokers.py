@@ -2,13 +2,14 @@
 
 import base64
 import json
+import logging
 import os
 import signal
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +21,7 @@ from waiting import eventually
 
 from partbox.chaos.network import CUT, HALF, HOST, PASS, Network
 
-BOOT = 60.0
+BOOT = 100.0
 RUNNING: set[int] = set()
 """Processes of brokers, which outlive a test."""
 
@@ -127,6 +128,9 @@ class Broker:
 
     def prepare(self, *topics: str) -> None:
         """Have these taken: queues, streams."""
+
+    def keep_up(self, *topics: str) -> None:
+        """Read what is there, where one that holds much gets slow."""
 
     def remove(self, *topics: str) -> None:
         """Leave nothing of them, if others use the server too."""
@@ -377,6 +381,7 @@ class Hook(Broker):
 
             def handle_error(self, *_: Any) -> None: ...  # who asked has gone
 
+        self._open.set()
         self._server = Server((HOST, self.port), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -409,6 +414,22 @@ class Hook(Broker):
         return [received(topics[0], headers, "ce-", body, own=own) for headers, body in self.taken]
 
 
+def _one_at_a_time(application: Any) -> Any:
+    """moto's application for one request at a time: what comes in while another message is deleted may be lost in it.
+
+    Those that wait for messages change nothing.
+    """
+    lock = threading.Lock()
+
+    class Locked(application):  # type: ignore[misc]
+        def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+            waits = environ.get("HTTP_X_AMZ_TARGET", "").endswith("ReceiveMessage")
+            with nullcontext() if waits else lock:
+                return super().__call__(environ, start_response)
+
+    return Locked
+
+
 class Sqs(Broker):
     """SQS as moto has it, in memory of this process: it keeps nothing, so what is cut is the way to it."""
 
@@ -419,9 +440,14 @@ class Sqs(Broker):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        from moto.server import ThreadedMotoServer
+        from moto.moto_server import threaded_moto_server as moto
+        from moto.sqs.models import Queue
 
-        self._server = ThreadedMotoServer(HOST, self.port, verbose=False)
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)  # or it tells of each request
+        for count in ("", "_delayed", "_not_visible"):  # of all messages, with every one that comes in
+            setattr(Queue, f"approximate_number_of_messages{count}", 0)
+        moto.DomainDispatcherApplication = _one_at_a_time(moto.DomainDispatcherApplication)  # type: ignore[misc]
+        self._server = moto.ThreadedMotoServer(HOST, self.port, verbose=False)
         self._network = Network(HOST, self.port)
         self._taken: dict[str, list[Received]] = {}
 
@@ -460,6 +486,9 @@ class Sqs(Broker):
             self._client().create_queue(QueueName=f"{topic}.fifo", Attributes={"FifoQueue": "true"})
             self._taken[topic] = []
 
+    def keep_up(self, *topics: str) -> None:
+        self.all(*topics)
+
     def all(self, *topics: str) -> list[Received]:
         client = self._client()
         for topic in topics:
@@ -467,9 +496,9 @@ class Sqs(Broker):
             while found := client.receive_message(
                 QueueUrl=queue, MaxNumberOfMessages=10, MessageAttributeNames=["All"], AttributeNames=["All"]
             ).get("Messages"):
-                for each in found:
-                    self._taken[topic].append(_of_sqs(topic, each))
-                    client.delete_message(QueueUrl=queue, ReceiptHandle=each["ReceiptHandle"])
+                self._taken[topic] += [_of_sqs(topic, each) for each in found]
+                gone = [{"Id": each["MessageId"], "ReceiptHandle": each["ReceiptHandle"]} for each in found]
+                client.delete_message_batch(QueueUrl=queue, Entries=gone)
         return [each for topic in topics for each in self._taken[topic]]
 
     def _client(self) -> Any:

@@ -1,23 +1,13 @@
 """A broker of each kind for all tests of a process, and in it a place of its own for each test."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from brokers import Broker, Hook, Nats, Rabbit, Received, Redis, Sqs
-from kafkas import BOOTSTRAP, MockKafka, RealKafka
-
-BROKERS: dict[str, type[Broker]] = {
-    "kafka": RealKafka if BOOTSTRAP in os.environ else MockKafka,
-    "rabbitmq": Rabbit,
-    "nats": Nats,
-    "redis": Redis,
-    "webhook": Hook,
-    "sqs": Sqs,
-}
+from brokers import Broker, Received
+from kinds import BROKERS
 
 
 @dataclass(frozen=True)

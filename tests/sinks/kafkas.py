@@ -92,6 +92,7 @@ class MockKafka(Kafka):
         self.cluster.go_down()
 
     def come_back(self) -> None:
+        self.cluster.answer_after(0)
         self.cluster.come_up()
 
     def hold(self) -> None:
@@ -99,9 +100,8 @@ class MockKafka(Kafka):
 
     def release(self) -> None:
         """What was held is not answered any more: the connections end."""
-        self.cluster.go_down()
-        self.cluster.answer_after(0)
-        self.cluster.come_up()
+        self.go()
+        self.come_back()
 
     def slow(self) -> None:
         self.cluster.answer_after(300)

@@ -113,8 +113,23 @@ def test_a_worker_that_ends_in_the_middle_loses_and_reorders_nothing(outbox: Out
     for _ in range(3):
         with outbox.worker():
             threading.Event().wait(0.1)
-    assert outbox.drain(timeout=60)
+    with outbox.worker():
+        eventually(lambda: len({each.id for each in place.all()}) == 200, 60)
     check(place.all(), range(200))
+
+
+def test_a_sink_serves_workers_one_after_the_other_each_with_its_own_event_loop(sink, place):
+    async def lists(numbers: range) -> list[list[object]]:
+        """Several at once, all of which find that there is no connection."""
+        handled = await asyncio.gather(
+            *(sink.handle([delivered(number, f"k{number}", b'{"n":%d}' % number)]) for number in numbers)
+        )
+        await sink.close()
+        return handled
+
+    for numbers in (range(4), range(4, 8)):
+        assert asyncio.run(lists(numbers)) == [[None]] * 4
+    assert arrived(place) == 8
 
 
 def test_what_the_broker_refuses_for_good_is_dead_and_holds_up_nothing_else(dsn, conn, place):

@@ -99,12 +99,12 @@ def test_an_exchange_that_is_missing_is_named_and_its_events_wait(dsn, conn, now
     outbox = Outbox(dsn, retry="fixed:0.1")
     outbox.register(RabbitSink(nowhere.broker.url, nowhere.template, exchange=missing), "*", max_attempts=None)
     publish(outbox, conn, range(10))
-    with outbox.worker() as worker:
+    with outbox.worker():
         eventually(lambda: any(f"has no exchange '{missing}'" in error for (error,) in conn.execute(LAST_ERRORS)))
         nowhere.prepare()
         nowhere.broker.exchange(missing)
         unbound = f"at the exchange '{missing}': bind one"
         eventually(lambda: any(unbound in error for (error,) in conn.execute(LAST_ERRORS)))
         nowhere.broker.exchange(missing, *nowhere.topics)
-        assert worker.wait_until_empty(60)
+        eventually(lambda: arrived(nowhere) == 10, 60)
     check(nowhere.all(), range(10))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from brokers import Nats
 from delivered import delivered as event
 from hypothesis import given
 from hypothesis import strategies as st
@@ -209,3 +210,25 @@ def test_headers_of_visible_ascii_hold_any_text():
 def test_a_device_takes_lines_although_it_cannot_be_synced():
     sink = sink_of("file:/dev/null")
     assert asyncio.run(sink.handle([event(1)])) == [None]
+
+
+def test_nats_goes_on_after_thousands_that_it_refused(tmp_path):
+    """The library counts what it has refused itself as in flight, and sends nothing more with 4,000 of those."""
+    nats = Nats(tmp_path)
+    nats.start()
+    nats.prepare("order-events")
+
+    async def send() -> list[object]:
+        sink = sink_of(nats.url)
+        large = event(1)
+        large._row = (*large._row[:7], bytes(2 << 20), *large._row[8:])
+        refused = [(await sink.handle([large]))[0] for _ in range(4_001)]
+        taken = await sink.handle([event(2)])
+        await sink.close()
+        assert {type(each) for each in refused} == {UnrecoverableError}
+        return taken
+
+    try:
+        assert asyncio.run(send()) == [None]
+    finally:
+        nats.kill()

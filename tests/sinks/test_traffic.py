@@ -10,14 +10,12 @@ from planting import Planter
 from prometheus_client import CollectorRegistry
 from waiting import eventually
 
-from partbox import DownstreamUnavailable, Outbox, UnrecoverableError
-from partbox.cli import sinks as table
+from partbox import Outbox, UnrecoverableError
 from partbox.dashboard.faces import own
 from partbox.dashboard.frame import subscription
 from partbox.dashboard.history import Point
 from partbox.db import stats
 from partbox.db.traffic import Traffic, together
-from partbox.doctor.checks import sinks as checks
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.observe.observer import Answer
@@ -93,27 +91,6 @@ def test_what_a_broker_takes_refuses_and_fails_is_counted_and_shown(outbox, conn
         assert severity == "note"
         assert "bus: 5 sent, acknowledged in" in said
         assert "0 in flight, 1 sent again" in said
-
-
-def test_a_broker_that_fails_for_long_is_a_problem_that_doctor_names(outbox, conn, broker, monkeypatch):
-    monkeypatch.setattr(checks, "UNREACHABLE", 0.1)
-    publish(conn, 1)
-    broker.open.set()
-    broker.send = failing  # type: ignore[method-assign]
-    with outbox.worker():
-        eventually(lambda: any(severity == "problem" for severity, _ in findings(outbox)))
-        ((_, said),) = findings(outbox)
-        assert "nothing is acknowledged by the broker of bus, for" in said
-        assert "DownstreamUnavailable: the bus is gone" in said
-        with psycopg.connect(outbox.dsn) as looking:
-            cluster = stats.cluster(looking, "partbox", "default")
-        ((name, sent, _, took, _, trouble),) = table.rows(cluster)
-        assert (name, sent, took) == ("bus", "0", "-")
-        assert "the bus is gone" in trouble
-
-
-async def failing(messages):
-    raise DownstreamUnavailable("the bus is gone")
 
 
 def test_a_process_without_sinks_writes_nothing_of_them(dsn, conn, monkeypatch):

@@ -1,6 +1,7 @@
 """Webhooks: signatures as Standard Webhooks has them, and what each answer means."""
 
 import base64
+import logging
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -41,6 +42,13 @@ def test_the_signature_is_that_of_standard_webhooks(outbox, conn, hook):
     assert outbox.drain()
     ((headers, body),) = hook.taken
     assert Webhook(SECRET).verify(body, headers) == {"text": "ü"}
+
+
+def test_the_url_is_not_logged_with_each_request(outbox, conn, hook, caplog):
+    caplog.set_level(logging.INFO)
+    publish(outbox, conn, 1)
+    assert outbox.drain()
+    assert hook.url not in caplog.text
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 422])

@@ -45,6 +45,7 @@ from partbox import (
 )
 from partbox.observe import Observer
 from partbox.publish import Adapter, register
+from partbox.testing import Drained, Kit, RecordingSink, delivered
 
 
 class Kind(StrEnum):
@@ -300,6 +301,18 @@ def operate() -> None:
     outbox.stats.overview()
     outbox.stats.cluster()
     outbox.stats.partitions()
+
+
+def tested(conn: Connection[Any]) -> None:
+    with Kit(outbox, "postgresql:///test") as kit:
+        assert_type(kit.publish("OrderPlaced", 1, aggregate_id=7), UUID | None)
+        assert_type(kit.published(Kind.PLACED, aggregate_id=7, conn=conn).one(), DeliveredEvent)
+        kit.fail_next("OrderPlaced", OSError("no"), times=2)
+        kit.advance(timedelta(hours=1))
+        assert_type(kit.drain().assert_done(), Drained)
+        assert_type([each.error for each in kit.drain("audit")], list[BaseException | None])
+        assert_type(kit.handle(delivered("OrderPlaced", 1, attempt=2, epoch=3)), Drained)
+        assert_type(kit.record_sinks(), RecordingSink)
 
 
 def fail(conn: Connection[Any]) -> None:

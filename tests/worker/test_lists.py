@@ -105,6 +105,24 @@ def test_async_batch_handlers_take_lists_too(desk):
     assert max(map(len, seen)) == 3
 
 
+def test_a_handler_may_ask_for_few_of_a_key_in_a_list(desk):
+    class Few(Taking):
+        max_size = 10
+        per_key = 2
+
+    taking = Few()
+    desk.outbox.register(taking, "Counted")
+    for number in range(18):
+        desk.publish(f"k{number % 3}", number)
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(desk.all_done)
+    assert max(map(len, taking.lists)) > 2
+    for key in range(3):
+        mine = [[number for number in each if number % 3 == key] for each in taking.lists]
+        assert max(map(len, mine)) <= 2
+        assert [number for each in mine for number in each] == list(range(key, 18, 3))
+
+
 def test_a_list_counts_as_one_handler(desk):
     """Two slots: a long list of many lanes leaves the other slot to somebody else."""
     inside, go_on = threading.Event(), threading.Event()

@@ -155,7 +155,7 @@ def test_what_is_settled_and_saved_is_not_parked_before_its_runner_goes_on() -> 
     rig.delivery.settle(lane, lane.current, None)
     rig.save()
     with rig.holdings.lock:
-        rig.dispatcher.unstick(rig.partition, lane.started + STUCK + 1)
+        rig.dispatcher.unstick({rig.partition}, lane.started + STUCK + 1)
     assert not rig.partition.chains
     rig.end([lane])
     rig.go_on()
@@ -173,7 +173,7 @@ def test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself() 
     rig.lose_connection()
     rig.read(10, 11)
     with rig.holdings.lock:
-        rig.dispatcher.unstick(rig.partition, lane.started + STUCK + 1)
+        rig.dispatcher.unstick({rig.partition}, lane.started + STUCK + 1)
     assert [row.id for row in rig.partition.chains[KEY]] == [10, 11]
     lane.done.append(lane.current._row[1:3])
     rig.end([lane])
@@ -250,7 +250,7 @@ def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
                 read_on()
             case "unstick":
                 with rig.holdings.lock:
-                    rig.dispatcher.unstick(rig.partition, 1e12)
+                    rig.dispatcher.unstick({rig.partition}, 1e12)
             case "lose" if not rig.partition.chains and not found:  # what is parked would have to be stored
                 rig.lose_connection()
                 last = rig.partition.progress.last_id

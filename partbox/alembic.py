@@ -1,0 +1,117 @@
+"""For Alembic: an operation that brings the schema up to date, and filters that keep autogenerate away from it.
+
+`import partbox.alembic` in env.py registers `op.partbox_upgrade()`. It runs in the transaction that Alembic has open,
+over whatever driver that uses, or is printed by `alembic upgrade --sql`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from alembic.operations import MigrateOperation, Operations
+from sqlalchemy import Connection, CursorResult
+
+from partbox.db.grants import Roles
+from partbox.db.scripts import statements
+from partbox.db.sql import bare
+from partbox.errors import SchemaError
+
+__all__ = ["include_name", "leaving_out"]
+
+IncludeName = Callable[[str | None, Any, Mapping[str, Any]], bool]
+_VERBATIM = {"no_parameters": True}  # a % is a %
+
+
+@Operations.register_operation("partbox_upgrade")
+class PartboxUpgrade(MigrateOperation):
+    """Brings a schema to the version of the installed program, creating it if need be."""
+
+    def __init__(self, schema: str, roles: Roles) -> None:
+        self.schema = schema
+        self.roles = roles
+
+    @classmethod
+    def partbox_upgrade(
+        cls,
+        operations: Operations,
+        schema: str = "partbox",
+        *,
+        publisher_roles: Sequence[str] = (),
+        worker_roles: Sequence[str] = (),
+    ) -> None:
+        """Bring `schema` to the version of the installed partbox, and grant these roles what they need.
+
+        Roles of earlier calls are granted what it adds; in a text for `--sql` they must be named again. SchemaError in
+        a transaction that is not READ COMMITTED.
+        """
+        operations.invoke(cls(schema, Roles(tuple(publisher_roles), tuple(worker_roles))))
+
+
+@Operations.register_operation("partbox_downgrade")
+class PartboxDowngrade(MigrateOperation):
+    """Refuses: migrations go forward only."""
+
+    @classmethod
+    def partbox_downgrade(cls, operations: Operations) -> None:
+        """Raise SchemaError, with what there is to do instead."""
+        operations.invoke(cls())
+
+
+@Operations.implementation_for(PartboxUpgrade)
+def _upgrade(operations: Operations, operation: PartboxUpgrade) -> None:
+    context = operations.migration_context
+    if context.as_sql:
+        for text in statements(operation.schema, operation.roles):
+            context.impl.static_output(f"{text};")
+        return
+    conn = operations.get_bind()
+    _check(conn)
+    for text in statements(operation.schema, _granted(conn, operation.schema) | operation.roles):
+        _execute(conn, text)
+
+
+@Operations.implementation_for(PartboxDowngrade)
+def _downgrade(operations: Operations, operation: PartboxDowngrade) -> None:
+    raise SchemaError(
+        "the schema of partbox goes forward only: leave it as it is, for programs of before work on it unless a "
+        "migration is marked as breaking; `drop schema partbox cascade` removes it with every event"
+    )
+
+
+def _execute(conn: Connection, text: str) -> CursorResult[Any]:
+    return conn.exec_driver_sql(text, execution_options=_VERBATIM)
+
+
+def _granted(conn: Connection, schema: str) -> Roles:
+    rows = [tuple(row) for row in _execute(conn, bare("roles_granted", schema).decode())]
+    publishers, workers = (tuple(role for kind, role in rows if kind == wanted) for wanted in ("publisher", "worker"))
+    return Roles(publishers, workers)
+
+
+def _check(conn: Connection) -> None:
+    """SchemaError where PostgreSQL would say less: a database that is none, or a snapshot older than the lock."""
+    if conn.dialect.name != "postgresql":
+        raise SchemaError(f"partbox needs PostgreSQL, and this connection is to {conn.dialect.name}")
+    level = _execute(conn, "show transaction_isolation").scalar_one()
+    if level != "read committed":
+        raise SchemaError(
+            f"the transaction of Alembic is {level.upper()}, and partbox_upgrade needs READ COMMITTED: set "
+            "isolation_level of its engine in env.py"
+        )
+
+
+def leaving_out(*schemas: str, then: IncludeName | None = None) -> IncludeName:
+    """A function for `include_name` of Alembic's `context.configure`: false for these schemas and all that is in them.
+
+    Of the rest `then` decides, if it is given.
+    """
+
+    def include(name: str | None, kind: Any, parents: Mapping[str, Any]) -> bool:
+        if (name if kind == "schema" else parents.get("schema_name")) in schemas:
+            return False
+        return then is None or then(name, kind, parents)
+
+    return include
+
+
+include_name: IncludeName = leaving_out("partbox")
+"""For `include_name` of Alembic's `context.configure`, where the schema has its usual name."""

@@ -1,0 +1,178 @@
+"""`partbox import`: takes over the table of another outbox."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import psycopg
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from partbox.cli.database import database
+from partbox.cli.flags import load
+from partbox.cli.imported import print_done, print_dry, print_line
+from partbox.cli.options import Dsn, Json, Schema
+from partbox.cli.output import in_one_line, printable
+from partbox.cli.stopping import stoppable
+from partbox.errors import PartboxError
+from partbox.imports import Imported, Plan, import_rows
+from partbox.settings import Settings
+
+From = Annotated[str, typer.Option("--table", metavar="TABLE", help="The table or view, as in SQL: public.outbox.")]
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="FIELD=COLUMN", show_default=False, help="Which column is which field; repeatable."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", show_default=False, help="The same value for all rows; repeatable."),
+]
+Status = Annotated[
+    str | None, typer.Option(metavar="COLUMN", show_default=False, help="The column with the status; else all pending.")
+]
+Names = Annotated[
+    list[str] | None, typer.Option(metavar="STATUS,…", show_default=False, help="Its values for rows to be delivered.")
+]
+Failed = Annotated[
+    list[str] | None, typer.Option(metavar="STATUS,…", show_default=False, help="For rows that become dead records.")
+]
+Done = Annotated[
+    list[str] | None, typer.Option(metavar="STATUS,…", show_default=False, help="For rows that are left alone.")
+]
+Key = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN,…", show_default=False, help="What tells rows apart (else the primary key)."),
+]
+Order = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN,…", show_default=False, help="What says which row came first (else a numeric key)."),
+]
+Where = Annotated[str | None, typer.Option(metavar="SQL", show_default=False, help="Only rows for which this is true.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check every row, count, show the first ones, and import nothing.")
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="List rows that cannot be records, instead of ending there.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on with what is new, until stopped.")]
+
+PAUSE = 1.0  # seconds between two passes at least
+REST = 4  # and as many times as long as a pass takes
+SAY_EVERY = 10.0  # seconds
+
+
+def import_(
+    from_: From,
+    map: Map = None,
+    set: Set = None,
+    status: Status = None,
+    pending: Names = None,
+    failed: Failed = None,
+    done: Done = None,
+    order: Order = None,
+    key: Key = None,
+    where: Where = None,
+    dry_run: DryRun = False,
+    skip_bad: SkipBad = False,
+    follow: Follow = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Take over the table of another outbox: its pending rows in order, what failed as dead records, each once.
+
+    The table is only read, and may be written to meanwhile; stop what delivers from it first. Stopped, or killed, the
+    same command goes on. Run it again when the last writer has changed over: it says when nothing is left.
+
+    Example: partbox import --table public.outbox --map event_type=kind --map payload=body --map aggregate_id=order_id
+    --set aggregate_type=Order --status state --pending new --failed failed --done sent --dry-run
+    """
+    plan = Plan(
+        from_,
+        _pairs("--map", map),
+        _pairs("--set", set),
+        status=status,
+        pending=_names(pending),
+        failed=_names(failed),
+        done=_names(done),
+        key=_names(key),
+        order=_names(order),
+        where=where,
+    )
+    if dry_run and follow:
+        raise PartboxError("--dry-run looks once: leave --follow out")
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    if dry_run:
+        print_dry(import_rows(lambda: database(settings), settings, plan, dry_run=True), json)
+        return
+    with stoppable() as stopped, _progressing() as progress:
+
+        def once() -> Imported:
+            return import_rows(
+                lambda: database(settings),
+                settings,
+                plan,
+                skip_bad=skip_bad,
+                stopped=stopped.is_set,
+                progress=progress,
+            )
+
+        first = once()
+        if follow:
+            _follow(settings, first, once, stopped.wait, json)
+    if not follow:
+        raise typer.Exit(print_done(first, json))
+
+
+def _follow(
+    settings: Settings, result: Imported, once: Callable[[], Imported], wait: Callable[[float], bool], json: bool
+) -> None:
+    """A line for each pass that has brought something, until stopped. Later errors of the database pass."""
+    pause = PAUSE
+    print_line(result, json)
+    while not wait(pause):
+        began = time.monotonic()
+        try:
+            result = once()
+            if result.imported:
+                print_line(result, json)
+        except psycopg.Error as error:
+            typer.echo(f"partbox: import failed, and is tried again: {printable(in_one_line(error))}", err=True)
+        pause = max(PAUSE, REST * (time.monotonic() - began))
+
+
+def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for each in given or ():
+        name, equals, value = each.partition("=")
+        if not (name and equals and value):
+            raise PartboxError(f"{option} {each!r} must be FIELD={'COLUMN' if option == '--map' else 'VALUE'}")
+        if name in pairs:
+            raise PartboxError(f"{option} {name} is given twice: keep one of them")
+        pairs[name] = value
+    return pairs
+
+
+def _names(given: Sequence[str] | None) -> tuple[str, ...]:
+    """Repeated, or with commas."""
+    return tuple(name.strip() for each in given or () for name in each.split(",") if name.strip())
+
+
+@contextmanager
+def _progressing() -> Iterator[Callable[[Imported], None]]:
+    """A bar on a terminal's standard error; elsewhere a line now and then."""
+    error = Console(stderr=True)
+    columns = (TextColumn("import"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    said_at = time.monotonic()
+
+    with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
+        task = bar.add_task("import", total=None)
+
+        def advance(sofar: Imported) -> None:
+            nonlocal said_at
+            bar.update(task, completed=sofar.imported, total=sofar.total)
+            if not error.is_terminal and time.monotonic() - said_at >= SAY_EVERY:
+                said_at = time.monotonic()
+                typer.echo(f"partbox: imported {sofar.imported:,} of {sofar.total:,} rows", err=True)
+
+        yield advance

@@ -1,0 +1,121 @@
+"""What an import has done, in words, tables and JSON."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import typer
+
+from partbox.cli.confirm import INTERRUPTED
+from partbox.cli.output import console, counted, in_short, moment, print_json, printable, table
+from partbox.db.imports import Writer
+from partbox.imports import Imported
+from partbox.imports.rows import Entry
+from partbox.rules.wording import age
+
+COLUMNS = ("row", "becomes", "type", "aggregate", "occurred", "payload")
+SHOWN = 20
+
+
+def print_done(done: Imported, json: bool) -> int:
+    """What was done; the exit code."""
+    if json:
+        print_json(_plain(done, dry_run=False))
+    else:
+        typer.echo(_said("imported", done))
+        _print_bad(done)
+    if not done.complete:
+        typer.echo("partbox: interrupted: the same command goes on with the rest", err=True)
+        return INTERRUPTED
+    if done.writers and not json:
+        typer.echo(f"{_open(done.writers)}: run this again when that has ended")
+    elif done.nothing_left and not json:
+        typer.echo(f"nothing is left in {printable(done.source)}")
+    return 0
+
+
+def print_dry(found: Imported, json: bool) -> None:
+    """What a pass would do."""
+    if json:
+        print_json(_plain(found, dry_run=True))
+        return
+    typer.echo(_said("would import", found))
+    if found.sample:
+        console().print(table(COLUMNS, (_row(each) for each in found.sample), ("row",), ("occurred",)))
+    _print_bad(found)
+    if found.writers:
+        typer.echo(f"{_open(found.writers)}: what it writes comes with a later pass")
+
+
+def print_line(done: Imported, json: bool) -> None:
+    """What one of many passes has done."""
+    if json:
+        typer.echo(orjson.dumps(_plain(done, dry_run=False)).decode())
+    else:
+        typer.echo(_said("imported", done))
+
+
+def _said(verb: str, done: Imported) -> str:
+    parts = [f"{verb} {counted(done.pending, 'pending record')}"]
+    parts += [f"{counted(done.dead, 'dead one')}"] if done.dead else []
+    left = [f"{done.done:,} done"] if done.done else []
+    left += [f"{done.before:,} imported before"] if done.before else []
+    left += [f"{done.bad:,} that cannot be records"] if done.bad else []
+    return f"{' and '.join(parts)} from {printable(done.source)}{'; left: ' + ', '.join(left) if left else ''}"
+
+
+def _print_bad(done: Imported) -> None:
+    for each in done.listed[:SHOWN]:
+        typer.echo(f"row {printable(each.key)}: {printable(each.problem)}", err=True)
+    if done.bad > SHOWN:
+        typer.echo(f"… and {done.bad - SHOWN:,} more", err=True)
+
+
+def _open(writers: Sequence[Writer]) -> str:
+    first = writers[0]
+    who = "a prepared transaction" if first.pid is None else f"the transaction of pid {first.pid}"
+    name = f" ({printable(in_short(first.application, 60))})" if first.application else ""
+    since = f", open for {age(first.open)}," if first.open is not None else ""
+    more = f" and {len(writers) - 1:,} more have" if len(writers) > 1 else " has"
+    return f"{who}{name}{since}{more} written to it"
+
+
+def _row(each: Entry) -> tuple[str, ...]:
+    event = each.event
+    aggregate = f"{event.aggregate_type} {event.aggregate_id}" if event.aggregate_id is not None else ""
+    becomes = "pending" if each.failed is None else "dead"
+    payload = f"{each.fields[8] or 'JSON'}, {each.size:,} bytes"
+    return each.key, becomes, event.event_type, aggregate, moment(event.occurred_at), payload
+
+
+def _plain(done: Imported, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "table": done.source,
+        "dry_run": dry_run,
+        "pending": done.pending,
+        "dead": done.dead,
+        "done": done.done,
+        "before": done.before,
+        "bad": done.bad,
+        "bad_rows": [{"row": each.key, "problem": each.problem} for each in done.listed],
+        "open_writers": len(done.writers),
+        "complete": done.complete,
+        "nothing_left": done.nothing_left and not dry_run,
+        **({"first": [_plain_row(each) for each in done.sample]} if dry_run else {}),
+    }
+
+
+def _plain_row(each: Entry) -> dict[str, Any]:
+    event = each.event
+    return {
+        "row": each.key,
+        "becomes": "pending" if each.failed is None else "dead",
+        "event_type": event.event_type,
+        "aggregate_type": event.aggregate_type,
+        "aggregate_id": event.aggregate_id,
+        "tenant_id": event.tenant_id,
+        "occurred_at": event.occurred_at,
+        "available_at": event.available_at,
+        "content_type": each.fields[8],
+        "payload_bytes": each.size,
+    }

@@ -1,0 +1,186 @@
+"""Reads the table of another outbox, and notes which of its rows were imported; see `sql/queries/imports.sql`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from psycopg import Connection, IsolationLevel, errors
+from psycopg import sql as compose
+
+from partbox.db.deadline import allowing
+from partbox.db.sql import escaped, query, template
+from partbox.errors import PartboxError
+
+FETCH = 100
+"""Rows of one round trip: each may be as large as a payload can be."""
+
+ALIAS = "source_row"
+SLOTS = (
+    "event_type", "aggregate_type", "aggregate_id", "tenant_id", "payload_json", "payload_text", "payload_bytes",
+    "content_type", "headers_json", "headers_text", "event_id", "occurred_at", "available_at", "attempts", "error",
+)  # fmt: skip
+
+Kind = Literal["text", "bytes", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table: how its values are read, and whether they are whole numbers."""
+
+    name: str
+    kind: Kind
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that can be read; `name` is that with its schema, quoted where it must be."""
+
+    oid: int
+    schema: str
+    relation: str
+    name: str
+    primary_key: tuple[str, ...]
+    columns: Mapping[str, Column]
+
+
+class Found(NamedTuple):
+    """A row as it comes: the payload is in one of three, and all of it is unchecked."""
+
+    key: str
+    failed: bool
+    event_type: str | None
+    aggregate_type: str | None
+    aggregate_id: str | None
+    tenant_id: str | None
+    payload_json: str | None
+    payload_text: str | None
+    payload_bytes: bytes | None
+    content_type: str | None
+    headers: str | None
+    event_id: str | None
+    occurred_at: Any
+    available_at: Any
+    attempts: int | None
+    error: str | None
+
+
+class Writer(NamedTuple):
+    """A transaction that has written to the table and is still open, for `open` seconds; a prepared one has no pid."""
+
+    pid: int | None
+    application: str
+    open: float | None
+
+
+class Failed(NamedTuple):
+    """What was published just now, and is dead."""
+
+    partition: int
+    event_id: UUID
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a table is read: `slots` by name, `status`, `key`, `order` and `where` as SQL; the others as values."""
+
+    table: Table
+    slots: Mapping[str, compose.Composable]
+    status: compose.Composable
+    key: compose.Composable
+    order: compose.Composable
+    where: compose.Composable
+
+
+def table(conn: Connection[Any], name: str) -> Table:
+    """The table of this name; PartboxError if there is none, or it cannot be read."""
+    try:
+        row = conn.execute(query("import_table", "partbox"), {"table": name}).fetchone()
+    except (errors.InvalidName, errors.SyntaxError):
+        raise PartboxError(f"table {name!r} is no name: write it as in SQL, such as public.outbox") from None
+    if row is None:
+        raise PartboxError(f"table {name!r} does not exist in this database: give it with its schema, as in SQL")
+    oid, schema, relation, full_name, is_table, readable, key = row
+    if not is_table:
+        raise PartboxError(f"{name!r} is neither a table nor a view")
+    if not readable:
+        raise PartboxError(f"table {name!r} cannot be read: grant select on it to this role; it needs nothing else")
+    columns = [Column(*each) for each in conn.execute(query("import_columns", "partbox"), {"oid": oid})]
+    return Table(oid, schema, relation, full_name, tuple(key or ()), {each.name: each for each in columns})
+
+
+def writers(conn: Connection[Any], found: Table) -> list[Writer]:
+    """Whose rows of the table may not be visible yet; what was written before and is not theirs is."""
+    return [Writer(*row) for row in conn.execute(query("import_writers", "partbox"), {"oid": found.oid})]
+
+
+@contextmanager
+def reading(conn: Connection[Any], schema: str, source: str) -> Iterator[bool]:
+    """A read-only transaction; gives whether nobody else imports this table while it lasts.
+
+    Its statements have a snapshot each: the rows are read by one that is younger than the lock.
+    """
+    conn.isolation_level, conn.read_only = IsolationLevel.READ_COMMITTED, True
+    with allowing(conn), conn.transaction():
+        conn.execute(query("import_patience", schema), {})
+        (alone,) = conn.execute(query("import_lock", schema), {"source": source}).fetchone() or (False,)
+        yield alone
+
+
+def counts(conn: Connection[Any], schema: str, choice: Choice) -> dict[str, tuple[int, int]]:
+    """By status, how many rows there are and how many of them are imported."""
+    values = {"source": choice.table.name}
+    rows = conn.execute(_filled("import_counts", schema, choice), values).fetchall()
+    return {status: (number, imported) for status, number, imported in rows}
+
+
+def rows(
+    conn: Connection[Any], schema: str, choice: Choice, *, pending: Sequence[str], failed: Sequence[str], error: int
+) -> Iterator[Found]:
+    """The rows with these statuses that are not imported, in order; of an error, `error` characters."""
+    values = {
+        "source": choice.table.name,
+        "wanted": [*pending, *failed],
+        "failed": [*failed],
+        "error_limit": error,
+    }
+    with conn.cursor(name="partbox_import", binary=True) as cursor:
+        cursor.itersize = FETCH
+        cursor.execute(_filled("import_rows", schema, choice), values)
+        for row in cursor:
+            yield Found(*row)
+
+
+def note(conn: Connection[Any], schema: str, source: str, keys: Sequence[str]) -> set[str]:
+    """Note these rows as imported by this transaction; those that were not before."""
+    values = {"source": source, "keys": list(keys)}
+    return {key for (key,) in conn.execute(query("import_note", schema), values)}
+
+
+def moment(conn: Connection[Any], schema: str) -> tuple[int, int]:
+    """The database's clock, in microseconds since 1970, and the newest record id."""
+    return conn.execute(query("import_moment", schema), {}).fetchone() or (0, 0)
+
+
+def bury(conn: Connection[Any], schema: str, failed: Sequence[Failed], after: int) -> None:
+    """What this transaction has published, with ids above `after`, is dead for all subscriptions there are."""
+    partitions, event_ids, attempts, errors = (list(values) for values in zip(*failed, strict=True))
+    values = {"partitions": partitions, "event_ids": event_ids, "attempts": attempts, "errors": errors, "after": after}
+    conn.execute(query("import_dead", schema), values)
+
+
+def _filled(name: str, schema: str, choice: Choice) -> bytes:
+    parts = {
+        "schema": compose.Identifier(schema),
+        "table": compose.Identifier(choice.table.schema, choice.table.relation),
+        "status": choice.status,
+        "key": choice.key,
+        "order": choice.order,
+        "where": choice.where,
+        **choice.slots,
+    }
+    return template(name).format(**{slot: escaped(part) for slot, part in parts.items()}).as_bytes(None)

@@ -1,0 +1,92 @@
+"""Migrations as text that others run: psql, the driver of an application, a tool that has a transaction open.
+
+Two forms. A script is what somebody reads and runs as a whole, for a schema of one version. Statements are for drivers
+that take one at a time; each migration looks by itself whether it is needed, so they suit a schema of any version.
+"""
+
+from psycopg import sql as compose
+
+from partbox.db import grants, migrate
+from partbox.db.grants import NOBODY, Roles
+from partbox.db.migrate import Version
+from partbox.db.sql import composed
+from partbox.errors import SchemaError
+
+
+def script(schema: str = "partbox", roles: Roles = NOBODY, *, since: int = 0, transaction: bool = True) -> str:
+    """The SQL that `migrate` runs on a schema of version `since` (0: there is none), as one script.
+
+    Run on another version it changes nothing and says so. Without `transaction` it must be run in one.
+    """
+    _check(schema, roles, since)
+    texts = [
+        _text(migrate.fixed("begin", schema)),
+        f"{_guard(schema, roles, since, since)};",
+        *map(_text, migrate.steps(schema, Version(since, 0), roles)),
+    ]
+    whole = ["begin;", *texts, "commit;"] if transaction else [*texts, _restore(schema)]
+    return "\n\n".join(whole) + "\n"
+
+
+def statements(schema: str = "partbox", roles: Roles = NOBODY) -> list[str]:
+    """The same for a schema of any version, as statements that are to be run one by one, in one transaction."""
+    _check(schema, roles)
+    *_, newest = migrate.migrations()
+    rest = migrate.steps(schema, Version(newest.version, 0), roles)
+    return [
+        _as_one(migrate.fixed("begin", schema)),
+        _guard(schema, roles, 0, newest.version),
+        *(_pending(schema, each) for each in migrate.migrations()),
+        *(_as_one(step) for step in rest),
+        _as_one(compose.SQL(_restore(schema))),
+    ]
+
+
+def _check(schema: str, roles: Roles, since: int = 0) -> None:
+    migrate.check_name(schema)
+    grants.check(roles)
+    newest = migrate.known().newest
+    if not 0 <= since <= newest:
+        raise SchemaError(f"this program knows no version {since} of the schema: give one from 0 to {newest}")
+
+
+def _guard(schema: str, roles: Roles, least: int, most: int) -> str:
+    body = compose.SQL(migrate.text_of("guard")).format(
+        schema=compose.Identifier(schema),
+        schema_name=compose.Literal(schema),
+        least=compose.Literal(least),
+        most=compose.Literal(most),
+        publishers=compose.Literal(list(roles.publishers)),
+        workers=compose.Literal(list(roles.workers)),
+    )
+    return _do(body)
+
+
+def _pending(schema: str, migration: migrate.Migration) -> str:
+    body = compose.SQL(migrate.text_of("pending")).format(
+        schema=compose.Identifier(schema),
+        schema_name=compose.Literal(schema),
+        version=compose.Literal(migration.version),
+        text=_literal(composed(migration.text, schema)),
+    )
+    return _do(body)
+
+
+def _as_one(step: compose.Composable) -> str:
+    return _do(compose.SQL("begin execute {}; end").format(_literal(step)))
+
+
+def _do(body: compose.Composable) -> str:
+    return compose.SQL("do {}").format(_literal(body)).as_string(None)
+
+
+def _literal(text: compose.Composable) -> compose.Literal:
+    return compose.Literal(_text(text))
+
+
+def _restore(schema: str) -> str:
+    return _text(migrate.fixed("restore", schema))
+
+
+def _text(step: compose.Composable) -> str:
+    return step.as_string(None).strip()

@@ -1,0 +1,73 @@
+"""What the testing kit asks of a test's database, and does to it."""
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import query
+
+Row = tuple[Any, ...]
+
+
+class Held(NamedTuple):
+    """An event that waits behind another of its key: its record, its attempts, the epoch of its partition."""
+
+    row: Row
+    attempts: int
+    epoch: int
+
+
+def published(conn: Connection[Any], schema: str) -> list[Row]:
+    """Every record that the transaction of `conn` sees, in the order of the log; a row is what DeliveredEvent takes."""
+    with Cursor(conn, row_factory=tuple_row) as cursor:
+        return cursor.execute(query("testing_published", schema), binary=True).fetchall()
+
+
+async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
+    """`published` on an asynchronous connection."""
+    async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
+        await cursor.execute(query("testing_published", schema), binary=True)
+        return await cursor.fetchall()
+
+
+def assign(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> bool:
+    """Assign to me the partitions that have something to deliver now, and no owner.
+
+    Whether there is something to deliver in these, or in what I own already, as it is saved.
+    """
+    ((found,),) = conn.execute(query("testing_assign", schema), {"subscription": subscription, "me": me}).fetchall()
+    return bool(found)
+
+
+def leave(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> None:
+    """I am gone, and nothing is assigned to me any more."""
+    conn.execute(query("testing_leave", schema), {"subscription": subscription, "me": me})
+
+
+def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Held]:
+    """What was put behind another of its key since I came."""
+    values = {"subscription": subscription, "me": me}
+    with Cursor(conn, row_factory=tuple_row) as cursor:
+        rows = cursor.execute(query("testing_held", schema), values, binary=True).fetchall()
+    return [Held(row[1:-1], row[0], row[-1]) for row in rows]
+
+
+def advance(conn: Connection[Any], schema: str, seconds: float) -> None:
+    """So many seconds have passed for everything that waits for a time."""
+    _change(conn, schema, ("advance_parked", "advance_records"), {"seconds": seconds})
+
+
+def forget(conn: Connection[Any], schema: str) -> None:
+    """Delete every record, parked row, idempotency key and inbox row: nothing was ever published."""
+    _change(conn, schema, ("forget_parked", "forget_records", "forget_keys", "forget_inbox"), {})
+
+
+def _change(conn: Connection[Any], schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
+    """In one transaction, in the lock order of all who write parked rows; owners look again."""
+    with conn.transaction():
+        conn.execute(query("testing_lock", schema))
+        for name in names:
+            conn.execute(query(f"testing_{name}", schema), values)
+        conn.execute(query("testing_reload", schema))

@@ -1,0 +1,224 @@
+"""Importing: one pass over a table of another outbox, in batches, each in a transaction of its own.
+
+A batch notes in its transaction the keys of the rows that it publishes. So a row is imported once, whatever becomes of
+the process, and in whatever order rows become visible: what committed late, with a lower id, is taken by the next pass.
+Two connections are needed: one reads the table in a read-only transaction, the other writes.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg import Connection, Cursor
+from psycopg.rows import tuple_row
+
+from partbox.db import imports as steps
+from partbox.db.imports import Choice, Table, Writer
+from partbox.db.session import session
+from partbox.db.sql import bare, query
+from partbox.errors import PartboxError, PublishError
+from partbox.imports.plan import Plan
+from partbox.imports.rows import Entry, columns, entry
+from partbox.observe.telling import tell
+from partbox.publish import steps as publishing
+from partbox.publish.fields import COLUMNS
+from partbox.rules.wording import counted
+from partbox.settings import Settings
+
+log = logging.getLogger("partbox.commands")
+
+BATCH = 5_000  # rows of a transaction
+BATCH_BYTES = 8 << 20
+SAMPLE = 10
+LISTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A row that cannot be a record, and why."""
+
+    key: str
+    problem: str
+
+
+@dataclass(slots=True)
+class Imported:
+    """What a pass did, or would do: rows that became `pending` records or `dead` ones, and rows it left.
+
+    `done` are skipped; `before`: imported by earlier passes; `bad` cannot be records, of which the first are listed;
+    `total`: what it set out to import. `writers` had written to the table before it began and had not ended: a later
+    pass takes what they wrote. `complete` is False when it was stopped. `sample`: the first, in a dry run.
+    """
+
+    source: str
+    total: int = 0
+    pending: int = 0
+    dead: int = 0
+    done: int = 0
+    before: int = 0
+    bad: int = 0
+    listed: list[Bad] = field(default_factory=list)
+    writers: list[Writer] = field(default_factory=list)
+    sample: list[Entry] = field(default_factory=list)
+    complete: bool = False
+
+    @property
+    def imported(self) -> int:
+        return self.pending + self.dead
+
+    @property
+    def nothing_left(self) -> bool:
+        """Whether every row that had been written before it began is imported or done."""
+        return self.complete and not self.bad and not self.writers
+
+    def count(self, batch: list[Entry]) -> None:
+        self.pending += sum(each.failed is None for each in batch)
+        self.dead += sum(each.failed is not None for each in batch)
+
+
+def import_rows(
+    dsn: Callable[[], str],
+    settings: Settings,
+    plan: Plan,
+    *,
+    dry_run: bool = False,
+    skip_bad: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    progress: Callable[[Imported], None] = lambda sofar: None,
+) -> Imported:
+    """Import what is there and was not imported before; what was done. In a dry run all is checked and nothing written.
+
+    A row that cannot be a record ends it with PartboxError, unless `skip_bad`: batches before stay imported. Between
+    two batches `stopped()` may end it, and `progress` hears how far it is. Raises SchemaError, psycopg.Error.
+    """
+    with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
+        choice = plan.choice(steps.table(reader, plan.table))
+        return _Pass(reader, writer, settings, plan, choice, dry_run, skip_bad).run(stopped, progress)
+
+
+@dataclass(slots=True)
+class _Pass:
+    reader: Connection[Any]
+    writer: Connection[Any]
+    settings: Settings
+    plan: Plan
+    choice: Choice
+    dry_run: bool
+    skip_bad: bool
+
+    def run(self, stopped: Callable[[], bool], progress: Callable[[Imported], None]) -> Imported:
+        sofar = Imported(self._table.name)
+        sofar.writers = steps.writers(self.reader, self._table)  # before the snapshot: who had ended is seen by it
+        with steps.reading(self.reader, self._schema, self._table.name) as alone:
+            if not (alone or self.dry_run):
+                raise PartboxError(f"another import of {self._table.name} is at work: wait for it, or end it")
+            self._count(sofar)
+            try:
+                sofar.complete = self._batches(sofar, stopped, progress)
+            finally:
+                self._tell(sofar)
+        return sofar
+
+    def _batches(self, sofar: Imported, stopped: Callable[[], bool], progress: Callable[[Imported], None]) -> bool:
+        """Whether it came to the end."""
+        for batch in _batched(self._entries(sofar)):
+            if stopped():
+                return False
+            self._write(batch, sofar)
+            progress(sofar)
+        return not stopped()
+
+    def _count(self, sofar: Imported) -> None:
+        found = steps.counts(self.reader, self._schema, self.choice)
+        self.plan.check_all_named(found)
+        wanted = [each for status, each in found.items() if status not in self.plan.done]
+        sofar.done = sum(number for status, (number, _) in found.items() if status in self.plan.done)
+        sofar.before = sum(imported for _, imported in wanted)
+        sofar.total = sum(number for number, _ in wanted) - sofar.before
+        if any(status in found for status in self.plan.failed):
+            self._require_subscription()
+
+    def _require_subscription(self) -> None:
+        if not self.reader.execute(query("stats_subscriptions", self._schema), {}).fetchone():
+            raise PartboxError(
+                f"schema {self._schema!r} has no subscription for which a failed row could be dead: name that status "
+                "by --done, or by --pending to have it delivered; nothing was imported"
+            )
+
+    def _entries(self, sofar: Imported) -> Iterator[Entry]:
+        """The rows that can be records; those that cannot are counted, or end it."""
+        plan, limit = self.plan, self.settings.error_limit
+        found = steps.rows(
+            self.reader, self._schema, self.choice, pending=plan.imported, failed=plan.failed, error=limit
+        )
+        for row in found:
+            try:
+                yield entry(row, self.settings.max_payload)
+            except PublishError as error:
+                self._bad(Bad(row.key, str(error)), sofar)
+
+    def _bad(self, bad: Bad, sofar: Imported) -> None:
+        sofar.bad += 1
+        if len(sofar.listed) < LISTED:
+            sofar.listed.append(bad)
+        if not (self.skip_bad or self.dry_run):
+            raise PartboxError(
+                f"row {bad.key} of {self._table.name} cannot be imported: {bad.problem}; {sofar.imported:,} rows "
+                "before its batch were imported, and the same command goes on there; --skip-bad leaves such rows out"
+            )
+
+    def _write(self, batch: list[Entry], sofar: Imported) -> None:
+        if self.dry_run:
+            sofar.sample += batch[: SAMPLE - len(sofar.sample)]
+        else:
+            with self.writer.transaction():
+                self._note([each.key for each in batch])
+                self._publish(batch)
+        sofar.count(batch)
+
+    def _note(self, keys: list[str]) -> None:
+        """None of them was imported when they were read, and since then nobody else has imported any."""
+        fresh = steps.note(self.writer, self._schema, self._table.name, keys)
+        if len(fresh) < len(keys):
+            twice = next(key for place, key in enumerate(keys) if key not in fresh or key in keys[:place])
+            raise PartboxError(
+                f"several rows of {self._table.name} have the key {twice}: name columns that tell them apart by --key; "
+                "nothing of this batch was imported"
+            )
+
+    def _publish(self, batch: list[Entry]) -> None:
+        clock, newest = steps.moment(self.writer, self._schema)
+        with Cursor(self.writer, row_factory=tuple_row) as cursor:
+            statement = bare("publish_copy_timed", self._schema)
+            publishing.Copy(statement, self._schema, COLUMNS, columns(batch, clock)).run(cursor)
+        failed = [each.failed for each in batch if each.failed is not None]
+        if failed:
+            steps.bury(self.writer, self._schema, failed, newest)
+
+    def _tell(self, sofar: Imported) -> None:
+        if sofar.imported and not self.dry_run:
+            text, rows = "imported %s of %s, %s of them as dead", counted(sofar.imported, "row")
+            tell(log, "command", text, rows, sofar.source, f"{sofar.dead:,}", command="import")
+
+    @property
+    def _schema(self) -> str:
+        return self.settings.schema_name
+
+    @property
+    def _table(self) -> Table:
+        return self.choice.table
+
+
+def _batched(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
+    """In order, each of as many as a transaction should write."""
+    batch: list[Entry] = []
+    size = 0
+    for each in entries:
+        batch.append(each)
+        size += each.size
+        if len(batch) >= BATCH or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,150 @@
+"""How a table becomes events: which column is which field, which status is pending, failed or done.
+
+It is checked twice: by itself, and against the columns that the table has.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Final
+
+from psycopg import sql as compose
+
+from partbox.db.imports import ALIAS, SLOTS, Choice, Column, Table
+from partbox.errors import PartboxError
+
+FIELDS: Final = (
+    "event_type", "payload", "aggregate_type", "aggregate_id", "tenant_id", "headers", "event_id", "occurred_at",
+    "available_at", "content_type", "attempts", "error",
+)  # fmt: skip
+"""What a column can be: fields of an event, and for one that has failed its attempts and error."""
+
+WHOLE_ROW: Final = "*"
+NO_STATUS: Final = "NULL"
+"""The status of a row whose column is null, and of every row where there is no such column."""
+
+_NULL = compose.SQL("null::text")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to import. `columns` and `constants` by field; statuses as texts; `order`: the columns that rows go by.
+
+    PartboxError if it makes no sense. Without `status` all rows are pending. `key` defaults to the primary key.
+    """
+
+    table: str
+    columns: Mapping[str, str]
+    constants: Mapping[str, str] = field(default_factory=dict)
+    status: str | None = None
+    pending: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    done: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in (*self.columns, *self.constants):
+            _check_field(name)
+        if both := self.columns.keys() & self.constants.keys():
+            raise PartboxError(f"{min(both)} is both a column and a constant: keep one of them")
+        if "payload" in self.constants:
+            raise PartboxError("payload cannot be a constant: map it to a column, or to * for the whole row as JSON")
+        for name in ("event_type", "payload"):
+            if name not in {*self.columns, *self.constants}:
+                raise PartboxError(f"no column is the {name}: give --map {name}=COLUMN{_MORE[name]}")
+        self._check_statuses()
+
+    def _check_statuses(self) -> None:
+        named = [*self.pending, *self.failed, *self.done]
+        if self.status is None and named:
+            raise PartboxError(f"statuses are named ({named[0]}), and no column that has them: give --status COLUMN")
+        if self.status is not None and not self.pending:
+            raise PartboxError("no status is pending: give --pending STATUS")
+        if twice := [each for each in named if named.count(each) > 1]:
+            raise PartboxError(f"status {twice[0]!r} is named twice: keep one of them")
+
+    @property
+    def imported(self) -> tuple[str, ...]:
+        """The statuses whose rows become pending records."""
+        return self.pending if self.status is not None else (NO_STATUS,)
+
+    def check_all_named(self, statuses: Collection[str]) -> None:
+        """PartboxError for a status that rows have and nobody has named: they would be lost without a word."""
+        unknown = sorted(set(statuses) - {*self.imported, *self.failed, *self.done})
+        if unknown:
+            raise PartboxError(
+                f"there are rows with status {unknown[0]!r}, which is neither pending, failed nor done: name it by "
+                f"--pending, --failed or --done; nothing of this pass was imported"
+            )
+
+    def choice(self, table: Table) -> Choice:
+        """The same in terms of the table; PartboxError if that has no such columns, or no key or order by itself."""
+        keys = self.key or table.primary_key
+        if not keys:
+            raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")
+        return Choice(
+            table,
+            {slot: self._slot(slot, table) for slot in SLOTS},
+            _NULL if self.status is None else _identifier(table, self.status),
+            _listed(table, keys),
+            _listed(table, self.order or _rising(table, keys)),
+            compose.SQL(self.where or "true"),
+        )
+
+    def _slot(self, slot: str, table: Table) -> compose.Composable:
+        name, _, kind = slot.partition("_") if slot.startswith(("payload_", "headers_")) else (slot, "", "")
+        if name in self.constants:
+            return compose.Literal(self.constants[name]) if kind in ("", "text") else _NULL
+        column = self.columns.get(name)
+        if column is None:
+            return _NULL
+        if column == WHOLE_ROW and name == "payload":
+            return compose.Identifier(ALIAS) if kind == "json" else _NULL
+        found = _column(table, column)
+        read_as = "json" if name == "headers" and found.kind == "bytes" else found.kind
+        return _identifier(table, column) if kind in ("", read_as) else _NULL
+
+
+_MORE = {
+    "event_type": ", or --set event_type=NAME for all",
+    "payload": ", or payload=* for the whole row as JSON",
+}
+
+
+def _check_field(name: str) -> None:
+    if name in FIELDS:
+        return
+    if name == "created_at":
+        raise PartboxError("created_at is the database's own time of a record: map occurred_at")
+    near = get_close_matches(name, FIELDS, n=1)
+    hint = f"is {near[0]!r} meant?" if near else f"there are {', '.join(FIELDS)}"
+    raise PartboxError(f"{name!r} is no field of an event: {hint}")
+
+
+def _column(table: Table, name: str) -> Column:
+    found = table.columns.get(name) or table.columns.get(name.lower())
+    if found is None:
+        near = get_close_matches(name, table.columns, n=1)
+        hint = f"is {near[0]!r} meant?" if near else f"it has {', '.join(table.columns)}"
+        raise PartboxError(f"table {table.name} has no column {name!r}: {hint}")
+    return found
+
+
+def _identifier(table: Table, name: str) -> compose.Identifier:
+    return compose.Identifier(ALIAS, _column(table, name).name)
+
+
+def _listed(table: Table, names: Iterable[str]) -> compose.Composable:
+    return compose.SQL(", ").join([_identifier(table, name) for name in names])
+
+
+def _rising(table: Table, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The key, if rows that were written later have a higher one: a number may, a UUID or a text does not tell."""
+    if len(keys) == 1 and _column(table, keys[0]).whole:
+        return keys
+    raise PartboxError(
+        f"the key of table {table.name} ({', '.join(keys)}) does not say which row was written first: name the columns "
+        "that do by --order, such as --order created_at"
+    )

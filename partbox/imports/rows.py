@@ -1,0 +1,127 @@
+"""From a row of the table to a record, with the checks that publishing makes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from partbox.codecs import JSON, Codecs
+from partbox.db.imports import Failed, Found
+from partbox.errors import PublishError
+from partbox.events import Event
+from partbox.events.checks import quoted
+from partbox.events.reserved import GLOBAL, NEVER_TEXT
+from partbox.publish.fields import Fields, fields_of
+
+MOST_ATTEMPTS = 2**31 - 1
+SAID = "it had failed when it was imported"
+AS_TEXT = "; where it is no JSON, --set content_type=text/plain takes any text as it is"
+
+_CODECS = Codecs()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row that can be imported, and what of it is stored; `failed` if it is dead."""
+
+    key: str
+    event: Event
+    fields: Fields
+    failed: Failed | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload, about."""
+        return len(self.fields[6] or self.fields[7] or b"")
+
+
+def entry(found: Found, max_payload: int) -> Entry:
+    """The row as a record; PublishError, which says what is wrong with it, if it cannot be one."""
+    payload, content_type = _payload(found)
+    try:
+        event = Event(
+            _event_type(found),
+            payload,
+            aggregate_type=found.aggregate_type or GLOBAL,
+            aggregate_id=found.aggregate_id,
+            tenant_id=found.tenant_id,
+            headers=_headers(found.headers),
+            event_id=_event_id(found.event_id),
+            occurred_at=found.occurred_at,
+            available_at=None if found.failed else _available_at(found),
+            content_type=content_type,
+        )
+        fields = fields_of(event, _CODECS, max_payload)
+    except PublishError as error:
+        remedy = AS_TEXT if found.payload_text is not None and "cannot be written as" in str(error) else ""
+        raise PublishError(f"{error}{remedy}") from None
+    return Entry(found.key, event, fields, _failed(found, fields) if found.failed else None)
+
+
+def columns(entries: list[Entry], clock: int) -> Iterator[tuple[Any, ...]]:
+    """The columns of `publish_copy_timed`; `clock`: the database's, in microseconds since 1970."""
+    now = _EPOCH + timedelta(microseconds=clock)
+    for each in entries:
+        available_at = each.event.available_at if each.failed is None else NEVER_TEXT
+        yield (*each.fields, available_at, each.event.occurred_at or now)
+
+
+def _event_type(found: Found) -> str:
+    if found.event_type is None:
+        raise PublishError("its event_type is NULL: map another column, or give one to all by --set event_type=NAME")
+    return found.event_type
+
+
+def _payload(found: Found) -> tuple[Any, str | None]:
+    """The payload and its content type: text is JSON, and bytes are bytes, unless the content type says otherwise."""
+    data = found.payload_bytes
+    if data is None:
+        text = found.payload_json if found.payload_text is None else found.payload_text
+        if text is None:
+            return None, None
+        data = text.encode()
+        return data, JSON if found.payload_text is None else found.content_type or JSON
+    return data, found.content_type
+
+
+def _headers(text: str | None) -> dict[str, str] | None:
+    """A JSON object; what is no text in it is written as JSON, and null is left out."""
+    if not text:
+        return None
+    try:
+        headers = orjson.loads(text)
+    except ValueError:
+        raise PublishError("its headers are no JSON: map a column with a JSON object, or none") from None
+    if headers is None:
+        return None
+    if not isinstance(headers, dict):
+        raise PublishError(f"its headers are a JSON {type(headers).__name__}, not an object: map another column")
+    return {name: _text(value) for name, value in headers.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _event_id(text: str | None) -> UUID | None:
+    if text is None:
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        raise PublishError(f"its event_id {quoted(text)} is no UUID: do not map it, and it gets one") from None
+
+
+def _available_at(found: Found) -> datetime | None:
+    """When it is due; before it occurred is at once."""
+    due, occurred = found.available_at, found.occurred_at
+    return None if due is None or (occurred is not None and due < occurred) else due
+
+
+def _failed(found: Found, fields: Fields) -> Failed:
+    attempts = min(max(found.attempts or 0, 0), MOST_ATTEMPTS)
+    return Failed(fields[0], fields[1], attempts, found.error or SAID)

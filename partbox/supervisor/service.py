@@ -1,0 +1,110 @@
+"""A service of systemd (`Type=notify`): it is told when the node works, how it is, and that it lives.
+
+The main thread tells, and looks at the loops of all supervisors first: one that does not turn is as bad as a main
+thread that is stopped, and in both cases the watchdog restarts the service. A loop that waits for its database turns,
+as a restart would not help it.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from partbox.observe.health import deadly, hindering
+from partbox.observe.node import Vitals
+from partbox.rules.wording import counted
+from partbox.supervisor.notify_socket import NotifySocket, taken
+from partbox.supervisor.supervisor import Supervisor
+
+PAUSE = 1.0  # seconds between two lines on how it is
+READY, STOPPING = "READY", "STOPPING"
+ALIVE = 2  # signs of life within the time that the watchdog allows for one
+
+
+class Service:
+    """What these supervisors are together. One thread looks."""
+
+    def __init__(self, supervisors: Sequence[Supervisor], given: NotifySocket | None) -> None:
+        self._supervisors = supervisors
+        self._socket = given
+        self._once: set[str] = set()  # what was said that is said once
+        self._status = ""
+        self._status_at = 0.0
+        self._alive_at = 0.0
+
+    def look(self) -> None:
+        """Say what is new of them, and that they live, if it is time to. Never waits."""
+        if self._socket is not None:
+            self._tell(self._socket, [(each.database, each.vitals()) for each in self._supervisors], time.monotonic())
+
+    def _tell(self, to: NotifySocket, nodes: Sequence[tuple[str, Vitals]], now: float) -> None:
+        said = dict.fromkeys({*states([its for _, its in nodes])} - self._once, "1")
+        if (text := status(nodes)) != self._status and (said or now >= self._status_at):
+            said["STATUS"] = text
+        if to.watchdog is not None and now >= self._alive_at:
+            said |= {"WATCHDOG": "1"} if all(lives(its, to.watchdog / ALIVE) for _, its in nodes) else {}
+        if said and to.send(**said):
+            self._sent(said, now, (to.watchdog or 0.0) / ALIVE)
+
+    def _sent(self, said: dict[str, str], now: float, pause: float) -> None:
+        self._once |= said.keys() & {READY, STOPPING}
+        if "STATUS" in said:
+            self._status, self._status_at = said["STATUS"], now + PAUSE
+        if "WATCHDOG" in said:
+            self._alive_at = now + pause
+
+
+@contextmanager
+def service(supervisors: Sequence[Supervisor]) -> Iterator[Service]:
+    """What this process is, if its main thread runs them: else the application is it, and speaks for itself."""
+    given = taken(os.environ) if threading.current_thread() is threading.main_thread() else None
+    try:
+        yield Service(supervisors, given)
+    finally:
+        if given is not None:
+            given.close()
+
+
+def unneeded(why: str) -> None:
+    """Say that there is nothing to do, which is no failure: a service that ends before it is ready counts as failed."""
+    if (given := taken(os.environ)) is not None:
+        given.send(READY="1", STATUS=why)
+        given.close()
+
+
+def states(vitals: Sequence[Vitals]) -> Iterator[str]:
+    """What they have come to, that is said once."""
+    if works(vitals):
+        yield READY
+    if all(its.stopping for its in vitals):
+        yield STOPPING
+
+
+def works(vitals: Sequence[Vitals]) -> bool:
+    """A process of each database has a lease, but for those of several that cannot be worked for."""
+    leases = [any(process.ready and process.trusted for process in its.processes) for its in vitals]
+    stopping = any(its.stopping for its in vitals)
+    return any(leases) and not stopping and all(map(_excused, leases, vitals))
+
+
+def _excused(lease: bool, vitals: Vitals) -> bool:
+    return lease or vitals.hindrance is not None
+
+
+def lives(vitals: Vitals, within: float) -> bool:
+    """Its loop has turned within so many seconds, and nothing else is wrong that only a restart can help."""
+    turns = not vitals.started or not vitals.running or vitals.stepped <= within
+    return turns and not any(deadly(vitals))
+
+
+def status(nodes: Sequence[tuple[str, Vitals]]) -> str:
+    """One line on all of them: what they have, and what hinders them."""
+    said = [(database, _status(its)) for database, its in nodes]
+    return "; ".join(f"{database}: {text}" if len(said) > 1 else text for database, text in said)
+
+
+def _status(vitals: Vitals) -> str:
+    owned = sum(process.partitions for process in vitals.processes)
+    has = f"{counted(owned, 'partition')} in {counted(len(vitals.processes), 'process')}"
+    return ", ".join((has, *deadly(vitals), *hindering(vitals)))

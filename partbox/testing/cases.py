@@ -1,0 +1,71 @@
+"""unittest: a database and a kit for each test.
+
+class OrderTest(PartboxTestCase):
+    outbox = shop.outbox
+
+    def test_it(self):
+        place_order(self.dsn, 7)
+        self.kit.drain().assert_done()
+"""
+
+import atexit
+import unittest
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, ClassVar
+
+from partbox.outbox import Outbox
+from partbox.testing.databases import Shelf
+from partbox.testing.kit import Kit
+from partbox.testing.place import server_of, shelf_of
+from partbox.testing.servers import Prepare
+from partbox.testing.sessions import Sessions
+
+if TYPE_CHECKING:
+    _Case = unittest.TestCase
+else:
+    _Case = object
+
+_stack = ExitStack()
+_shelves: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
+
+
+class _Partbox(_Case):
+    """`outbox` is the application's; a new one unless given. `dsn`: that of the test's database."""
+
+    outbox: ClassVar[Outbox | None] = None
+    dsn: str
+    kit: Kit
+
+    @classmethod
+    def prepare(cls, dsn: str) -> None:
+        """Override it to make your own tables in the database that tests get clones of."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        outbox = self.outbox or Outbox()
+        shelf, sessions = _shelf(type(self).prepare, outbox.settings.schema_name)
+        self.dsn = shelf.lend()
+        self.addCleanup(shelf.take_back)
+        self.kit = Kit(outbox, self.dsn, sessions=sessions)
+        self.addCleanup(self.kit.close)
+
+
+class PartboxTestCase(_Partbox, unittest.TestCase):
+    """A test case with `self.kit`, `self.dsn`, and an outbox in which nothing was published."""
+
+
+class PartboxAsyncTestCase(_Partbox, unittest.IsolatedAsyncioTestCase):
+    """The same for `async def` tests: `await self.kit.drain_async()`."""
+
+
+def _shelf(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
+    """The databases of all test cases with these tables; the server ends with the process."""
+    key = (f"{prepare.__module__}.{prepare.__qualname__}", schema)
+    if key not in _shelves:
+        if not _shelves:
+            atexit.register(_stack.close)
+        sessions = Sessions()
+        _stack.callback(sessions.close)
+        shelf = _stack.enter_context(shelf_of(_stack.enter_context(server_of(None, schema, prepare)), sessions))
+        _shelves[key] = shelf, sessions
+    return _shelves[key]

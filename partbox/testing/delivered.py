@@ -1,0 +1,66 @@
+"""A handler's event without a database."""
+
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Unpack
+
+from partbox.codecs import Codecs
+from partbox.events import Claim, DeliveredEvent, Event
+from partbox.events.fields import EventFields
+from partbox.outbox import _NOT_GIVEN, Outbox, _event
+from partbox.publish.fields import fields_of
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+MAX_PAYLOAD = 1 << 30
+
+
+def delivered(
+    event: Event | str | Enum,
+    payload: Any = _NOT_GIVEN,
+    *,
+    attempt: int = 1,
+    epoch: int = 1,
+    id: int = 1,
+    subscription: str = "default",
+    created_at: datetime | None = None,
+    outbox: Outbox | None = None,
+    **fields: Unpack[EventFields],
+) -> DeliveredEvent:
+    """The event as a handler gets it: an Event, or `(type, payload, **fields)` of one.
+
+    Its payload goes through the codecs and back, those of `outbox` if one is given. `created_at`, with a zone, is the
+    time of its publishing, now unless given. PublishError for what cannot be published.
+    """
+    given = _event(event, payload, fields)
+    codecs = Codecs() if outbox is None else outbox.codecs
+    columns = fields_of(given, codecs, MAX_PAYLOAD if outbox is None else outbox.settings.max_payload)
+    partition, event_id, *names, text, data, content_type, headers = columns
+    now = created_at or datetime.now(UTC)
+    available_at = given.available_at if given.deliver_after is None else now + given.deliver_after
+    row = (
+        partition,
+        id,
+        event_id.bytes,
+        *names,
+        _bytes(text),
+        data,
+        content_type,
+        _bytes(headers),
+        _moment(available_at),
+        _moment(given.occurred_at or now),
+        _moment(now),
+    )
+    return DeliveredEvent(row, Claim(epoch, subscription, codecs), attempt)
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _moment(value: datetime | None) -> bytes | None:
+    """Microseconds since 2000, as the database sends them."""
+    if value is None:
+        return None
+    passed = value - _EPOCH
+    microseconds = (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
+    return microseconds.to_bytes(8, signed=True)

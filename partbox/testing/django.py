@@ -1,0 +1,70 @@
+"""Django: a kit for its test cases, on the database that Django has made for the tests.
+
+    class OrderTest(PartboxMixin, django.test.TransactionTestCase):
+        outbox = shop.outbox
+
+In a TestCase everything happens in a transaction that is rolled back at the end. `self.published(…)` sees what was
+published in it; no worker ever does, so `self.drain()` is refused there, and `self.handle()` hands over what is in the
+transaction instead. In a TransactionTestCase all tools work.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.db import connections
+from psycopg.conninfo import make_conninfo
+
+from partbox.db.migrate import migrate
+from partbox.errors import PartboxError
+from partbox.outbox import Outbox
+from partbox.testing.kit import Kit
+from partbox.testing.published import Published
+from partbox.testing.settled import Drained
+
+if TYPE_CHECKING:
+    from django.test import SimpleTestCase as _Case
+else:
+    _Case = object
+
+_NOT_PARAMETERS = ("context", "cursor_factory", "server_side_binding", "prepare_threshold", "row_factory", "autocommit")
+
+
+class PartboxMixin(_Case):
+    """Before `TestCase` or `TransactionTestCase`. `outbox` is the application's, `using` the alias of its database."""
+
+    outbox: ClassVar[Outbox]
+    using: ClassVar[str] = "default"
+    kit: Kit
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        migrate(dsn_of(cls.using), cls.outbox.settings.schema_name)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.kit = Kit(self.outbox, dsn_of(self.using))
+        self.addCleanup(self.kit.close)
+        self.kit.forget()
+
+    def published(self, event_type: Any = None, **wanted: Any) -> Published:
+        """`kit.published`, as Django's connection sees it: also in the open transaction."""
+        return self.kit.published(event_type, conn=connections[self.using], **wanted)
+
+    def drain(self, subscription: str = "default") -> Drained:
+        """`kit.drain`. PartboxError in a transaction, where no worker sees what was published."""
+        if connections[self.using].in_atomic_block:
+            raise PartboxError(
+                "drain() does not see what an open transaction has published, and a TestCase never commits its own: "
+                "use a TransactionTestCase, or self.handle()"
+            )
+        return self.kit.drain(subscription)
+
+    def handle(self, event_type: Any = None, **wanted: Any) -> Drained:
+        """Hand what was published, these of it, to the handlers, without the log: see `Kit.handle`."""
+        return self.kit.handle(*self.published(event_type, **wanted), conn=connections[self.using])
+
+
+def dsn_of(using: str) -> str:
+    """The DSN of a database of Django's settings, as it is in the tests."""
+    given = connections[using].get_connection_params()
+    return make_conninfo(**{name: value for name, value in given.items() if name not in _NOT_PARAMETERS})

@@ -1,0 +1,66 @@
+"""Hands events to their handlers without the log: what a worker makes of one, but for parking it.
+
+For events that no worker can see: those of a transaction that is rolled back at the end of a test, or built by hand.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from partbox.errors import PartboxError
+from partbox.events import DeliveredEvent
+from partbox.observe import Observers
+from partbox.outbox import Outbox
+from partbox.testing.noting import Noting
+from partbox.testing.settled import Drained
+from partbox.testing.stepping import Await
+from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.loop import Loop
+from partbox.worker.reports import Reports
+
+
+def hand(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
+    """Hand these over, one after the other; `conn` is for transactional handlers."""
+    noting = Noting(lambda _: None)
+    observers = Observers([*outbox.handlers.observers, noting])
+    limit, interceptors = outbox.settings.error_limit, outbox.handlers.interceptors
+    routes = {
+        name: outbox.handlers.routes(name, outbox.settings).map(
+            lambda handler: Endpoint(handler, interceptors, limit, observers)
+        )
+        for name in {event.subscription for event in events}
+    }
+    for event in events:
+        mine = routes[event.subscription]
+        endpoint, started = mine[event.event_type, event.aggregate_type], time.monotonic()
+        result = _result(endpoint, event, conn, await_it)
+        Reports(observers, mine).settled(event, endpoint.judge(event, result, started), result)
+        if noting.fatal is not None:
+            raise noting.fatal
+    return Drained(noting.settlements())
+
+
+def _result(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Await) -> object:
+    handler = endpoint.handler
+    if endpoint.kind is Kind.TRANSACTIONAL and conn is None:
+        raise PartboxError(f"{handler.name} is transactional: pass the connection that it is to use, conn=…")
+    given: Any = [event] if handler.max_size is not None else event
+    result: object
+    if handler.is_async:
+        result = _awaited(endpoint, given, await_it)
+    else:
+        try:
+            result = endpoint.call(given, conn) if endpoint.kind is Kind.TRANSACTIONAL else endpoint.call(given)
+        except BaseException as error:  # also SystemExit: it is the handler's error
+            result = error
+    return result[0] if handler.max_size is not None and isinstance(result, list) and len(result) == 1 else result
+
+
+def _awaited(endpoint: Endpoint, given: Any, await_it: Await) -> object:
+    results: list[object] = []
+
+    async def call() -> None:
+        results.append(await Loop.call(endpoint.call, given, endpoint.handler.timeout))
+
+    await_it(call())
+    return results[0]

@@ -1,0 +1,156 @@
+"""What a test does with an outbox: look at what was published, deliver it, let time pass, make things fail."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from enum import Enum
+from types import TracebackType
+from typing import Any, Unpack
+from uuid import UUID
+
+from psycopg import AsyncConnection, Connection
+
+from partbox.db import testing
+from partbox.db.connect import Source
+from partbox.errors import PartboxError
+from partbox.events import DeliveredEvent, Event
+from partbox.events.fields import EventFields
+from partbox.outbox import _NOT_GIVEN, Outbox
+from partbox.rules.duration import seconds as seconds_of
+from partbox.testing import pointing
+from partbox.testing.connections import psycopg_of
+from partbox.testing.drainer import Drainer
+from partbox.testing.faults import Error, Faults
+from partbox.testing.handing import hand
+from partbox.testing.published import Published, Wanted, events_of
+from partbox.testing.sessions import Sessions
+from partbox.testing.settled import Drained
+from partbox.testing.sink import RecordingSink
+
+Type = str | Enum
+Id = str | int | UUID
+
+
+class Kit:
+    """An outbox under test: `with Kit(outbox, dsn) as kit:`.
+
+    Until it is closed the outbox publishes to, and delivers from, the database of `dsn`, and what is registered with
+    it meanwhile is forgotten afterwards. Without `dsn` it stays where it is. One thread, or task, at a time.
+    `sessions`: connections that stay open when it is closed, for the next kit.
+    """
+
+    def __init__(self, outbox: Outbox, dsn: str | None = None, *, sessions: Sessions | None = None) -> None:
+        self.outbox = outbox
+        self.dsn = outbox.dsn if dsn is None else Source(dsn)()
+        self._faults = Faults()
+        self._restore: Callable[[], None] | None = pointing.point(outbox, self.dsn, self._faults)
+        self._drainer = Drainer(outbox, self.dsn, sessions)
+
+    def publish(self, event: Event | Type, payload: Any = _NOT_GIVEN, **fields: Unpack[EventFields]) -> UUID | None:
+        """Publish in a transaction of its own, and commit; the event's id."""
+        with self.outbox.transaction(self._connection()) as conn:
+            return self.outbox.publish(conn, event, payload, **fields)
+
+    def published(
+        self,
+        event_type: Type | None = None,
+        *,
+        aggregate_type: Type | None = None,
+        aggregate_id: Id | None = None,
+        tenant_id: str | None = None,
+        conn: Any = None,
+    ) -> Published:
+        """The events published so far, in their order: of this type, aggregate and tenant where these are given.
+
+        What is committed; with `conn` (psycopg's, Django's, a Session …) also what its open transaction has written.
+        """
+        chosen = self._connection() if conn is None else psycopg_of(conn)
+        if not isinstance(chosen, Connection):
+            raise PartboxError("this connection is asynchronous: use `await kit.published_async(…)`")
+        rows = testing.published(chosen, self._schema)
+        wanted = Wanted(event_type, aggregate_type, aggregate_id, tenant_id)
+        return Published(wanted, events_of(rows, self.outbox.codecs))
+
+    async def published_async(
+        self,
+        event_type: Type | None = None,
+        *,
+        aggregate_type: Type | None = None,
+        aggregate_id: Id | None = None,
+        tenant_id: str | None = None,
+        conn: Any,
+    ) -> Published:
+        """`published`, on an asynchronous connection."""
+        chosen = psycopg_of(conn)
+        if not isinstance(chosen, AsyncConnection):
+            raise PartboxError("this connection is synchronous: use `kit.published(…)`")
+        rows = await testing.published_async(chosen, self._schema)
+        wanted = Wanted(event_type, aggregate_type, aggregate_id, tenant_id)
+        return Published(wanted, events_of(rows, self.outbox.codecs))
+
+    def drain(self, subscription: str = "default") -> Drained:
+        """Deliver what is due now, one event after the other, by id, in this thread; what became of each.
+
+        Also what handlers publish, if it is due. A retry waits for another drain, even one that is due at once. What
+        is not committed is not seen. RegistrationError if the subscription has no handler; PartboxError if a worker
+        delivers from this database too.
+        """
+        return self._drainer.drain(subscription)
+
+    async def drain_async(self, subscription: str = "default") -> Drained:
+        """`drain`, with `async def` handlers in this event loop, and all others in a thread."""
+        return await self._drainer.drain_async(subscription)
+
+    def handle(self, *events: DeliveredEvent, conn: Any = None) -> Drained:
+        """Hand these to their handlers as a worker would, but without the log: nothing is parked, or tried again.
+
+        For events that no worker can see: of `published(conn=…)` in a transaction, or of `delivered(…)`. `conn` is for
+        transactional handlers.
+        """
+        chosen = None if conn is None else psycopg_of(conn)
+        return hand(self.outbox, events, chosen, self._drainer.await_it)
+
+    def advance(self, seconds: float | timedelta | str) -> None:
+        """Let so much time pass for retries, deferred and delayed events: their due times move, no clock does."""
+        testing.advance(self._connection(), self._schema, seconds_of(seconds))
+
+    def fail_next(self, event_type: Type | None, error: Error, times: int = 1) -> None:
+        """The next `times` deliveries of this type (None: of any) fail with this error, before the handler runs."""
+        self._faults.add(event_type, error, times)
+
+    def record_sinks(self) -> RecordingSink:
+        """Put a recording sink into the place of every sink of the outbox; it has the messages of all.
+
+        PartboxError if there is none.
+        """
+        sink = RecordingSink()
+        if not pointing.record(self.outbox.handlers, sink):
+            raise PartboxError("no sink is registered with this outbox: register one, or a RecordingSink itself")
+        return sink
+
+    def forget(self) -> None:
+        """Empty the outbox: nothing was ever published. For a database that several tests share."""
+        testing.forget(self._connection(), self._schema)
+
+    def close(self) -> None:
+        """Give the outbox back as it was. Any number of times."""
+        self._drainer.close()
+        if self._restore is not None:
+            self._restore()
+            self._restore = None
+
+    @property
+    def _schema(self) -> str:
+        return self.outbox.settings.schema_name
+
+    def _connection(self) -> Connection[Any]:
+        if self._restore is None:
+            raise PartboxError("this kit is closed, and its outbox is what it was before")
+        return self._drainer.connection()
+
+    def __enter__(self) -> "Kit":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

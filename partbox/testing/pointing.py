@@ -1,0 +1,55 @@
+"""An application's own outbox, for the time of a test: at the test's database, with handlers that are the test's own.
+
+What the test registers, or puts in the place of something, is gone afterwards.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+
+from partbox.handlers import Handlers
+from partbox.outbox import Outbox
+from partbox.publish import Hooks
+from partbox.sinks.sink import Sink
+from partbox.testing.faults import Faults
+from partbox.testing.sink import RecordingSink, StandIn
+
+Restore = Callable[[], None]
+
+
+def point(outbox: Outbox, dsn: str, faults: Faults) -> Restore:
+    """Point the outbox at this database, with these faults around its handlers; what undoes it."""
+    before = dict(vars(outbox))
+    outbox._dsn = dsn
+    outbox._hooks = _own_hooks(outbox._hooks)
+    outbox._publisher = replace(outbox._publisher, hooks=outbox._hooks)
+    outbox.handlers = _own(outbox.handlers)
+    outbox.handlers.interceptors = (*outbox.handlers.interceptors, faults)
+
+    def restore() -> None:
+        vars(outbox).clear()
+        vars(outbox).update(before)
+
+    return restore
+
+
+def record(handlers: Handlers, sink: RecordingSink) -> int:
+    """Put the recording sink into the place of every sink that is registered; of how many."""
+    sinks = {key: getattr(each.call, "__self__", None) for key, each in handlers._registered.items()}
+    found = {key: StandIn(original, sink) for key, original in sinks.items() if isinstance(original, Sink)}
+    for key, each in found.items():
+        registered = handlers._registered[key]
+        handlers._registered[key] = replace(registered, call=each.handle, close=None, observed_by=each.observed_by)
+    return len(found)
+
+
+def _own(handlers: Handlers) -> Handlers:
+    own = copy(handlers)
+    own._registered = dict(handlers._registered)
+    return own
+
+
+def _own_hooks(hooks: Hooks) -> Hooks:
+    own = copy(hooks)
+    own._of = dict(hooks._of)
+    return own

@@ -1,0 +1,97 @@
+"""The events that were published, as a test looks at them."""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from partbox.events import Claim, DeliveredEvent
+from partbox.events.checks import kind
+from partbox.events.delivered import Decoder
+
+MOST = 20  # events that a message lists
+LONGEST = 200  # characters of a payload in it
+
+NOTHING = (
+    "nothing was published; what another connection has not committed is seen through that alone: pass it as conn="
+)
+
+Row = tuple[Any, ...]
+
+
+class Wanted:
+    """Which events are asked for: by type, aggregate and tenant; None: any. An int or UUID stands for its text."""
+
+    def __init__(
+        self,
+        event_type: str | Enum | None,
+        aggregate_type: str | Enum | None,
+        aggregate_id: str | int | UUID | None,
+        tenant_id: str | None,
+    ) -> None:
+        given = {
+            "event_type": None if event_type is None else kind("event_type", event_type),
+            "aggregate_type": None if aggregate_type is None else kind("aggregate_type", aggregate_type),
+            "aggregate_id": None if aggregate_id is None else str(aggregate_id),
+            "tenant_id": tenant_id,
+        }
+        self._fields = {name: value for name, value in given.items() if value is not None}
+
+    def takes(self, event: DeliveredEvent) -> bool:
+        return all(getattr(event, name) == value for name, value in self._fields.items())
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in self._fields.items())
+        return f"event with {said}" if said else "event"
+
+
+class Published(list[DeliveredEvent]):
+    """The events asked for, in the order of their publishing. `all` is everything that was published."""
+
+    def __init__(self, wanted: Wanted, events: Sequence[DeliveredEvent]) -> None:
+        super().__init__(filter(wanted.takes, events))
+        self.all = list(events)
+        self._wanted = wanted
+
+    @property
+    def payloads(self) -> list[Any]:
+        """The payload of each."""
+        return [event.payload for event in self]
+
+    def one(self) -> DeliveredEvent:
+        """The only event of these; AssertionError, with what was published, if there is none, or more."""
+        if len(self) != 1:
+            raise AssertionError(f"{len(self) or 'no'} {self._wanted}, not one; {self._instead()}")
+        return self[0]
+
+    def __repr__(self) -> str:
+        """What a failing `assert` shows."""
+        return f"<{len(self)} {self._wanted}:\n{listed(self)}\n>" if self else f"<no {self._wanted}; {self._instead()}>"
+
+    def _instead(self) -> str:
+        return f"published:\n{listed(self.all)}" if self.all else NOTHING
+
+
+def events_of(rows: Iterable[Row], codecs: Decoder, subscription: str = "default") -> list[DeliveredEvent]:
+    """The events of these records, as a handler would get them if no worker had owned anything before."""
+    claim = Claim(0, subscription, codecs)
+    return [DeliveredEvent(row, claim) for row in rows]
+
+
+def listed(events: Sequence[DeliveredEvent]) -> str:
+    """A line for each event, with its payload: this is a test."""
+    lines = [f"  {_line(event)}" for event in events[:MOST]]
+    return "\n".join(lines) + (f"\n  and {len(events) - MOST} more" if len(events) > MOST else "")
+
+
+def _line(event: DeliveredEvent) -> str:
+    tenant = f", tenant {event.tenant_id!r}" if event.tenant_id is not None else ""
+    return f"{event.event_type} of {event.aggregate_type}/{event.aggregate_id}{tenant}: {_payload(event)}"
+
+
+def _payload(event: DeliveredEvent) -> str:
+    try:
+        text = repr(event.payload)
+    except Exception as error:
+        text = f"({error})"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -1,0 +1,78 @@
+"""What became of the events of a drain."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from partbox.events import DeliveredEvent
+
+State = Literal["done", "ignored", "retrying", "deferred", "held", "dead"]
+"""done: the handler ended well. ignored: it failed, and its `on_error` says that it does not matter. retrying: it is to
+be tried again. deferred: it asked for later, or its circuit is open. held: behind another event of its aggregate. dead:
+never again."""
+
+LONGEST = 200  # characters of a reason in a line
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settled:
+    """What became of one event.
+
+    `handler`: its name, None if the event was not handed over (held). `attempts` are charged so far. `due`: seconds
+    from then until the next attempt, None if none comes by itself. `error`: what was raised; `reason`: what is stored
+    of it, or of the reason that the handler gave.
+    """
+
+    event: DeliveredEvent
+    handler: str | None
+    state: State
+    attempts: int = 0
+    due: float | None = None
+    error: BaseException | None = None
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        event = self.event
+        what = f"{event.event_type} of {event.aggregate_type}/{event.aggregate_id} (id {event.id})"
+        parts: list[str] = [self.state]
+        if self.due is not None:
+            parts.append(f"due in {self.due:g} s")
+        if self.attempts:
+            parts.append(f"{self.attempts} attempt{'s' if self.attempts > 1 else ''}")
+        by = f" by {self.handler}" if self.handler else ""
+        why = f": {self.reason[:LONGEST]}" if self.reason else ""
+        return f"{what}{by}: {', '.join(parts)}{why}"
+
+    __repr__ = __str__
+
+
+class Drained(list[Settled]):
+    """What became of each event, in the order in which they were handed over; what is held comes last."""
+
+    @property
+    def states(self) -> list[State]:
+        """The state of each."""
+        return [each.state for each in self]
+
+    def of(self, event_type: str, aggregate_id: object = None) -> "Drained":
+        """Those of one type, and aggregate id if one is given."""
+        wanted = None if aggregate_id is None else str(aggregate_id)
+        return Drained(
+            each for each in self if each.event.event_type == event_type and wanted in (None, each.event.aggregate_id)
+        )
+
+    def assert_done(self) -> "Drained":
+        """Itself, if something was delivered and all of it is done; else AssertionError with what became of each.
+
+        Its cause is what the first handler that failed has raised.
+        """
+        if self and all(each.state == "done" for each in self):
+            return self
+        if not self:
+            raise AssertionError("nothing was due: is what was published committed, and its time come (`advance`)?")
+        raise AssertionError(f"not all is done:\n{self}") from next((each.error for each in self if each.error), None)
+
+    def __str__(self) -> str:
+        return "\n".join(f"  {each}" for each in self) or "  nothing was due"
+
+    def __repr__(self) -> str:
+        return f"<drained:\n{self}\n>"

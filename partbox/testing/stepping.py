@@ -1,0 +1,127 @@
+"""A worker that is moved by hand: its own code of delivery, without its threads.
+
+`step` hands over one event, that of the lowest id which waits, in the caller's thread; an async handler runs in the
+event loop of `await_it`. What ran once does not run again: a retry that is due at once waits for another drain.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from math import inf
+from typing import Any
+
+from partbox.events import DeliveredEvent
+from partbox.worker.dispatcher import Dispatcher
+from partbox.worker.endpoint import Endpoint
+from partbox.worker.lane import Lane, LetterLane
+from partbox.worker.loop import Loop
+from partbox.worker.tally import Tally
+from partbox.worker.walk import Walk
+from partbox.worker.worker import Worker
+
+Await = Callable[[Coroutine[Any, Any, None]], None]
+"""Runs a coroutine to its end."""
+
+
+class _OneByOne(Loop):
+    """Runs each coroutine to its end before it comes back."""
+
+    await_it: Await
+
+    def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.await_it(walk())
+
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> bool:
+        return False
+
+
+class Stepper(Dispatcher):
+    """A dispatcher without runners. `events` of its lanes have run when `step` says so."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._loop: _OneByOne = _OneByOne()
+        self._ran: set[int] = set()
+
+    def awaiting(self, await_it: Await) -> None:
+        """Run async handlers by this."""
+        self._loop.await_it = await_it
+
+    def first(self) -> int | None:
+        """The lowest id that waits and has not run yet, if any does."""
+        with self._lock:
+            lane = self._first()
+            return None if lane is None else _head(lane)
+
+    def step(self) -> bool:
+        """Hand over the event of the lowest id that waits and has not run yet; False if there is none."""
+        with self._lock:
+            lane = self._take()
+            lanes = self._begin([lane]) if lane is not None else []
+        if not lanes:
+            return False
+        tally = self._reports.tally()
+        ended = self._walk_all(lanes, self._new_walk(lanes[0].started, tally))
+        if tally is not None and tally.end():
+            self._reports.delivered(tally)
+        with self._lock:
+            self._end(ended)
+        return True
+
+    def ran(self, events: Iterable[DeliveredEvent]) -> None:
+        """These do not run again."""
+        self._ran.update(event.id for event in events)
+
+    def _summon(self, runners: int) -> None:
+        """Nobody comes: `step` is called."""
+
+    def _new_walk(self, began: float, tally: Tally | None) -> Walk:
+        walk = super()._new_walk(began, tally)
+        walk.ends = -inf  # after one event
+        return walk
+
+    def _more(self, endpoint: Endpoint, most: int) -> list[Lane]:
+        self._sort()
+        return super()._more(endpoint, most)
+
+    def _waits_for(self, lane: Lane, endpoint: Endpoint) -> bool:
+        return self._may_run(lane) and super()._waits_for(lane, endpoint)
+
+    def _first(self) -> Lane | None:
+        self._sort()
+        heads = [next(filter(self._may_run, queue), None) for queue in (self._fresh, self._due)]
+        return min((lane for lane in heads if lane is not None), key=_head, default=None)
+
+    def _take(self) -> Lane | None:
+        lane = self._first()
+        if lane is not None:
+            (self._fresh if lane in self._fresh else self._due).remove(lane)
+        return lane
+
+    def _sort(self) -> None:
+        """By the ids of what they have at their heads; those that have nothing any more go first, and end."""
+        self._fresh, self._due = (deque(sorted(queue, key=_head)) for queue in (self._fresh, self._due))
+
+    def _may_run(self, lane: Lane) -> bool:
+        """Unless what it has at its head ran before. What blocks nothing does not stand in the way of others then."""
+        if isinstance(lane, LetterLane):
+            return True
+        while lane.queue and lane.queue[0].id in self._ran:
+            if lane.queue[0].parked is None or lane.queue[0].parked.blocks:
+                return False
+            lane.queue.popleft()
+        return True
+
+
+class Stepped(Worker):
+    """A worker that does nothing by itself."""
+
+    dispatchers = Stepper
+    dispatcher: Stepper
+
+    def start(self) -> None:
+        """Tell the observers that it begins, no more."""
+        self._observers.started(self._about)
+
+
+def _head(lane: Lane) -> int:
+    return lane.queue[0].id if lane.queue else 0

@@ -1,0 +1,100 @@
+"""Gathers a list for a batch handler: of what waits now, from as many lanes as it takes.
+
+Nothing lingers for a list to fill up. An event that has failed before, or may have killed a process, comes in a list of
+its own: so the one that makes its list fail is found, and takes no others with it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from partbox.events import DeliveredEvent
+from partbox.worker.delivery import Delivery
+from partbox.worker.endpoint import Endpoint
+from partbox.worker.holdings import Holdings
+from partbox.worker.lane import Lane
+
+More = Callable[[Endpoint, int], Sequence[Lane]]
+"""At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""
+
+
+class Member(NamedTuple):
+    """An event of a list, its lane, and the life of the partition that it was read in."""
+
+    lane: Lane
+    event: DeliveredEvent
+    life: int
+
+
+class Gathering:
+    """Of one process; any runner thread, and the event loop. `more` brings further lanes."""
+
+    def __init__(self, holdings: Holdings, delivery: Delivery, more: More) -> None:
+        self._holdings = holdings
+        self._delivery = delivery
+        self._more = more
+
+    def gather(self, lane: Lane, endpoint: Endpoint) -> tuple[list[Member], list[Lane]]:
+        """A list that begins with this lane, and the lanes beside it that take part."""
+        size = endpoint.handler.max_size or 1
+        deep = endpoint.handler.per_key or size
+        members = self._take(lane, endpoint, min(deep, size))
+        others: list[Lane] = []
+        if not members or _runs_alone(members[0].event):
+            return members, others
+        while len(members) < size and (more := self._more(endpoint, size - len(members))):
+            others.extend(more)
+            joining = self._join(more, endpoint, deep, size - len(members))
+            members += joining
+            if not joining:
+                break
+        return members, others
+
+    def _take(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
+        """What the lane has at its head for this endpoint."""
+        taken: list[Member] = []
+        walk = self._delivery.begin(float("inf"))
+        while len(taken) < most and (step := self._delivery.step(lane, walk)) is not None:
+            found, event = step
+            alone = _runs_alone(event)
+            if found is not endpoint or (alone and taken):
+                self._delivery.put_back(lane, event)
+                break
+            taken.append(Member(lane, event, lane.life))
+            if alone:
+                break
+        with self._holdings.lock:
+            self._begin(lane, taken)
+        return taken
+
+    def _join(self, lanes: Sequence[Lane], endpoint: Endpoint, deep: int, most: int) -> list[Member]:
+        """The same of many lanes at once; of one with something odd about it nothing: it will begin a list itself."""
+        if not self._delivery.trusted():
+            return []
+        taken: list[Member] = []
+        with self._holdings.lock:
+            for lane in lanes:
+                partition = lane.partition
+                if not (partition.stopping or partition.remembered or partition.life != lane.life):
+                    members = self._heads(lane, endpoint, min(deep, most - len(taken)))
+                    self._begin(lane, members)
+                    taken += members
+        return taken
+
+    def _heads(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
+        queue, routes, taken = lane.queue, self._delivery.routes, list[Member]()
+        while queue and len(taken) < most:
+            event = queue[0]
+            if _runs_alone(event) or routes[event._row[3:5]] is not endpoint:
+                break
+            taken.append(Member(lane, queue.popleft(), lane.life))
+        return taken
+
+    def _begin(self, lane: Lane, members: Sequence[Member]) -> None:
+        """These of the lane run from now on. Lock held."""
+        lane.current, lane.settled = members[0].event if members else None, None
+        if len(members) > 1:
+            self._delivery.followers[lane] = [member.event for member in members[1:]]
+
+
+def _runs_alone(event: DeliveredEvent) -> bool:
+    return event.attempt > 1 or (event.parked is not None and event.parked.charged)

@@ -1,0 +1,43 @@
+"""A broker of tests/sinks in a process of its own, so that it shares no interpreter with what sends to it.
+
+It prints its URL, or why it cannot be there; each line that it reads names topics that it is to take next. It ends with
+its input.
+"""
+
+import sys
+import tempfile
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path[:0] = [str(TESTS / "sinks"), str(TESTS)]
+
+import pytest  # noqa: E402
+from brokers import Broker  # noqa: E402
+from kinds import BROKERS  # noqa: E402
+
+ThreadingHTTPServer.request_queue_size = 128  # 5 of the standard library's are fewer than connect at once
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="partbox-bench-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        try:
+            broker = BROKERS[sys.argv[1]](Path(folder))
+        except pytest.skip.Exception as missing:
+            sys.exit(str(missing))
+        try:
+            broker.start()
+            _serve(broker)
+        finally:
+            broker.kill()
+
+
+def _serve(broker: Broker) -> None:
+    print(broker.url, flush=True)
+    for line in sys.stdin:
+        broker.prepare(*line.split())
+        print("prepared", flush=True)
+
+
+if __name__ == "__main__":
+    main()

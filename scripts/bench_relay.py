@@ -1,0 +1,171 @@
+"""The relay beside the broker's own library: the same messages, in turn, each from a process of its own.
+
+The relay is one process, as `partbox relay --processes 1` starts it. Its time is the database's: from the commit of all
+the events to the last save of a cursor, of a node that has already connected; the library's is that of sending alone.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+import bench_direct
+import psutil
+import psycopg
+
+from partbox import Outbox
+from partbox.cli.relay import relaying
+from partbox.db.migrate import migrate
+from partbox.rules.relay_target import RelayTarget
+from partbox.supervisor import Supervisor
+
+BUDGET = 0.7
+WARM = 200
+Taken = tuple[float, float]
+"""Seconds, and those of CPU time of the process that sends: where others use the machine they vary less."""
+EVENTS = {"kafka": 50_000, "rabbitmq": 20_000, "nats": 20_000, "redis": 50_000, "webhook": 3_000, "sqs": 500}
+"""So many that a run takes some seconds; those of SQS are few, because moto looks through all that it has."""
+COLUMNS = """partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
+             content_type, headers, available_at, occurred_at, created_at"""
+
+
+class RefusedError(Exception):
+    """The last error of an event that the broker did not take at once, so that the time says nothing."""
+
+
+class Broker:
+    """A server in a process of its own; `url` is None if it cannot be there, and `missing` says why."""
+
+    def __init__(self, kind: str) -> None:
+        program = [sys.executable, str(Path(__file__).with_name("bench_broker.py")), kind]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        self.url = self._answer() or None
+        self.missing = "" if self.url else self._process.communicate()[1].strip().splitlines()[-1]
+
+    def prepare(self, *topics: str) -> None:
+        """Have these taken."""
+        assert self._process.stdin is not None
+        print(*topics, file=self._process.stdin, flush=True)
+        assert self._answer() == "prepared"
+
+    def stop(self) -> None:
+        self._process.communicate()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+def run(dsn: str, given: argparse.Namespace) -> None:
+    """Every broker that was named, or every one that is there."""
+    os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}  # moto takes any
+    ratios = {}
+    for kind in given.relay or EVENTS:
+        with _running(kind) as broker:
+            if broker.url is None:
+                print(f"  {kind:9} skipped: {broker.missing}", flush=True)
+                continue
+            try:
+                rounds = [_round(dsn, kind, broker, number, given) for number in range(given.rounds)]
+            except RefusedError as error:
+                print(f"  {kind:9} did not take everything: {error}", flush=True)
+            else:
+                ratios[kind] = statistics.median(rounds)
+    for kind, ratio in ratios.items():
+        verdict = "met" if ratio >= BUDGET else "MISSED"
+        print(f"relay / sending directly, {kind + ':':10} {ratio:.2f} (budget: at least {BUDGET:.2f}, {verdict})")
+
+
+@contextmanager
+def _running(kind: str) -> Iterator[Broker]:
+    broker = Broker(kind)
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+def _round(dsn: str, kind: str, broker: Broker, number: int, given: argparse.Namespace) -> float:
+    """Both in turn, the first one alternating. What is sent directly is what the log has, of this round or the last."""
+    events = given.events or EVENTS[kind]
+    turns = ("relay", "direct") if number % 2 == 0 else ("direct", "relay")
+    taken = {}
+    for turn in turns:
+        prefix = f"{kind}-{number}-{turn}"
+        broker.prepare(f"{prefix}-order")
+        send = _relayed if turn == "relay" else _direct
+        taken[turn] = send(dsn, kind, broker.url, f"{prefix}-{{aggregate_type}}", events, given.aggregates)
+    (direct, direct_cpu), (relay, relay_cpu) = taken["direct"], taken["relay"]
+    print(
+        f"  {kind:9} directly {events / direct:>9,.0f}/s   relay {events / relay:>9,.0f}/s   ratio {direct / relay:.2f}"
+        f"   CPU {direct_cpu / events * 1e6:.0f} and {relay_cpu / events * 1e6:.0f} µs/event",
+        flush=True,
+    )
+    return direct / relay
+
+
+def _direct(dsn: str, kind: str, url: str, template: str, events: int, aggregates: int) -> Taken:
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(bench_direct.seconds, kind, url, template, dsn, COLUMNS, WARM).result()
+
+
+def _relayed(dsn: str, kind: str, url: str, template: str, events: int, aggregates: int) -> Taken:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("drop schema if exists bench cascade")
+        migrate(dsn, "bench")
+        target = RelayTarget(to=url, topic=template)
+        outbox = relaying([target], "relay", {"dsn": dsn, "schema": "bench"})
+        outbox.subscriptions.create("relay", "beginning")
+        _publish(conn, WARM, aggregates)
+        with _relaying(outbox) as node:
+            _wait(node)
+            worker = psutil.Process(node.children[0].pid)
+            used = sum(worker.cpu_times()[:2])
+            _publish(conn, events, aggregates)
+            (began,) = conn.execute("select clock_timestamp()").fetchone()
+            _wait(node)
+            used = sum(worker.cpu_times()[:2]) - used
+            taken, refused = conn.execute(
+                """select extract(epoch from max(saved_at) - %s)::float8, (select max(last_error) from bench.parked)
+                     from bench.partition where subscription = 'relay'""",
+                (began,),
+            ).fetchone()
+        if refused:
+            raise RefusedError(refused)
+        return taken, used
+
+
+@contextmanager
+def _relaying(outbox: Outbox) -> Iterator[Supervisor]:
+    node = outbox.supervisor(processes=1, subscription="relay")
+    node.start()
+    try:
+        yield node
+    finally:
+        node.stop()
+        node.join()
+
+
+def _publish(conn: psycopg.Connection, events: int, aggregates: int) -> None:
+    """In one transaction; some 200 bytes each, with the headers of a publisher."""
+    conn.execute(
+        """insert into bench.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload, headers)
+           select bench.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', key,
+                  json_build_object('number', n, 'note', repeat('x', 170)),
+                  '{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "x-shop": "berlin"}'
+             from generate_series(1, %s::integer) as n, lateral (select 'order-' || n %% %s::integer as key) as k""",
+        (events, aggregates),
+    )
+
+
+def _wait(node: Supervisor) -> None:
+    while not node.empty():
+        time.sleep(0.1)

@@ -1,0 +1,198 @@
+"""Migrations as text: run by psql, by a driver, by a tool with its own transaction, they do what `migrate` does."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import psycopg2
+import pytest
+from servers import binaries, new_database
+
+from partbox.db import migrate as migrations
+from partbox.db.embedded import Server
+from partbox.db.grants import Roles
+from partbox.db.migrate import check, migrate
+from partbox.db.scripts import script, statements
+from partbox.errors import SchemaError
+
+ALL = migrations.migrations()
+NEWEST = len(ALL)
+HOSTILE = "o'x\"; drop schema partbox; -- %s {x} \\"
+META = "select key, case when key like 'marker%' then null else value end from partbox.meta order by key"
+
+
+def dumped(dsn: str) -> str:
+    """Every object of the schema with its owner and grants, and what migrations wrote into tables."""
+    command = [binaries() / "pg_dump", "--schema-only", "--schema=partbox", dsn]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    with psycopg.connect(dsn) as conn:
+        meta = conn.execute(META).fetchall()
+        small = conn.execute("select count(*) from partbox.partition").fetchone()
+    return re.sub(r"^(--|\\).*\n", "", text, flags=re.MULTILINE) + f"{meta} {small}"
+
+
+def by_psql(dsn: str, text: str, *options: str) -> str:
+    """What psql says of errors."""
+    command = [binaries() / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", dsn, *options]
+    ran = subprocess.run(command, input=text, capture_output=True, text=True)
+    return ran.stderr
+
+
+def by_psycopg(dsn: str, text: str) -> None:
+    """In the transaction that psycopg opens."""
+    with psycopg.connect(dsn) as conn:
+        conn.cursor().execute(text.encode())
+
+
+def by_psycopg2(dsn: str, text: str) -> None:
+    """In the transaction that psycopg2 opens."""
+    conn = psycopg2.connect(dsn)
+    with conn:
+        conn.cursor().execute(text)
+    conn.close()
+
+
+def by_psql_in_one(dsn: str, text: str) -> None:
+    assert by_psql(dsn, text, "--single-transaction") == ""
+
+
+@pytest.fixture
+def old(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Brings the database to an earlier version of the schema."""
+
+    def at(version: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(migrations, "migrations", lambda: ALL[:version])
+            migrate(empty_dsn)
+
+    return at
+
+
+@pytest.mark.parametrize("since", range(NEWEST + 1))
+def test_a_script_from_any_version_ends_where_migrate_does(dsn: str, old: Any, empty_dsn: str, since: int) -> None:
+    if since:
+        old(since)
+    assert by_psql(empty_dsn, script(since=since)) == ""
+    assert dumped(empty_dsn) == dumped(dsn)
+    with psycopg.connect(empty_dsn) as conn:
+        check(conn)
+        assert conn.execute("select xmin = xid::xid from partbox.meta where key = 'marker'").fetchone() == (True,)
+
+
+@pytest.mark.parametrize("run", [by_psycopg, by_psycopg2, by_psql_in_one])
+@pytest.mark.parametrize("since", [0, 1, NEWEST])
+def test_without_begin_and_commit_it_runs_through_a_driver(
+    dsn: str, old: Any, empty_dsn: str, since: int, run: Callable[[str, str], None]
+) -> None:
+    if since:
+        old(since)
+    text = script(since=since, transaction=False)
+    assert not re.search(r"^(begin|commit);$", text, re.MULTILINE)
+    run(empty_dsn, text)
+    assert dumped(empty_dsn) == dumped(dsn)
+
+
+@pytest.mark.parametrize("since", [0, 1, NEWEST])
+def test_statement_by_statement_it_runs_from_any_version(dsn: str, old: Any, empty_dsn: str, since: int) -> None:
+    if since:
+        old(since)
+    for _ in range(2):
+        with psycopg.connect(empty_dsn) as conn:
+            for each in statements():
+                conn.execute(each.encode(), prepare=True)  # one that is prepared is but one statement
+            settings = "select current_setting('check_function_bodies'), current_setting('client_min_messages')"
+            assert conn.execute(settings.encode()).fetchone() == ("on", "notice")
+    assert dumped(empty_dsn) == dumped(dsn)
+
+
+def test_a_script_of_another_version_changes_nothing_and_names_the_right_one(dsn: str, empty_dsn: str) -> None:
+    before = dumped(dsn)
+    said = by_psql(dsn, script(since=3))
+    assert f"schema partbox is at version {NEWEST}, and this text is for version 3: print it by" in said
+    assert f"--from {NEWEST}" in said
+    assert f"schema partbox is at version {NEWEST}" in by_psql(dsn, script())
+    assert dumped(dsn) == before
+    assert "schema partbox is at version 0" in by_psql(empty_dsn, script(since=3))
+
+
+def test_a_newer_schema_is_left_alone(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("update partbox.meta set value = %s where key = 'schema_version'", [str(NEWEST + 1)])
+    with pytest.raises(psycopg.errors.RaiseException, match=f"is for versions up to {NEWEST}: upgrade partbox"):
+        by_psycopg(dsn, ";\n".join(statements()))
+
+
+@pytest.mark.parametrize("text", [script(transaction=False), ";\n".join(statements())], ids=["script", "statements"])
+def test_without_a_transaction_it_stops_before_it_changes_anything(empty_dsn: str, text: str) -> None:
+    assert "these statements must run in one transaction" in by_psql(empty_dsn, text)
+    with psycopg.connect(empty_dsn) as conn:
+        assert conn.execute("select to_regnamespace('partbox')").fetchone() == (None,)
+
+
+def test_within_a_savepoint_it_is_refused_because_the_marker_would_not_hold(empty_dsn: str) -> None:
+    with psycopg.connect(empty_dsn) as conn:
+        conn.execute("savepoint ours")
+        with pytest.raises(psycopg.errors.RaiseException, match="cannot be made within a savepoint"):
+            conn.execute(script(transaction=False).encode())
+        conn.rollback()
+        assert conn.execute("select to_regnamespace('partbox')").fetchone() == (None,)
+
+
+def test_scripts_that_run_at_once_wait_for_each_other_and_one_does_it(dsn: str, empty_dsn: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(lambda text: by_psql(empty_dsn, text), [script()] * 4))
+    assert sum(not each for each in said) == 1
+    assert all("is at version" in each for each in said if each)
+    assert dumped(empty_dsn) == dumped(dsn)
+
+
+def test_roles_of_before_must_be_named_so_that_they_get_what_is_new(
+    server: Server, template: str, old: Any, empty_dsn: str
+) -> None:
+    publisher, worker = "o'pub $$ %", 'w"orker'
+    roles = Roles((publisher,), (worker,))
+    with psycopg.connect(empty_dsn, autocommit=True) as conn, new_database(server.dsn, template) as other:
+        for role in (publisher, worker):
+            conn.execute(psycopg.sql.SQL("create role {}").format(psycopg.sql.Identifier(role)))
+        try:
+            by_psycopg(empty_dsn, script(roles=roles, transaction=False))
+            migrate(other, roles=roles)
+            assert dumped(empty_dsn) == dumped(other)
+            assert f"role {publisher} was granted" in by_psql(empty_dsn, script(since=NEWEST))
+            assert f"role {worker} was granted" in by_psql(empty_dsn, script(roles=Roles((publisher,)), since=NEWEST))
+            assert by_psql(empty_dsn, script(roles=roles, since=NEWEST)) == ""
+            assert dumped(empty_dsn) == dumped(other)
+        finally:
+            for database in (empty_dsn, other):
+                with psycopg.connect(database, autocommit=True) as owner:
+                    owner.execute(
+                        psycopg.sql.SQL("drop owned by {}, {}").format(
+                            *map(psycopg.sql.Identifier, (publisher, worker))
+                        )
+                    )
+            for role in (publisher, worker):
+                conn.execute(psycopg.sql.SQL("drop role {}").format(psycopg.sql.Identifier(role)))
+
+
+def test_any_name_can_be_that_of_the_schema(empty_dsn: str) -> None:
+    by_psycopg(empty_dsn, script(HOSTILE, transaction=False))
+    with psycopg.connect(empty_dsn) as conn:
+        check(conn, HOSTILE)
+        for each in statements(HOSTILE):
+            conn.execute(each.encode())
+        check(conn, HOSTILE)
+    assert by_psql(empty_dsn, script(HOSTILE, since=NEWEST)) == ""
+
+
+def test_a_schema_with_nothing_but_an_inbox_is_left_to_init(empty_dsn: str) -> None:
+    migrations.migrate_inbox(empty_dsn)
+    with pytest.raises(psycopg.errors.RaiseException, match="holds nothing but an inbox: partbox init makes"):
+        by_psycopg(empty_dsn, script(transaction=False))
+
+
+@pytest.mark.parametrize("since", [-1, NEWEST + 1])
+def test_a_version_that_there_is_not_is_refused(since: int) -> None:
+    with pytest.raises(SchemaError, match=f"knows no version {since} of the schema: give one from 0 to {NEWEST}"):
+        script(since=since)

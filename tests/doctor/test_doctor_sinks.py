@@ -1,0 +1,38 @@
+"""What doctor says of brokers."""
+
+import pytest
+from waiting import eventually
+
+from partbox import DownstreamUnavailable, Outbox
+from partbox.cli import sinks as table
+from partbox.db import stats
+from partbox.doctor.checks import sinks
+from partbox.sinks import Sink
+from partbox.worker import sink_notes
+
+
+class Gone(Sink):
+    async def send(self, messages):
+        raise DownstreamUnavailable("the bus is gone")
+
+
+@pytest.fixture
+def outbox(dsn, monkeypatch) -> Outbox:
+    monkeypatch.setattr(sinks, "UNREACHABLE", 0.1)
+    monkeypatch.setattr(sink_notes, "APART", 0.0)
+    outbox = Outbox(dsn, retry="fixed:0.05")
+    outbox.register(Gone(), "*", max_attempts=None, name="bus")
+    return outbox
+
+
+def test_a_broker_that_takes_nothing_is_named_with_its_last_error(clinic, outbox):
+    clinic.plant.publish("1")
+    with outbox.worker():
+        eventually(lambda: "sink" in clinic.causes())
+        found = clinic.one("sink")
+        assert found["severity"] == "problem"
+        assert found["summary"].startswith("nothing is acknowledged by the broker of bus, for")
+        assert "DownstreamUnavailable: the bus is gone" in found["evidence"][0]
+        ((name, sent, _, took, _, trouble),) = table.rows(stats.cluster(clinic.conn, "partbox", "default"))
+        assert (name, sent, took) == ("bus", "0", "-")
+        assert "the bus is gone" in trouble

@@ -1,0 +1,35 @@
+""".ci/constraints.txt, the versions that CI installs."""
+
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+LOCKED = [Requirement(line) for line in LINES if line.strip() and not line.strip().startswith("#")]
+AGAIN = "run scripts/lock"
+
+
+def asked() -> list[Requirement]:
+    """What pyproject.toml asks for, its own extras apart."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    every = [Requirement(each) for group in [project["dependencies"], *extras] for each in group]
+    return [each for each in every if each.name != "partbox"]
+
+
+def test_everything_that_is_asked_for_has_a_version_that_is_allowed():
+    versions: dict[str, list[str]] = {}
+    for each in LOCKED:
+        versions.setdefault(canonicalize_name(each.name), []).extend(pin.version for pin in each.specifier)
+    for each in asked():
+        chosen = versions.get(canonicalize_name(each.name))
+        assert chosen, f"{each.name} is not in .ci/constraints.txt: {AGAIN}"
+        assert all(each.specifier.contains(version, prereleases=True) for version in chosen), f"{each}: {AGAIN}"
+
+
+def test_a_line_is_a_name_and_one_version_from_wherever_pip_looks():
+    assert all(each.url is None and [pin.operator for pin in each.specifier] == ["=="] for each in LOCKED)
+    assert not [line for line in LINES if line.startswith("-")]

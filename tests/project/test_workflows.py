@@ -1,0 +1,38 @@
+"""What .github/workflows promise; scripts/check holds their form against GitHub's schema."""
+
+import re
+from pathlib import Path
+
+import yaml
+from test_readme import PROJECT
+
+from partbox.db.migrate import _OLDEST_SERVER
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+NEWEST_SERVER = 18
+
+
+def matrix(job: str) -> dict[str, list[str]]:
+    return yaml.safe_load(WORKFLOWS["test"])["jobs"][job]["strategy"]["matrix"]
+
+
+def test_every_python_and_every_postgresql_that_is_taken_is_tried():
+    tags = [tag.rpartition(" ")[2] for tag in PROJECT["classifiers"] if "Python :: 3." in tag]
+    assert matrix("python") == {"python": tags}
+    servers = range(_OLDEST_SERVER // 10_000, NEWEST_SERVER + 1)
+    assert matrix("postgresql") == {"postgresql": [str(version) for version in servers]}
+
+
+def test_every_script_that_is_run_is_there():
+    commands = {each for text in WORKFLOWS.values() for each in re.findall(r"\./(scripts/\w+)", text)}
+    assert {"scripts/check", "scripts/build", "scripts/wheel", "scripts/docs", "scripts/coverage"} <= commands
+    assert [each for each in commands if not (ROOT / each).is_file()] == []
+
+
+def test_a_workflow_may_read_only_and_a_job_that_writes_says_so():
+    for text in WORKFLOWS.values():
+        workflow = yaml.safe_load(text)
+        assert workflow["permissions"] == {"contents": "read"}
+        asking = [name for name, job in workflow["jobs"].items() if "permissions" in job]
+        assert set(asking) <= {"publish"}

@@ -1,0 +1,180 @@
+"""What a service manager is told of supervisors, by what they say of themselves."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from waiting import eventually
+
+from partbox.supervisor.notify_socket import NotifySocket, taken
+from partbox.supervisor.running import run
+from partbox.supervisor.service import Service, lives, service, states, status
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "observe"))
+
+from overviews import process, vitals
+
+
+class Told:
+    """A socket that keeps what it is told, unless it is full."""
+
+    watchdog = 10.0
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, str]] = []
+        self.full = False
+
+    def send(self, **said: str) -> bool:
+        self.said += [] if self.full else [said]
+        return not self.full
+
+
+def looked(told: Told, *nodes) -> Service:
+    """A service that has looked at them once."""
+    made = Service(
+        [SimpleNamespace(database=f"db{n}", vitals=lambda its=its: its) for n, its in enumerate(nodes)], told
+    )
+    made.look()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([vitals(process(trusted=False))], []),
+        ([vitals(process(ready=False))], []),
+        ([vitals(process(ready=False), process())], ["READY"]),
+        ([vitals(), vitals(process(trusted=False))], []),
+        ([vitals(), vitals(process(trusted=False), hindrance="cannot connect")], ["READY"]),
+        ([vitals(process(trusted=False), hindrance="cannot connect")], []),
+        ([vitals(), vitals(stopping=True)], []),
+        ([vitals(stopping=True), vitals(stopping=True)], ["STOPPING"]),
+    ],
+    ids=[
+        "no lease",
+        "no process",
+        "one of two processes",
+        "one of two databases has not begun",
+        "one of two databases is away",
+        "the only one is away",
+        "one of two stops",
+        "all stop",
+    ],
+)
+def test_it_is_ready_when_all_work_that_can(nodes, said):
+    assert [*states(nodes)] == said
+
+
+@pytest.mark.parametrize(
+    ("its", "alive"),
+    [
+        (vitals(), True),
+        (vitals(stepped=6.0), False),
+        (vitals(started=False, stepped=1_000.0), True),
+        (vitals(running=False, stepped=1_000.0, stopping=True), True),
+        (vitals(running=False), False),
+        (vitals(process(silent=25.0, vouched=False)), False),
+        (vitals(beaten=1_000.0), True),
+        (vitals(hindrance="cannot connect to the database"), True),
+    ],
+    ids=["works", "loop hangs", "starts", "has stopped", "has died", "all silent", "database away", "another is away"],
+)
+def test_it_lives_unless_a_restart_would_help(its, alive):
+    assert lives(its, within=5.0) is alive
+
+
+def test_one_loop_that_hangs_keeps_the_sign_of_life_back():
+    looked(told := Told(), vitals(), vitals())
+    assert told.said[0]["WATCHDOG"] == "1"
+    looked(told := Told(), vitals(), vitals(stepped=6.0))
+    assert "WATCHDOG" not in told.said[0]
+
+
+def test_a_status_names_what_each_database_has_and_what_hinders_it():
+    assert status([("", vitals(process(partitions=100), process(partitions=28)))]) == "128 partitions in 2 processes"
+    said = status([("a", vitals(process(partitions=256))), ("b", vitals(hindrance="cannot connect"))])
+    assert said == "a: 256 partitions in 1 process; b: 0 partitions in 1 process, cannot connect"
+
+
+def test_what_was_not_taken_is_said_again():
+    told = Told()
+    told.full = True
+    made = looked(told, vitals())
+    assert told.said == []
+    told.full = False
+    made.look()
+    made.look()
+    assert [sorted(each) for each in told.said] == [["READY", "STATUS", "WATCHDOG"]]
+
+
+def test_the_socket_of_a_service_is_taken_from_its_surroundings(tmp_path):
+    surroundings = {
+        "NOTIFY_SOCKET": "@name",
+        "WATCHDOG_USEC": "30000000",
+        "WATCHDOG_PID": str(os.getpid()),
+        "HOME": "/",
+    }
+    found = taken(surroundings)
+    assert (found.watchdog, surroundings) == (30.0, {"HOME": "/"})
+    found.close()
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "watchdog"),
+    [
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_watchdog_of_another_process_is_not_ours(surroundings, watchdog):
+    found = taken({"NOTIFY_SOCKET": "/run/notify", **surroundings})
+    assert found.watchdog == watchdog
+    found.close()
+
+
+@pytest.mark.parametrize("address", ["", "vsock:2:1234", "relative"])
+def test_an_address_that_is_no_socket_here_is_none(address):
+    assert taken({"NOTIFY_SOCKET": address}) is None
+
+
+@pytest.mark.parametrize("kind", ["path", "abstract"])
+def test_a_message_is_one_datagram_of_a_line_a_value(tmp_path, kind):
+    address = str(tmp_path / "notify") if kind == "path" else f"@partbox-{os.getpid()}-{tmp_path.name}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reader:
+        reader.bind(f"\0{address[1:]}" if kind == "abstract" else address)
+        ours = NotifySocket(address)
+        assert ours.send(READY="1", STATUS="two\nlines\x00 \udc80")
+        assert reader.recv(1_000) == b"READY=1\nSTATUS=two lines\x00 ?"
+        while ours.send(WATCHDOG="1"):  # until it is full, without waiting
+            pass
+        ours.close()
+
+
+def test_a_reader_that_is_away_is_no_error(tmp_path):
+    ours = NotifySocket(str(tmp_path / "nobody"))
+    assert not ours.send(READY="1")
+    ours.close()
+
+
+def test_an_application_that_runs_nodes_in_a_thread_of_its_own_speaks_for_itself(monkeypatch):
+    import threading
+
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/notify")
+    seen = []
+
+    def look() -> None:
+        with service([]) as made:
+            seen.append(made._socket)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert (seen, os.environ["NOTIFY_SOCKET"]) == ([None], "/run/notify")
+    assert run([]) == 0
+    eventually(lambda: "NOTIFY_SOCKET" not in os.environ)

@@ -1,0 +1,83 @@
+"""A handler's event without a database is the one that a worker would have handed over."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from partbox import Event, Outbox, PayloadError, PublishError
+from partbox.testing import Kit, delivered
+from partbox.testing.strategies import events
+
+ASKED = (
+    "partition", "event_id", "event_type", "aggregate_type", "aggregate_id", "tenant_id", "content_type", "payload",
+    "raw", "headers", "idempotency_key", "is_delayed", "subscription",
+)  # fmt: skip
+
+
+class Order(BaseModel):
+    total: int
+
+
+def test_it_has_what_it_was_given():
+    event = delivered(
+        "OrderPlaced", {"total": 42}, aggregate_type="Order", aggregate_id=7, tenant_id="acme", attempt=3, epoch=5,
+        id=9, headers={"trace": "x"}, idempotency_key="key", subscription="audit",
+    )  # fmt: skip
+    assert (event.attempt, event.epoch, event.id, event.subscription) == (3, 5, 9, "audit")
+    assert event.payload_as(Order) == Order(total=42)
+    assert (event.aggregate_type, event.aggregate_id, event.tenant_id) == ("Order", "7", "acme")
+    assert (event.headers, event.idempotency_key) == ({"trace": "x"}, "key")
+    with pytest.raises(PayloadError):
+        delivered("OrderPlaced", {"total": "much"}).payload_as(Order)
+
+
+def test_its_times_are_those_of_a_publishing_now_or_then():
+    then = datetime(2020, 2, 29, 12, 0, 0, 17, tzinfo=UTC)
+    event = delivered(Event("T", 1, deliver_after=timedelta(hours=1)), created_at=then)
+    assert (event.created_at, event.occurred_at, event.available_at) == (then, then, then + timedelta(hours=1))
+    before = datetime.now(UTC)
+    assert before <= delivered("T", 1).created_at <= datetime.now(UTC)
+    assert delivered("T", 1, occurred_at=then).occurred_at == then
+    assert not delivered("T", 1).is_delayed
+
+
+def test_its_payload_goes_through_the_codecs():
+    class Reversed:
+        def encode(self, value: str, /) -> bytes:
+            return value[::-1].encode()
+
+        def decode(self, data: bytes, /) -> str:
+            return data.decode()[::-1]
+
+    outbox = Outbox(codecs={"text/reversed": Reversed()})
+    event = delivered("T", "abc", content_type="text/reversed", outbox=outbox)
+    assert (event.payload, event.raw) == ("abc", b"cba")
+    assert delivered("T", (1, UUID(int=7))).payload == [1, str(UUID(int=7))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("T", object()), "cannot be written"), (("", 1), "event_type is empty"), (("T",), "has no payload")],
+)
+def test_what_cannot_be_published_cannot_be_delivered(arguments, said):
+    with pytest.raises(PublishError, match=said):
+        delivered(*arguments)
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(event=events(idempotency_key=st.none()))
+def test_it_equals_what_a_worker_hands_over(kit: Kit, event: Event):
+    kit.forget()
+    got = []
+    kit.outbox.handlers._registered.clear()
+    kit.outbox.on("*")(got.append)
+    kit.publish(event)
+    kit.drain().assert_done()
+    built = delivered(event)
+    assert [getattr(got[0], name) for name in ASKED] == [getattr(built, name) for name in ASKED]
+    if event.occurred_at is not None:
+        assert got[0].occurred_at == built.occurred_at

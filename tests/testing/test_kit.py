@@ -1,0 +1,254 @@
+"""The kit beside its drains: what was published, what fails, sinks, and the outbox that is given back as it was."""
+
+import asyncio
+from enum import Enum
+from typing import Any
+
+import psycopg
+import pytest
+
+from partbox import DownstreamUnavailable, Event, Outbox, PartboxError
+from partbox.events import DeliveredEvent
+from partbox.sinks import Sink
+from partbox.testing import Kit, RecordingSink, delivered
+from partbox.testing.connections import psycopg_of
+
+
+class Kind(Enum):
+    PLACED = "Noted"
+
+
+@pytest.fixture
+def orders(kit: Kit) -> Kit:
+    kit.publish("Noted", {"total": 1}, aggregate_type="Order", aggregate_id="7", tenant_id="acme")
+    kit.publish("Noted", {"total": 2}, aggregate_type="Order", aggregate_id="8")
+    kit.publish("Awaited", b"raw", aggregate_id="7")
+    return kit
+
+
+def test_what_was_published_is_found_by_its_fields_and_in_order(orders):
+    assert orders.published("Noted").payloads == [{"total": 1}, {"total": 2}]
+    assert orders.published(Kind.PLACED, aggregate_id=7).one().tenant_id == "acme"
+    assert [event.event_type for event in orders.published(aggregate_id="7")] == ["Noted", "Awaited"]
+    assert orders.published(aggregate_type="Order", tenant_id="acme").payloads == [{"total": 1}]
+    assert orders.published("Awaited").payloads == [b"raw"]
+    assert len(orders.published().all) == 3
+
+
+def test_what_was_published_is_still_found_when_it_was_delivered(orders):
+    orders.drain()
+    assert len(orders.published()) == 3
+
+
+def test_a_connection_sees_what_its_open_transaction_has_published(kit, shop, dsn):
+    with psycopg.connect(dsn) as conn:
+        shop.outbox.publish(conn, "Noted", 1)
+        assert kit.published("Noted", conn=conn).payloads == [1]
+        assert kit.published("Noted") == []
+        conn.rollback()
+        assert kit.published("Noted", conn=conn) == []
+
+
+async def test_so_does_an_asynchronous_one(kit, shop, dsn):
+    async with await psycopg.AsyncConnection.connect(dsn) as conn:
+        await shop.outbox.publish_async(conn, "Noted", 1)
+        assert (await kit.published_async("Noted", conn=conn)).payloads == [1]
+        with pytest.raises(PartboxError, match=r"asynchronous: use `await kit\.published_async"):
+            kit.published(conn=conn)
+        await conn.rollback()
+
+
+def test_a_failing_assertion_lists_what_was_published_instead(orders):
+    with pytest.raises(AssertionError) as failed:
+        orders.published("Noted").one()
+    assert str(failed.value).splitlines() == [
+        "2 event with event_type='Noted', not one; published:",
+        "  Noted of Order/7, tenant 'acme': {'total': 1}",
+        "  Noted of Order/8: {'total': 2}",
+        "  Awaited of __GLOBAL__/7: b'raw'",
+    ]
+    assert repr(orders.published("Paid", aggregate_id=9)).startswith(
+        "<no event with event_type='Paid', aggregate_id='9'; published:\n  Noted of Order/7"
+    )
+    assert repr(orders.published("Awaited")).startswith("<1 event with event_type='Awaited':\n  Awaited of")
+    orders.forget()
+    with pytest.raises(AssertionError, match="no event, not one; nothing was published; what another connection"):
+        orders.published().one()
+
+
+def test_the_next_deliveries_fail_with_the_error_that_a_test_wants(kit, shop):
+    kit.fail_next("Noted", ConnectionError("down"), times=2)
+    kit.fail_next(None, OSError)
+    kit.publish("Noted", 1)
+    kit.publish("Awaited", 2)
+    first, second = kit.drain()
+    assert (first.state, str(first.error)) == ("retrying", "down")
+    assert (second.state, type(second.error)) == ("retrying", OSError)
+    kit.advance("1m")
+    assert kit.drain().states == ["retrying", "done"]
+    kit.advance("1m")
+    kit.drain().assert_done()
+    assert shop.seen == [2, 1]
+
+
+@pytest.mark.parametrize(("error", "times", "said"), [("no", 1, "is no exception"), (OSError(), 0, "times must be 1")])
+def test_what_cannot_be_raised_is_refused(kit, error, times, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        kit.fail_next("Noted", error, times)
+
+
+def test_a_recording_sink_keeps_messages_and_fails_when_it_is_told_to(kit, shop):
+    sink = RecordingSink("orders.{event_type}")
+    shop.outbox.on("Sent")(sink)
+    kit.publish("Sent", {"a": 1}, aggregate_id="7", headers={"x": "y"})
+    kit.drain().assert_done()
+    (message,) = sink.sent("orders.sent", key=7)
+    assert (message.value, message.headers) == (b'{"a":1}', {"x": "y"})
+
+    sink.fail_next(DownstreamUnavailable("no broker"))
+    kit.publish("Sent", 2, aggregate_id="7")
+    assert kit.drain().states == ["deferred"]
+    kit.advance("1h")
+    kit.drain().assert_done()
+    sink.reject_next()
+    kit.publish("Sent", 3, aggregate_id="7")
+    (refused,) = kit.drain()
+    assert (refused.state, str(refused.error)) == ("dead", "the broker refuses it")
+    assert [message.value for message in sink.messages] == [b'{"a":1}', b"2"]
+    sink.clear()
+    assert sink.messages == []
+
+
+def test_a_slow_broker_takes_its_time(kit, shop, monkeypatch):
+    naps = []
+    monkeypatch.setattr("partbox.testing.sink.asyncio.sleep", lambda seconds: naps.append(seconds) or _nothing())
+    shop.outbox.on("Sent")(RecordingSink(delay=3))
+    kit.publish("Sent", 1)
+    kit.drain().assert_done()
+    assert naps == [3]
+
+
+async def _nothing() -> None: ...
+
+
+class Broker(Sink):
+    async def send(self, messages: Any) -> Any:
+        raise AssertionError("a test must not come here")
+
+
+def test_the_sinks_of_an_application_are_recorded_with_their_topics_and_are_back_afterwards(shop, dsn):
+    shop.outbox.on("Sent")(Broker("orders"))
+    shop.outbox.on("Billed")(Broker("bills"))
+    with Kit(shop.outbox, dsn) as kit:
+        sink = kit.record_sinks()
+        kit.publish("Sent", 1)
+        kit.publish("Billed", 2)
+        kit.drain().assert_done()
+        assert [(message.topic, message.value) for message in sink.messages] == [("orders", b"1"), ("bills", b"2")]
+    with Kit(shop.outbox, dsn) as kit:
+        kit.publish("Sent", 1)
+        assert kit.drain().states == ["retrying"]
+
+
+def test_where_there_is_no_sink_none_is_recorded(kit):
+    with pytest.raises(PartboxError, match="no sink is registered with this outbox"):
+        kit.record_sinks()
+
+
+def test_the_outbox_is_given_back_as_it_was(shop, dsn):
+    before = dict(vars(shop.outbox))
+    with Kit(shop.outbox, dsn) as kit:
+        shop.outbox.on("OfThisTest")(print)
+        shop.outbox.intercept(lambda event: None)
+        shop.outbox.after_publish(shop.seen.append)
+        shop.outbox.on_dead_letter(print)
+        kit.publish("Noted", 1)
+        assert [each.payload for each in shop.seen.pop()] == [1]
+    assert vars(shop.outbox) == before
+    assert [row.event_type for row in shop.outbox.handlers.table()].count("OfThisTest") == 0
+    assert (shop.outbox.handlers.interceptors, shop.outbox.handlers.dead_letter) == ((), None)
+    with Kit(shop.outbox, dsn) as kit:
+        kit.publish("Noted", 2)
+    assert shop.seen == []
+    kit.close()
+    with pytest.raises(PartboxError, match="this kit is closed"):
+        kit.published()
+
+
+def test_without_a_dsn_the_outbox_stays_where_it_is(dsn):
+    outbox = Outbox(dsn)
+    with Kit(outbox) as kit:
+        kit.publish("Noted", 1)
+    with Kit(outbox) as kit:
+        assert kit.published().payloads == [1]
+
+
+def test_an_outbox_that_is_emptied_has_published_nothing_and_goes_on(kit, conn):
+    kit.publish("Noted", 1, aggregate_id="7", idempotency_key="once")
+    kit.publish("Failing", 1, aggregate_id="8")
+    kit.drain()
+    kit.forget()
+    assert kit.published() == []
+    assert kit.drain() == []
+    assert kit.publish("Noted", 2, aggregate_id="7", idempotency_key="once") is not None
+    kit.publish("Noted", 2, aggregate_id="8")
+    assert kit.drain().states == ["done", "done"]
+
+
+def test_another_schema_is_as_good(server, empty_dsn):
+    from partbox.db.migrate import migrate
+
+    migrate(empty_dsn, 'ship"ped')
+    outbox = Outbox(schema='ship"ped')
+    outbox.on("Noted")(lambda event: None)
+    with Kit(outbox, empty_dsn) as kit:
+        kit.publish("Noted", 1, deliver_after=9)
+        assert kit.drain() == []
+        kit.advance(9)
+        kit.drain().assert_done()
+        kit.forget()
+        assert kit.published() == []
+
+
+def test_events_are_handed_to_their_handlers_without_the_log(kit, shop, dsn):
+    kit.fail_next("Noted", OSError("no"))
+    events = [
+        delivered(kind, number) for number, kind in enumerate(["Noted", "Noted", "Awaited", "Listed", "Later"], 1)
+    ]
+    handed = kit.handle(*events, delivered("Failing", 6, attempt=3), delivered("Unknown", 7))
+    assert handed.states == ["retrying", "done", "done", "done", "deferred", "dead", "dead"]
+    assert shop.seen == [2, 3, [4], 5, 6]
+    with pytest.raises(PartboxError, match="effected is transactional: pass the connection"):
+        kit.handle(delivered("Effected", 1))
+    with psycopg.connect(dsn) as conn:
+        shop.outbox.publish(conn, "Effected", 1)
+        kit.handle(*kit.published(conn=conn), conn=conn).assert_done()
+        assert conn.execute("select count(*) from effect").fetchone() == (1,)
+        conn.rollback()
+    shop.outbox.on("Ending")(_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        kit.handle(delivered("Ending", 1))
+
+
+def _interrupt(event: DeliveredEvent) -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_psycopg_connection_is_found_under_others(conn):
+    class Wrapper:
+        def __init__(self, **inner: Any) -> None:
+            vars(self).update(inner)
+
+    sqlalchemy = Wrapper(connection=lambda: Wrapper(connection=Wrapper(driver_connection=conn)))
+    assert psycopg_of(sqlalchemy) is conn
+    django = Wrapper(connection=conn, ensure_connection=lambda: None)
+    assert psycopg_of(django) is conn
+    with pytest.raises(PartboxError, match=r"there is no psycopg connection in this .*Wrapper: pass one"):
+        psycopg_of(Wrapper())
+
+
+def test_an_async_handler_may_be_handed_an_event_where_no_loop_runs(kit, shop):
+    kit.handle(delivered("Awaited", Event("Awaited", 1).payload)).assert_done()
+    assert shop.seen == [1]
+    with pytest.raises(RuntimeError):
+        asyncio.get_running_loop()
