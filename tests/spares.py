@@ -1,8 +1,9 @@
 """Spare forks of a command, in which what multiprocess would spawn runs instead: worker processes above all.
 
 A command makes them at its birth, while it has neither threads nor connections; they are its children, as what it
-spawns is. Each waits for what a spawned interpreter is told (`-c CODE`), and gets the descriptors that this would
-inherit, by the same numbers, and the variables that the command has set since. Where none is left, an interpreter is spawned as usual. A spare ends with its command.
+spawns is. Each waits for what a spawned interpreter is told (`-c CODE`), and gets what this would inherit: the
+descriptors, by the same numbers, and the variables that the command has set since. Where none is left, an interpreter
+is spawned as usual. A spare ends with its command.
 """
 
 import json

@@ -70,7 +70,12 @@ def refuse(event):
 """
 
 TASKS = """
-from django_tasks import task
+import django
+
+if django.VERSION >= (6, 0):
+    from django.tasks import task
+else:
+    from django_tasks import task
 
 
 @task

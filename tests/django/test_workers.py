@@ -21,7 +21,7 @@ ENQUEUE = """
 from datetime import timedelta
 from django.db import transaction
 from django.utils import timezone
-from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
+from partbox.django.tasks.api import exceptions
 from shop import tasks
 
 results = [tasks.add.enqueue(40, b=2), tasks.fail.enqueue("oh")]
@@ -32,11 +32,11 @@ with transaction.atomic():
     transaction.set_rollback(True)
 try:
     tasks.add.get_result(gone.id)
-except TaskResultDoesNotExist:
+except exceptions.TaskResultDoesNotExist:
     print("rolled back")
 try:
     tasks.add.using(priority=1)
-except InvalidTaskError as error:
+except (getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError) as error:
     print("invalid:", error)
 open("ids.json", "w").write(json.dumps([each.id for each in results]))
 """
