@@ -19,10 +19,10 @@ def published() -> int:
     return int(_row("django_published")[0])
 
 
-def task(subscription: str, id: int, event_id: UUID) -> tuple[Any, ...] | None:
+def task(subscription: str, aggregate_type: str, id: int, event_id: UUID) -> tuple[Any, ...] | None:
     """Path, payload, time, status, attempts, error and traceback of a task; None if the log has no such event."""
-    values = {"subscription": subscription, "id": id, "event_id": event_id, "partition": partition_of(str(event_id))}
-    found: tuple[Any, ...] | None = _row("django_task", values)
+    values = {"subscription": subscription, "aggregate_type": aggregate_type, "id": id, "event_id": event_id}
+    found: tuple[Any, ...] | None = _row("django_task", values | {"partition": partition_of(str(event_id))})
     return found
 
 

@@ -13,4 +13,4 @@ select r.event_type, r.payload, r.created_at, s.status, k.attempts, k.last_error
   join {schema}.record_status s on s.subscription = %(subscription)s and s.partition = r.partition and s.id = r.id
   left join {schema}.parked k on k.subscription = s.subscription and k.record_id = r.id
  where r.partition = %(partition)s::smallint and r.id between %(id)s::bigint - 1000 and %(id)s::bigint
-       and r.event_id = %(event_id)s::uuid
+       and r.event_id = %(event_id)s::uuid and r.aggregate_type = %(aggregate_type)s

@@ -41,6 +41,32 @@ except (getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError)
 open("ids.json", "w").write(json.dumps([each.id for each in results]))
 """
 
+REFUSED = """
+from django.db import connection, transaction
+from partbox.django.models import Record
+from partbox.django.tasks.api import exceptions
+from shop import tasks
+from shop.outbox import outbox
+
+with transaction.atomic():
+    for refused in (lambda: tasks.add.enqueue(object(), 1), lambda: outbox.publish(connection, "", 1)):
+        try:
+            refused()
+        except Exception as error:
+            print(type(error).__name__)
+    kept = tasks.add.enqueue(20, 1)
+    foreign = outbox.publish(connection, "OrderPlaced", 1)
+try:
+    tasks.add.enqueue(object(), 1)
+except TypeError:
+    print("of add:", Record.objects.filter(event_type="shop.tasks.add").count())
+for strange in ("nonsense", "7", f"{int(kept.id.partition('.')[0]) + 1}.{foreign}"):
+    try:
+        tasks.add.get_result(strange)
+    except exceptions.TaskResultDoesNotExist:
+        print("no result")
+"""
+
 RESULTS = """
 from shop import tasks
 
@@ -73,6 +99,11 @@ def test_tasks_are_events_of_the_callers_transaction(migrated: Any) -> None:
         "FAILED ['oh'] {} 1 [<class 'LookupError'>]",
         "READY [1, 2] {} 0 []",
     ]
+
+
+def test_a_task_that_is_refused_leaves_the_callers_transaction_as_it_was(migrated: Any) -> None:
+    said = migrated.run(REFUSED).splitlines()
+    assert said == ["TypeError", "PublishError", "of add: 1", *["no result"] * 3]
 
 
 def test_the_options_are_those_of_partbox_and_its_errors_too(project: Any) -> None:

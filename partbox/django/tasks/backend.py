@@ -1,6 +1,7 @@
 """The backend: a task is an event, published in the transaction of whoever enqueues it."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from uuid import UUID
 
@@ -31,7 +32,7 @@ class PartboxBackend(BaseTaskBackend):
         self.validate_task(task)
         event = calls.event(task, args, kwargs)
         conn = connection()
-        with transaction.atomic(using=conn.alias, savepoint=False):  # that of the caller, if there is one
+        with _transaction(conn):
             if outbox().publish(conn, event) is None:
                 raise PublishError(f"task {task.module_path} was suppressed by a before_publish hook")
             id = f"{queries.published()}.{event.event_id}"
@@ -43,7 +44,8 @@ class PartboxBackend(BaseTaskBackend):
 
     def get_result(self, result_id: str) -> Any:
         record, event_id = _parsed(result_id)
-        row = queries.task(self.options.get("subscription", "default"), record, event_id)
+        where = self.options.get("subscription", "default"), calls.aggregate_type(self.alias)
+        row = queries.task(*where, record, event_id)
         if row is None:
             raise DoesNotExist(result_id)
         return self._result(result_id, *row)
@@ -61,6 +63,11 @@ class PartboxBackend(BaseTaskBackend):
             errors=[_error(error, trace)] if error else [],
             worker_ids=[""] * (attempts or 0),
         )
+
+
+def _transaction(conn: Any) -> AbstractContextManager[Any]:
+    """That of the caller, if there is one. Not an inner `atomic`, which would break it where publishing is refused."""
+    return nullcontext() if conn.in_atomic_block else transaction.atomic(using=conn.alias)
 
 
 def _parsed(result_id: str) -> tuple[int, UUID]:

@@ -7,7 +7,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from partbox.django.tasks.api import Task, TaskResult
+from partbox.django.tasks.api import Task, TaskResult, normalize_json
 from partbox.events import Event
 
 PREFIX = "django.task"
@@ -19,8 +19,11 @@ def aggregate_type(alias: str) -> str:
 
 
 def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
-    """The event of a call; its type is the path of the function."""
-    payload = {"args": list(args), "kwargs": dict(kwargs), "queue": task.queue_name}
+    """The event of a call; its type is the path of the function. TypeError for arguments that are not JSON.
+
+    Its result would refuse the same arguments, but when the event is committed.
+    """
+    payload = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "queue": task.queue_name}
     return Event(
         task.module_path, payload, aggregate_type=aggregate_type(task.backend), available_at=_aware(task.run_after)
     )

@@ -1,5 +1,6 @@
 """Runs tasks in a worker."""
 
+from traceback import format_exception
 from typing import Any
 
 from django.conf import settings
@@ -58,7 +59,8 @@ def _call(result: Any) -> None:
 def _end(result: Any, status: Any, error: Exception | None = None) -> None:
     if error is not None:
         kind = type(error)
-        result.errors.append(TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=""))
+        trace = "".join(format_exception(error))
+        result.errors.append(TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=trace))
     object.__setattr__(result, "finished_at", timezone.now())  # frozen, as Django's own backends have it
     object.__setattr__(result, "status", status)
     signals.task_finished.send(PartboxBackend, task_result=result)
