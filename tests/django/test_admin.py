@@ -7,9 +7,10 @@ import psycopg
 ASK = """
 from django.contrib.auth.models import Permission, User
 from django.db import connection, transaction
-from django.test import Client
+from django.test import Client, override_settings
 from shop.outbox import outbox
 import partbox.django
+from partbox.django.models import Record
 
 def client(name, *permissions):
     user = User.objects.create(username=name, is_staff=True, is_superuser=not permissions)
@@ -35,11 +36,21 @@ print("listed:", chief.get(RECORDS).content.decode().count("field-event_type"))
 print("searched:", chief.get(RECORDS, {"q": "1"}).content.decode().count("field-event_type"))
 page = f"{RECORDS}{ids[0]}/change/"
 print("payload:", "secret" in chief.get(page).content.decode(), "secret" in viewer.get(page).content.decode())
+guess = {"payload__secret__lt": "1"}
+print("filtered:", *(Record.objects.filter(**each).count() for each in (
+    {"payload__secret": 1}, {"payload__secret__gte": 1}, {"payload": {"secret": 2}},
+    {"payload__contains": {"secret": 2}}, {"payload__has_key": "secret"}, {"payload__isnull": True},
+    {"headers__isnull": True}, {"payload__a__b__0": 1},
+)))
+print("guess:", chief.get(RECORDS, guess).status_code, viewer.get(RECORDS, guess).status_code)
 print("ways:", [chief.get(RECORDS + "add/").status_code, chief.post(f"{DEAD}{ids[0]}/delete/").status_code,
                 viewer.get(DEAD).status_code])
 print("dead:", chief.get(DEAD).content.decode().count("no use"), chief.get(f"{DEAD}{ids[0]}/change/").status_code)
 print("elsewhere:", chief.get(DEAD, {"subscription": "other"}).content.decode().count("no use"))
 print("clerk:", "No action selected" in act(clerk, "discard", ids[0]), "1 record rep" in act(clerk, "replay", ids[0]))
+with override_settings(PARTBOX={}):  # no outbox
+    print("without:", chief.get(RECORDS).status_code, b"replay" in chief.get(f"{DEAD}?q=none").content)
+print("with:", b"replay" in chief.get(f"{DEAD}?q=none").content)
 print("chief:", "2 records discarded" in act(chief, "discard", *ids[1:]))
 """
 
@@ -59,9 +70,13 @@ EXPECTED = {
     "listed": "3",
     "searched": "1",
     "payload": "True False",
+    "filtered": "1 2 1 1 3 0 3 0",
+    "guess": "200 400",
     "ways": "[403, 403, 403]",
     "dead": "3 200",
     "elsewhere": "0",
     "clerk": "True True",
+    "without": "200 False",
+    "with": "True",
     "chief": "True",
 }
