@@ -73,7 +73,8 @@ def check_database(databases: Sequence[str] | None = None, **_: Any) -> Messages
     except SchemaError as error:
         return [checks.Warning(str(error), "Run manage.py migrate.", id="partbox.W002")]
     except DatabaseError as error:
-        return [checks.Warning(f"The database cannot be asked: {error}".strip(), id="partbox.W003")]
+        text = f"The database cannot be asked: {error}".strip()
+        return [checks.Warning(text, "Start it, or correct DATABASES of that alias.", id="partbox.W003")]
     return []
 
 

@@ -9,7 +9,12 @@ from django.core.exceptions import ImproperlyConfigured
 
 from partbox.settings import load
 
-KEYS = ("OUTBOX", "DATABASE", "SCHEMA")
+_WRONG = {
+    "OUTBOX": 'name it as text, as in "shop.outbox:outbox"',
+    "DATABASE": "give an alias of DATABASES, as text",
+    "SCHEMA": "give its name, as text",
+}
+KEYS = tuple(_WRONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,10 @@ def config() -> Config:
         close = get_close_matches(str(name).upper(), KEYS, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(KEYS)}"
         raise ImproperlyConfigured(f"PARTBOX has an unknown key {name!r}: {hint}")
-    return Config(given.get("OUTBOX"), given.get("DATABASE", "default"), given.get("SCHEMA") or load().schema_name)
+    for name, value in given.items():
+        if not isinstance(value, str | None):
+            raise ImproperlyConfigured(f'PARTBOX["{name}"] is {value!r}: {_WRONG[name]}')
+    return Config(given.get("OUTBOX"), given.get("DATABASE") or "default", given.get("SCHEMA") or load().schema_name)
 
 
 def table(name: str) -> str:

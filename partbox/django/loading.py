@@ -1,6 +1,7 @@
 """Finds the outbox of a Django project, and gives it what its handlers need there."""
 
 from importlib import import_module
+from threading import RLock
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -10,14 +11,16 @@ from partbox.outbox import Outbox
 
 TARGET = "partbox.django.target:outbox"
 """The same for the command line and its processes."""
+_once = RLock()  # requests in several threads may be the first to ask
 
 
 def loaded() -> Outbox:
     """The outbox that the setting names. What its module raises at import is raised here."""
     outbox = named()
-    if Fresh not in outbox.handlers.interceptors:
-        outbox.handlers.interceptors = (Fresh, *outbox.handlers.interceptors)  # around the application's
-        _take_tasks(outbox)
+    with _once:
+        if Fresh not in outbox.handlers.interceptors:
+            _take_tasks(outbox)
+            outbox.handlers.interceptors = (Fresh, *outbox.handlers.interceptors)  # around the application's
     return outbox
 
 

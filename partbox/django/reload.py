@@ -26,20 +26,23 @@ def reloading(run: Callable[[], None]) -> None:
 
 
 def _outer() -> int:
-    """Ctrl-C reaches both processes; the inner one decides when it is over."""
+    """Ctrl-C reaches both processes; the inner one decides when it is over, unless there is none at that moment."""
     inner: subprocess.Popen[bytes] | None = None
+    told = False
 
     def pass_on(number: int, _: object) -> None:
+        nonlocal told
+        told = True
         if inner is not None and number != signal.SIGINT:
             inner.send_signal(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, pass_on)
     code = CHANGED
-    while code == CHANGED:
+    while code == CHANGED and not told:
         inner = subprocess.Popen(autoreload.get_child_arguments(), env={**os.environ, INNER: "1"})
         code = inner.wait()
-    return code
+    return 0 if code == CHANGED else code
 
 
 class _Watcher(autoreload.StatReloader):  # the other one needs a daemon
