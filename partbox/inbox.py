@@ -31,7 +31,7 @@ _MISSING = ("42P01", "3F000")  # table, schema
 
 
 def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """Whether `consumer` sees the event for the first time; notes in the caller's transaction that it has seen it.
+    """True if `consumer` sees the event for the first time; notes in the caller's transaction that it has seen it.
 
     The event is one that a handler got, or its id as UUID or text. `consumer` names what must not happen twice (1 to
     255 characters). While another transaction that noted the same is open, this waits for its end. Raises PublishError
@@ -60,7 +60,7 @@ class Inbox:
     schema: str
 
     def first_time(self, conn: AnySync, event_or_id: AnyEvent, consumer: str) -> bool:
-        """Whether `consumer` sees the event for the first time; see `partbox.inbox.first_time`."""
+        """True if `consumer` sees the event for the first time; see `partbox.inbox.first_time`."""
         return first_time(conn, event_or_id, consumer, schema=self.schema)
 
     async def first_time_async(self, conn: AnyAsync, event_or_id: AnyEvent, consumer: str) -> bool:
@@ -81,7 +81,7 @@ def _values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:
 
 
 def _is_text(value: str) -> bool:
-    """Whether PostgreSQL can store it."""
+    """True if PostgreSQL can store it."""
     return not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value)
 
 

@@ -164,6 +164,32 @@ def test_with_reload_a_change_of_the_code_starts_the_worker_anew(project: Any) -
     process.close()
 
 
+BETWEEN = """
+import os, signal
+from partbox.django import reload
+
+class Inner:
+    starts = 0
+
+    def __init__(self, *_, **__):
+        Inner.starts += 1
+
+    def send_signal(self, number):
+        print("too late")
+
+    def wait(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return reload.CHANGED
+
+reload.subprocess.Popen = Inner
+print("ended with", reload._outer(), "after", Inner.starts)
+"""
+
+
+def test_a_stop_that_finds_no_worker_between_two_of_them_is_heard(project: Any) -> None:
+    assert project.run(BETWEEN).splitlines() == ["too late", "ended with 0 after 1"]
+
+
 def _touched(path: Any) -> bool:
     """Again and again, for the watcher may not have begun to look."""
     path.write_text(path.read_text() + "\n")
