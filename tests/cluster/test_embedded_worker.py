@@ -52,7 +52,7 @@ def greeted() -> list[str]:
 
 @pytest.fixture
 def outbox(dsn, greeted) -> Outbox:
-    outbox = Outbox(dsn, lease=2, heartbeat=0.3)
+    outbox = Outbox(dsn, heartbeat=0.3)
 
     @outbox.on("Greeted")
     def greet(event):

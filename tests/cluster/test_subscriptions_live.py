@@ -239,7 +239,7 @@ def test_a_drop_is_refused_while_workers_run_and_done_when_they_have_stopped(con
 
 
 def test_an_embedded_worker_says_once_that_it_is_paused(dsn, conn, commands, caplog):
-    outbox = Outbox(dsn, lease=2, heartbeat=0.1)
+    outbox = Outbox(dsn, heartbeat=0.1)
     got: list[int] = []
 
     @outbox.on("Step")

@@ -13,7 +13,7 @@ TYPES = ("Placed", "Paid", "Failed")
 
 @pytest.fixture
 def outbox(dsn) -> Outbox:
-    return Outbox(dsn, lease=2, heartbeat=0.3, on_unroutable="dead")
+    return Outbox(dsn, on_unroutable="dead")
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_log_of_unwanted_types_only_is_consumed(outbox, got, conn):
 
 
 def test_an_unwanted_event_waits_for_no_failed_one_of_its_aggregate_and_is_not_parked(dsn, conn):
-    outbox = Outbox(dsn, lease=2, heartbeat=0.3)
+    outbox = Outbox(dsn)
     calls: list[int] = []
 
     @outbox.on("Failed", subscription="urgent", retry="fixed:3600")
