@@ -4,7 +4,8 @@
         if inbox.first_time(conn, event, "billing"):
             conn.execute("update account set balance = balance - 42 where id = 7")
 
-The row and the effect share the caller's transaction: both happen or neither. It is kept for `retain_inbox`, counted
+The row and the effect share the caller's transaction: both happen or neither, on whatever one can publish on: psycopg,
+SQLAlchemy, SQLModel, Django, asyncpg, and what an adapter is registered for. It is kept for `retain_inbox`, counted
 from that transaction, so it tells repetitions apart for that long. It serves a handler whose effects are in a database
 of PostgreSQL, and consumers behind a broker: `partbox init --inbox-only` makes the table where they are.
 """
@@ -12,51 +13,44 @@ of PostgreSQL, and consumers behind a broker: `partbox init --inbox-only` makes 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.rows import tuple_row
-
+from partbox.db.kinds import AnyAsync, AnySync
 from partbox.db.sql import query
-from partbox.errors import PartboxError, SchemaError
+from partbox.errors import PartboxError, PublishError, SchemaError
 from partbox.events import DeliveredEvent, Event
-from partbox.publish import transaction
+from partbox.publish import integrations
+from partbox.publish.failures import FAILED, is_failed_transaction, sqlstate
+from partbox.publish.steps import Ask, Steps
 
 AnyEvent = DeliveredEvent | Event | UUID | str
 
 LONGEST = 255
 _CALLS = ("call first_time", "await first_time_async")
+_MISSING = ("42P01", "3F000")  # table, schema
 
 
-def first_time(conn: Connection[Any], event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """Whether `consumer` sees the event for the first time; notes in the caller's transaction that it has seen it.
+def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
+    """True if `consumer` sees the event for the first time; notes in the caller's transaction that it has seen it.
 
     The event is one that a handler got, or its id as UUID or text. `consumer` names what must not happen twice (1 to
     255 characters). While another transaction that noted the same is open, this waits for its end. Raises PublishError
     outside a transaction, PartboxError for what is no event or name, SchemaError where there is no inbox.
     """
-    transaction.check_kind(conn, Connection, _CALLS)
-    values = _values(event_or_id, consumer)
-    transaction.settle(conn)
-    transaction.check(conn)
-    with _explained(schema), Cursor(conn, row_factory=tuple_row) as cursor:
-        return cursor.execute(query("inbox_first_time", schema), values).fetchone() is not None
-
-
-async def first_time_async(
-    conn: AsyncConnection[Any], event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox"
-) -> bool:
-    """`first_time` on an asynchronous connection."""
-    transaction.check_kind(conn, AsyncConnection, _CALLS)
-    values = _values(event_or_id, consumer)
-    await transaction.settle_async(conn)
-    transaction.check(conn)
+    adapter = integrations.sync_of(conn, _CALLS)
+    noting = _noting(schema, _values(event_or_id, consumer))
+    adapter.check()
     with _explained(schema):
-        async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
-            await cursor.execute(query("inbox_first_time", schema), values)
-            return await cursor.fetchone() is not None
+        return adapter.run(noting)
+
+
+async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
+    """`first_time` on an asynchronous connection."""
+    adapter = integrations.async_of(conn, _CALLS)
+    noting = _noting(schema, _values(event_or_id, consumer))
+    await adapter.check()
+    with _explained(schema):
+        return await adapter.run(noting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +59,17 @@ class Inbox:
 
     schema: str
 
-    def first_time(self, conn: Connection[Any], event_or_id: AnyEvent, consumer: str) -> bool:
-        """Whether `consumer` sees the event for the first time; see `partbox.inbox.first_time`."""
+    def first_time(self, conn: AnySync, event_or_id: AnyEvent, consumer: str) -> bool:
+        """True if `consumer` sees the event for the first time; see `partbox.inbox.first_time`."""
         return first_time(conn, event_or_id, consumer, schema=self.schema)
 
-    async def first_time_async(self, conn: AsyncConnection[Any], event_or_id: AnyEvent, consumer: str) -> bool:
+    async def first_time_async(self, conn: AnyAsync, event_or_id: AnyEvent, consumer: str) -> bool:
         """`first_time` on an asynchronous connection."""
         return await first_time_async(conn, event_or_id, consumer, schema=self.schema)
+
+
+def _noting(schema: str, values: dict[str, object]) -> Steps[bool]:
+    return bool((yield Ask(query("inbox_first_time", schema), values)))
 
 
 def _values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:
@@ -83,7 +81,7 @@ def _values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:
 
 
 def _is_text(value: str) -> bool:
-    """Whether PostgreSQL can store it."""
+    """True if PostgreSQL can store it."""
     return not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value)
 
 
@@ -102,7 +100,11 @@ def _event_id(event_or_id: AnyEvent) -> UUID:
 def _explained(schema: str) -> Iterator[None]:
     try:
         yield
-    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-        raise SchemaError(
-            f"schema {schema!r} has no inbox in this database: run `partbox init`, or `partbox init --inbox-only`"
-        ) from error
+    except Exception as error:  # of any library
+        if sqlstate(error) in _MISSING:
+            raise SchemaError(
+                f"schema {schema!r} has no inbox in this database: run `partbox init`, or `partbox init --inbox-only`"
+            ) from error
+        if is_failed_transaction(error):
+            raise PublishError(FAILED) from error
+        raise

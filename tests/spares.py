@@ -1,8 +1,9 @@
 """Spare forks of a command, in which what multiprocess would spawn runs instead: worker processes above all.
 
 A command makes them at its birth, while it has neither threads nor connections; they are its children, as what it
-spawns is. Each waits for what a spawned interpreter is told (`-c CODE`), and gets the descriptors that this would
-inherit, by the same numbers. Where none is left, an interpreter is spawned as usual. A spare ends with its command.
+spawns is. Each waits for what a spawned interpreter is told (`-c CODE`), and gets what this would inherit: the
+descriptors, by the same numbers, and the variables that the command has set since. Where none is left, an interpreter
+is spawned as usual. A spare ends with its command.
 """
 
 import json
@@ -35,12 +36,24 @@ def make(count: int) -> str | None:
     if made:
         from multiprocess import util
 
-        spawn = util.spawnv_passfds
-        util.spawnv_passfds = lambda path, args, fds: _hand_over(made, args, fds) or spawn(path, args, fds)
+        born, spawn = dict(os.environ), util.spawnv_passfds
+        util.spawnv_passfds = lambda path, args, fds: (
+            _hand_over(made, args, fds, _changes(born)) or spawn(path, args, fds)
+        )
     return None
 
 
-def _hand_over(spares: list[tuple[int, socket.socket]], args: Sequence[Any], descriptors: Sequence[int]) -> int | None:
+def _changes(born: dict[str, str]) -> dict[str, str | None]:
+    """Variables that are not as they were at birth; None for those that are gone."""
+    return {name: os.environ.get(name) for name, _ in born.items() ^ os.environ.items()}
+
+
+def _hand_over(
+    spares: list[tuple[int, socket.socket]],
+    args: Sequence[Any],
+    descriptors: Sequence[int],
+    variables: dict[str, str | None],
+) -> int | None:
     """Let a spare run what an interpreter would be spawned for; its pid, or None if there is none."""
     said = [os.fsdecode(each) for each in args]
     if "-c" not in said:
@@ -48,7 +61,7 @@ def _hand_over(spares: list[tuple[int, socket.socket]], args: Sequence[Any], des
     code, *rest = said[said.index("-c") + 1 :]
     numbers = sorted({int(each) for each in descriptors})
     mask = [int(each) for each in signal.pthread_sigmask(signal.SIG_BLOCK, [])]
-    job = {"code": code, "argv": ["-c", *rest], "descriptors": numbers, "mask": mask}
+    job = {"code": code, "argv": ["-c", *rest], "descriptors": numbers, "mask": mask, "variables": variables}
     while spares:
         pid, there = spares.pop()
         with there, suppress(OSError):  # it may have been killed
@@ -72,6 +85,11 @@ def _awaited(source: socket.socket) -> str:
     for descriptor, number in zip(moved, job["descriptors"], strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    for name, value in job["variables"].items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, job["mask"])
     sys.argv = job["argv"]

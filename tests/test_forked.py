@@ -36,6 +36,29 @@ def test_what_is_wrong_ends_as_it_does_in_a_shell(tmp_path: Path) -> None:
     assert "there is no command" in (tmp_path / "log").read_text()
 
 
+SPAWNING = """
+import os
+from multiprocess import get_context
+
+def tell():
+    print(os.environ.get("GIVEN"), os.environ.get("SET"), os.environ.get("GONE"), flush=True)
+
+if __name__ == "__main__":
+    os.environ["SET"] = "later"
+    del os.environ["GONE"]
+    process = get_context("spawn").Process(target=tell)
+    process.start()
+    process.join()
+"""
+
+
+def test_what_it_spawns_has_the_environment_as_it_is_then(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SPAWNING)
+    environment = {**os.environ, "GIVEN": "born", "GONE": "x"}
+    command = shared().start("python", str(tmp_path / "program.py"), cwd=tmp_path, env=environment)
+    assert command.communicate() == ("born later None\n", "")
+
+
 def test_it_has_a_folder_and_a_session_of_its_own_and_can_be_killed(tmp_path: Path, blocking: str) -> None:
     command = start(tmp_path, "handlers", blocking, PYTHONPATH=str(tmp_path))
     assert eventually(lambda: (tmp_path / "log").read_text()) == f"{tmp_path}\n"

@@ -19,6 +19,7 @@ ONE = {
     "dashboard": "pages and HTTP; what they show is read by the queries of db/",
     "db/test_injection.py": "names and values that would be SQL: how they are quoted",
     "demo": "a programme of the command line",
+    "django": "commands and pages of a framework; its migrations run the files of sql/",
     "deploy": "files that are checked by the tools they are for, and what a node tells its service manager",
     "docs": "programs of the documentation: the same calls as elsewhere",
     "doctor": "how findings are told; where a check asks the server's own tables it is marked",

@@ -32,6 +32,9 @@ LONGEST = 500  # characters of what an application's error says
 
 Dsn = str | Callable[[], str]
 
+otherwise: Callable[[], str] | None = None
+"""Gives the DSN where nobody names one: that of the framework that this process belongs to."""
+
 
 class NoDsn(psycopg.OperationalError):
     """What is to give the DSN has not given one: no connection, as if nobody listened, and tried again like that."""
@@ -58,6 +61,8 @@ def resolve(dsn: Dsn | None) -> str:
     """
     if callable(dsn):
         return _asked(dsn)
+    if not dsn and otherwise is not None:
+        dsn = otherwise()
     if not dsn:
         raise SettingsError("no database: set PARTBOX_DSN, pass --dsn, or Outbox('postgresql://…'); or use embedded:")
     if dsn.startswith("embedded:"):

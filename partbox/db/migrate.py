@@ -67,17 +67,36 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
     check_name(schema)
     grants.check(roles)
     with psycopg.connect(dsn, autocommit=True) as conn, conn.transaction():
-        _check_server(conn)
-        conn.execute(fixed("begin", schema))
-        since = _version(conn, schema) or Version(0, 0)
-        _refuse_newer(since, schema)
-        if writer_only and since.newest:
-            _refuse_subscriptions(conn, schema)
-        grants.check_exist(conn, roles)
-        roles = grants.granted(conn, schema) | roles  # as they are before functions are replaced
-        with _explained(schema):
-            for step in steps(schema, since, roles, writer_only=writer_only):
-                conn.execute(step)
+        return migrate_in(conn, schema, writer_only=writer_only, roles=roles)
+
+
+def migrate_in(
+    conn: psycopg.Connection[Any],
+    schema: str = "partbox",
+    *,
+    below: int | None = None,
+    writer_only: bool = False,
+    roles: Roles = NOBODY,
+) -> list[str]:
+    """The same in the transaction that is open on `conn`, READ COMMITTED and outside of savepoints.
+
+    `below`: nothing is done if the schema has that version or a newer one.
+    """
+    check_name(schema)
+    grants.check(roles)
+    _check_server(conn)
+    conn.execute(fixed("begin", schema))
+    since = _version(conn, schema) or Version(0, 0)
+    if below is not None and since.newest >= below:
+        return []
+    _refuse_newer(since, schema)
+    if writer_only and since.newest:
+        _refuse_subscriptions(conn, schema)
+    grants.check_exist(conn, roles)
+    roles = grants.granted(conn, schema) | roles  # as they are before functions are replaced
+    with _explained(schema):
+        for step in steps(schema, since, roles, writer_only=writer_only):
+            conn.execute(step)
     return [migration.name for migration in migrations() if migration.version > since.newest]
 
 

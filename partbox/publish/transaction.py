@@ -27,20 +27,6 @@ PUBLISHES = ("call publish or publish_many", "await publish_async or publish_man
 SCOPES = ("use `with outbox.transaction(conn):`", "use `async with outbox.transaction(conn):`")
 
 
-def check_kind(
-    conn: object, wanted: type[Connection[Any]] | type[AsyncConnection[Any]], remedies: tuple[str, str] = PUBLISHES
-) -> None:
-    """Raise PublishError unless `conn` is a psycopg connection of the wanted kind; `remedies` for each kind."""
-    if isinstance(conn, wanted):
-        return
-    name = f"{type(conn).__module__}.{type(conn).__qualname__}"
-    if isinstance(conn, AsyncConnection):
-        raise PublishError(f"{name} is asynchronous: {remedies[1]}")
-    if isinstance(conn, Connection):
-        raise PublishError(f"{name} is synchronous: {remedies[0]}")
-    raise PublishError(f"a psycopg.{wanted.__name__} is needed, not a {name}: pass the connection itself")
-
-
 def is_pipelined(conn: AnyConnection) -> bool:
     """Whether the connection is in pipeline mode, where COPY is not possible and the server answers later."""
     return conn.pgconn.pipeline_status != PipelineStatus.OFF

@@ -170,6 +170,46 @@ def test_the_programs_of_the_page_on_integrations_publish_by_every_library(reade
     assert counted == [("BasketFilled", 1), ("OrderCounted", 20), ("OrderPlaced", 5)]
 
 
+STARTED = """
+from django.core.management import call_command
+
+call_command("startproject", "mysite", ".")
+call_command("startapp", "shop")
+"""
+MIGRATED = """
+import os, django
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "mysite.settings"
+django.setup()
+from django.core.management import call_command
+
+call_command("makemigrations", "shop")
+call_command("migrate")
+"""
+NAMED = re.compile(r"^# ([\w/]+\.py)", re.MULTILINE)
+
+
+def test_the_project_of_the_page_on_django_gets_from_startproject_to_a_delivered_event(reader, empty_dsn):
+    parts = conninfo_to_dict(empty_dsn)
+    reader.environment |= {"PGHOST": parts["host"], "PGUSER": parts["user"], "PGDATABASE": parts["dbname"]}
+    del reader.environment["PARTBOX_DSN"]
+    manage = str(reader.folder / "manage.py")  # a fork does not know the folder in which it would have begun
+
+    (reader.folder / "start.py").write_text(STARTED)  # two commands of the page in one process
+    reader("python", "start.py")
+    for block in blocks("docs/django.md"):
+        with (reader.folder / NAMED.search(block)[1]).open("a") as file:
+            file.write(block)
+    (reader.folder / "migrate.py").write_text(MIGRATED)
+    reader("python", "migrate.py")
+    reader("python", manage, "test", "--noinput")
+    reader("python", "place.py")
+    printed = reader("python", manage, "partbox_worker", *reader.worker)
+
+    assert "order 1 is confirmed: {'total': 42}" in printed
+    assert "receipt of order 1" in printed
+
+
 TRACED = """
 outbox.on("OrderPlaced")(print)
 with outbox.transaction() as tx:

@@ -1,0 +1,149 @@
+"""The admin: the log, and what is dead with the ways out of it. Nothing can be added, changed or deleted."""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.contrib import admin, messages
+from django.http import HttpRequest
+
+from partbox.django import outbox, queries
+from partbox.django.conf import config
+from partbox.django.models import Dead, Record
+from partbox.errors import PartboxError
+from partbox.rules.wording import counted
+
+RECENT = 10_000
+"""Records in a list: the log may be of any size, and has no index for what a list asks."""
+PARTITIONS = [*range(256)]
+"""Named in each look, so that the primary key, of partition and id, finds a record by its id."""
+DEFAULT = "default"
+
+
+class ReadOnly(admin.ModelAdmin):
+    """Of the database of PARTBOX, whatever routers say."""
+
+    show_full_result_count = False
+    actions_selection_counter = True
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).using(config().database)
+
+
+@admin.register(Record)
+class RecordAdmin(ReadOnly):
+    """The newest records; any other by its id in the address."""
+
+    list_display = ("id", "event_type", "aggregate_type", "aggregate_id", "tenant_id", "created_at")
+    search_fields = ("event_type__exact", "aggregate_id__exact", "event_id__exact")
+    search_help_text = f"Type, aggregate id or event id, among the newest {RECENT:,} records."
+    ordering = ("-id",)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        found = super().get_queryset(request).filter(partition__in=PARTITIONS).defer("payload")
+        if getattr(request.resolver_match, "kwargs", {}).get("object_id"):
+            return found
+        return found.filter(id__gt=queries.newest() - RECENT)
+
+    def get_exclude(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return () if _sees_payloads(request) else ("payload",)
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
+        """Filters come from the address, too: one on the payload would tell what is in it, guess by guess."""
+        if lookup.partition("__")[0] == "payload" and not _sees_payloads(request):
+            return False
+        return bool(super().lookup_allowed(lookup, value, request))
+
+
+class SubscriptionFilter(admin.SimpleListFilter):
+    """One subscription at a time: a record may be dead in several, and its id is the key here."""
+
+    title = "subscription"
+    parameter_name = "subscription"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        names = Dead.objects.using(config().database).values_list("subscription", flat=True).distinct()
+        return [(name, name) for name in sorted({*names} - {DEFAULT})]
+
+    def choices(self, changelist: Any) -> Any:
+        first, *others = super().choices(changelist)
+        yield {**first, "display": DEFAULT}
+        yield from others
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset  # get_queryset has done it
+
+
+@admin.register(Dead)
+class DeadAdmin(ReadOnly):
+    """Dead records, with replay and discard for those who may."""
+
+    list_display = (
+        "record_id",
+        "event_type",
+        "aggregate_type",
+        "aggregate_id",
+        "attempts",
+        "died_at",
+        "error",
+        "blocks",
+    )
+    list_filter = (SubscriptionFilter, "event_type", "blocks")
+    search_fields = ("event_type__exact", "aggregate_id__exact", "error")
+    ordering = ("record_id",)
+    actions = ("replay", "discard")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).filter(subscription=_subscription(request))
+
+    def has_replay_permission(self, request: HttpRequest) -> bool:
+        return _may(request, "replay_dead")
+
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        return _may(request, "discard_dead")
+
+    @admin.action(description="Replay: deliver again", permissions=["replay"])
+    def replay(self, request: HttpRequest, queryset: Any) -> None:
+        self._each(request, queryset, outbox().dead.replay, "replayed")
+
+    @admin.action(description="Discard: give up for good", permissions=["discard"])
+    def discard(self, request: HttpRequest, queryset: Any) -> None:
+        self._each(request, queryset, outbox().dead.discard, "discarded")
+
+    def _each(self, request: HttpRequest, queryset: Any, act: Callable[..., int], done: str) -> None:
+        """One by one in the order of the log; what cannot be done is said and passed over."""
+        number = 0
+        for record in queryset.order_by("record_id"):
+            try:
+                number += act(record.record_id, subscription=record.subscription)
+            except PartboxError as error:
+                self.message_user(request, str(error), messages.ERROR)
+            else:
+                self.log_change(request, record, done)
+        if number:
+            self.message_user(request, f"{counted(number, 'record')} {done}.", messages.SUCCESS)
+
+
+def _sees_payloads(request: HttpRequest) -> bool:
+    return bool(request.user.has_perm("partbox.view_payload"))
+
+
+def _may(request: HttpRequest, permission: str) -> bool:
+    """Nobody does anything without an outbox."""
+    return config().outbox is not None and bool(request.user.has_perm(f"partbox.{permission}"))
+
+
+def _subscription(request: HttpRequest) -> str:
+    """That of the list, also on the page of a record that was reached from it."""
+    name = SubscriptionFilter.parameter_name
+    kept = parse_qs(request.GET.get("_changelist_filters", "")).get(name, [DEFAULT])
+    return str(request.GET.get(name) or kept[0])

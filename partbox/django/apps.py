@@ -1,0 +1,18 @@
+"""The app as Django loads it."""
+
+from django.apps import AppConfig
+
+
+class PartboxConfig(AppConfig):
+    name = "partbox.django"
+    label = "partbox"
+    verbose_name = "Partbox"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """An outbox of this process to which nobody gives a DSN has that of Django."""
+        from partbox.db import connect
+        from partbox.django import checks, database
+
+        connect.otherwise = database.dsn
+        checks.register()

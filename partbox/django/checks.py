@@ -1,0 +1,87 @@
+"""System checks: the settings, the outbox, its database, its schema."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import Error as DatabaseError
+
+from partbox.db.migrate import check as check_schema
+from partbox.django.conf import config
+from partbox.django.database import connection
+from partbox.django.loading import loaded
+from partbox.errors import SchemaError
+
+Messages = list[checks.CheckMessage]
+
+
+def register() -> None:
+    """Have Django run them."""
+    checks.register(check_outbox, "partbox")
+    checks.register(check_database, checks.Tags.database)
+    checks.register(check_requests, "partbox", deploy=True)
+
+
+def check_outbox(app_configs: Sequence[Any] | None = None, **_: Any) -> Messages:
+    """The database is of PostgreSQL, the outbox can be imported and has the schema that is migrated."""
+    return [*_database(), *_outbox()]
+
+
+def _database() -> Iterator[checks.CheckMessage]:
+    try:
+        connection()
+    except ImproperlyConfigured as error:
+        yield checks.Error(str(error), id="partbox.E001")
+
+
+def _outbox() -> Iterator[checks.CheckMessage]:
+    chosen = config()
+    if not chosen.outbox:
+        hint = 'Name it, such as PARTBOX = {"OUTBOX": "shop.outbox:outbox"}.'
+        yield checks.Warning(
+            "No outbox is named: there are no workers, admin actions or tasks.", hint, id="partbox.W001"
+        )
+        return
+    try:
+        outbox = loaded()
+    except Exception as error:  # whatever the application's code does at import
+        text = str(error) if isinstance(error, ImproperlyConfigured) else f"{type(error).__name__}: {error}"
+        yield checks.Error(f"The outbox {chosen.outbox!r} cannot be imported: {text}", id="partbox.E002")
+        return
+    schema = outbox.settings.schema_name
+    if schema != chosen.schema:
+        yield checks.Error(
+            f"The outbox has schema {schema!r}, and migrations and the admin have {chosen.schema!r}.",
+            f'Set PARTBOX["SCHEMA"] to {schema!r}.',
+            id="partbox.E003",
+        )
+
+
+def check_database(databases: Sequence[str] | None = None, **_: Any) -> Messages:
+    """The schema is of this version. A warning, for `migrate` itself runs the checks before it migrates."""
+    chosen = config()
+    if chosen.database not in (databases or ()):
+        return []
+    try:
+        conn = connection()
+        conn.ensure_connection()
+        check_schema(conn.connection, chosen.schema)
+    except ImproperlyConfigured:
+        return []  # the other check has said so
+    except SchemaError as error:
+        return [checks.Warning(str(error), "Run manage.py migrate.", id="partbox.W002")]
+    except DatabaseError as error:
+        text = f"The database cannot be asked: {error}".strip()
+        return [checks.Warning(text, "Start it, or correct DATABASES of that alias.", id="partbox.W003")]
+    return []
+
+
+def check_requests(app_configs: Sequence[Any] | None = None, **_: Any) -> Messages:
+    """Views publish in a transaction, or each must have its own; told by `check --deploy`."""
+    given = settings.DATABASES.get(config().database, {})
+    if given.get("ATOMIC_REQUESTS"):
+        return []
+    text = "Views publish inside transaction.atomic() alone: ATOMIC_REQUESTS is not set for this database."
+    return [checks.Info(text, "Set it, or leave it: publishing outside is refused.", id="partbox.I001")]

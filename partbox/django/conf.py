@@ -1,0 +1,47 @@
+"""The setting PARTBOX of a Django project."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from partbox.settings import load
+
+_WRONG = {
+    "OUTBOX": 'name it as text, as in "shop.outbox:outbox"',
+    "DATABASE": "give an alias of DATABASES, as text",
+    "SCHEMA": "give its name, as text",
+}
+KEYS = tuple(_WRONG)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """`outbox` as in "shop.outbox:outbox"; `database` is an alias of DATABASES."""
+
+    outbox: str | None
+    database: str
+    schema: str
+
+
+def config() -> Config:
+    """The setting as of now; the schema is that of the environment and of partbox.toml unless it is given."""
+    given = getattr(settings, "PARTBOX", {})
+    if not isinstance(given, Mapping):
+        raise ImproperlyConfigured(f"PARTBOX is a {type(given).__name__}: make it a dict with {', '.join(KEYS)}")
+    for name in given.keys() - {*KEYS}:
+        close = get_close_matches(str(name).upper(), KEYS, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(KEYS)}"
+        raise ImproperlyConfigured(f"PARTBOX has an unknown key {name!r}: {hint}")
+    for name, value in given.items():
+        if not isinstance(value, str | None):
+            raise ImproperlyConfigured(f'PARTBOX["{name}"] is {value!r}: {_WRONG[name]}')
+    return Config(given.get("OUTBOX"), given.get("DATABASE") or "default", given.get("SCHEMA") or load().schema_name)
+
+
+def table(name: str) -> str:
+    """The name of a table in the schema, for `db_table`, which Django takes as it is if it is in quotes."""
+    schema = config().schema.replace('"', '""')
+    return f'"{schema}"."{name}"'

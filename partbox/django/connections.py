@@ -1,0 +1,45 @@
+"""Closes Django's connections around handlers, as Django does around requests."""
+
+from typing import Any, ClassVar
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections, connections
+
+
+class Fresh:
+    """An interceptor: the handler gets connections that are neither broken nor older than CONN_MAX_AGE.
+
+    All `async def` handlers share the connections of the thread in which `sync_to_async` runs. What is old is closed
+    there while none of them is running: one that ends would close the cursor that another reads from, as in
+    `aiterator()`. What is broken serves nobody, and is closed at once.
+    """
+
+    _running: ClassVar[set["Fresh"]] = set()
+
+    def __init__(self, event: Any) -> None: ...
+
+    def __enter__(self) -> None:
+        close_old_connections()
+
+    def __exit__(self, *_: object) -> None:
+        close_old_connections()
+
+    async def __aenter__(self) -> None:
+        alone = not self._running
+        self._running.add(self)  # before it waits: who comes meanwhile may be reading when this goes on
+        try:
+            await sync_to_async(close_old_connections if alone else _close_broken)()
+        except BaseException:
+            self._running.discard(self)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._running.discard(self)
+        await sync_to_async(_close_broken if self._running else close_old_connections)()
+
+
+def _close_broken() -> None:
+    """Those in which a statement has failed, and that are of no use any more."""
+    for conn in connections.all(initialized_only=True):
+        if conn.errors_occurred and not conn.in_atomic_block and not conn.is_usable():
+            conn.close()

@@ -1,0 +1,61 @@
+"""Models of the log and of what is dead, read-only: partbox makes the tables, and Django never touches them."""
+
+from django.db import models
+
+from partbox.django.conf import table
+from partbox.django.fields import Json
+
+
+class Record(models.Model):
+    """An event in the log."""
+
+    id = models.BigIntegerField(primary_key=True)
+    partition = models.SmallIntegerField()
+    event_id = models.UUIDField()
+    event_type = models.TextField()
+    aggregate_type = models.TextField()
+    aggregate_id = models.TextField(null=True)
+    tenant_id = models.TextField(null=True)
+    payload = Json(null=True)
+    content_type = models.TextField(null=True)
+    headers = Json(null=True)
+    available_at = models.DateTimeField(null=True)
+    occurred_at = models.DateTimeField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = table("record")
+        default_permissions = ("view",)
+        permissions = (("view_payload", "Can view the payloads of records"),)
+
+    def __str__(self) -> str:
+        return f"{self.event_type} {self.id}"
+
+
+class Dead(models.Model):
+    """An event that a subscription has given up."""
+
+    record_id = models.BigIntegerField(primary_key=True)
+    subscription = models.TextField()
+    event_id = models.UUIDField(null=True)
+    event_type = models.TextField()
+    aggregate_type = models.TextField()
+    aggregate_id = models.TextField(null=True)
+    tenant_id = models.TextField(null=True)
+    attempts = models.IntegerField()
+    died_at = models.DateTimeField()
+    published_at = models.DateTimeField(null=True)
+    error = models.TextField(null=True)
+    traceback = models.TextField(null=True)
+    blocks = models.BooleanField(help_text="Later events of its aggregate wait for it.")
+
+    class Meta:
+        managed = False
+        db_table = table("dead")
+        default_permissions = ("view",)
+        permissions = (("replay_dead", "Can replay dead records"), ("discard_dead", "Can discard dead records"))
+        verbose_name = "dead record"
+
+    def __str__(self) -> str:
+        return f"{self.event_type} {self.record_id}"

@@ -1,0 +1,60 @@
+"""Commands of partbox as commands of manage.py: the same options, which partbox itself reads."""
+
+import argparse
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import connections
+
+from partbox.cli import command, main
+
+_SHARED = {"--help", "-h"}
+
+
+class Forwarded(BaseCommand):
+    """Runs the command `name` of partbox, its target being `target` if it takes one."""
+
+    name: str
+    target: str | None = None
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        for each in _options(self.name):
+            shown = argparse.SUPPRESS if each.hidden else (each.help or "").replace("%", "%%")
+            many: dict[str, Any] = {"action": "append"} if each.multiple else {}
+            if each.is_flag:
+                for option in (*each.opts, *each.secondary_opts):
+                    parser.add_argument(option, dest=_dest(each), action="append_const", const=option, help=shown)
+            else:
+                parser.add_argument(*each.opts, dest=_dest(each), metavar=each.metavar, help=shown, **many)
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        connections.close_all()  # what checks have opened; the processes have their own
+        self.deliver(self.arguments(options))
+
+    def arguments(self, options: dict[str, Any]) -> list[str]:
+        """The command line of partbox."""
+        words = [self.name, *([self.target] if self.target else [])]
+        for each in _options(self.name):
+            given = options.get(_dest(each))
+            if each.is_flag:
+                words += given or []
+            elif given is not None:
+                words += [f"{each.opts[0]}={value}" for value in (given if each.multiple else [given])]
+        return words
+
+    def deliver(self, words: list[str]) -> None:
+        """Until it is stopped. SystemExit where it ends in error, which partbox has printed."""
+        try:
+            main(words)
+        except SystemExit as end:
+            if end.code:
+                raise
+
+
+def _options(name: str) -> list[Any]:
+    found = command().commands[name].params
+    return [each for each in found if each.param_type_name == "option" and not _SHARED & {*each.opts}]
+
+
+def _dest(option: Any) -> str:
+    return f"partbox_{option.name}"

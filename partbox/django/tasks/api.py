@@ -1,0 +1,38 @@
+"""Django's tasks: of Django itself from version 6 on, else of the package django-tasks, which has the same names."""
+
+from typing import Any
+
+import django
+from django.core.exceptions import ImproperlyConfigured
+
+if django.VERSION >= (6, 0):
+    from django.tasks import base, exceptions, signals
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.utils.json import normalize_json
+else:
+    try:
+        from django_tasks import base, exceptions, signals
+        from django_tasks.backends.base import BaseTaskBackend
+        from django_tasks.utils import normalize_json
+    except ImportError as error:
+        raise ImproperlyConfigured("Django before 6.0 has no tasks: install django-tasks") from error
+
+Task: Any = base.Task
+TaskContext: Any = base.TaskContext
+TaskError: Any = base.TaskError
+TaskResult: Any = base.TaskResult
+Status: Any = base.TaskResultStatus
+DoesNotExist: Any = exceptions.TaskResultDoesNotExist
+
+__all__ = [
+    "BaseTaskBackend",
+    "DoesNotExist",
+    "Status",
+    "Task",
+    "TaskContext",
+    "TaskError",
+    "TaskResult",
+    "exceptions",
+    "normalize_json",
+    "signals",
+]

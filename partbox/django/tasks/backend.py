@@ -1,0 +1,84 @@
+"""The backend: a task is an event, published in the transaction of whoever enqueues it."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from partbox.db.dead import typed
+from partbox.django import outbox, queries
+from partbox.django.database import connection
+from partbox.django.tasks import calls
+from partbox.django.tasks.api import BaseTaskBackend, DoesNotExist, Status, TaskError, signals
+from partbox.errors import PublishError
+
+STATUS = {"done": Status.SUCCESSFUL, "dead": Status.FAILED}
+
+
+class PartboxBackend(BaseTaskBackend):
+    """OPTIONS are those of a handler, such as max_attempts, and `subscription`.
+
+    A result's id names the record, so that it is found by the key of the log. What a task returns is not kept.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+
+    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self.validate_task(task)
+        event = calls.event(task, args, kwargs)
+        conn = connection()
+        with _transaction(conn):
+            if outbox().publish(conn, event) is None:
+                raise PublishError(f"task {task.module_path} was suppressed by a before_publish hook")
+            id = f"{queries.published()}.{event.event_id}"
+        result = calls.result(
+            task.module_path, self.alias, event.payload, id, status=Status.READY, enqueued_at=timezone.now()
+        )
+        signals.task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> Any:
+        record, event_id = _parsed(result_id)
+        where = self.options.get("subscription", "default"), calls.aggregate_type(self.alias)
+        row = queries.task(*where, record, event_id)
+        if row is None:
+            raise DoesNotExist(result_id)
+        return self._result(result_id, *row)
+
+    def _result(
+        self, id: str, path: str, payload: Any, created_at: Any, status: str, attempts: int, error: str, trace: str
+    ) -> Any:
+        return calls.result(
+            path,
+            self.alias,
+            payload,
+            id,
+            status=STATUS.get(status, Status.READY),
+            enqueued_at=created_at,
+            errors=[_error(error, trace)] if error else [],
+            worker_ids=[""] * (attempts or 0),
+        )
+
+
+def _transaction(conn: Any) -> AbstractContextManager[Any]:
+    """That of the caller, if there is one. Not an inner `atomic`, which would break it where publishing is refused."""
+    return nullcontext() if conn.in_atomic_block else transaction.atomic(using=conn.alias)
+
+
+def _parsed(result_id: str) -> tuple[int, UUID]:
+    record, _, event_id = result_id.partition(".")
+    try:
+        return int(record), UUID(event_id)
+    except ValueError:
+        raise DoesNotExist(result_id) from None
+
+
+def _error(error: str, trace: str | None) -> Any:
+    kind, _ = typed(error)
+    name = kind or "Exception"
+    return TaskError(exception_class_path=name if "." in name else f"builtins.{name}", traceback=trace or error)

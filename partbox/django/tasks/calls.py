@@ -1,0 +1,52 @@
+"""Calls of tasks as they travel: the event of one, and back."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from partbox.django.tasks.api import Task, TaskResult, normalize_json
+from partbox.events import Event
+
+PREFIX = "django.task"
+
+
+def aggregate_type(alias: str) -> str:
+    """That of the events of a backend, by which its handler takes them, whatever the task."""
+    return f"{PREFIX}.{alias}"
+
+
+def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
+    """The event of a call; its type is the path of the function. TypeError for arguments that are not JSON.
+
+    Its result would refuse the same arguments, but when the event is committed.
+    """
+    payload = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "queue": task.queue_name}
+    return Event(
+        task.module_path, payload, aggregate_type=aggregate_type(task.backend), available_at=_aware(task.run_after)
+    )
+
+
+def result(path: str, alias: str, payload: Mapping[str, Any], id: str, **more: Any) -> Any:
+    """The TaskResult of a call that was published."""
+    task = found(path, alias, payload)
+    times = dict.fromkeys(("started_at", "finished_at", "last_attempted_at"))
+    known = {"task": task, "id": id, "args": payload["args"], "kwargs": payload["kwargs"], "backend": alias}
+    return TaskResult(**{**times, "errors": [], "worker_ids": [], **known, **more})
+
+
+def found(path: str, alias: str, payload: Mapping[str, Any]) -> Any:
+    """The task of that path, as it was called."""
+    task = import_string(path)
+    if not isinstance(task, Task):
+        raise TypeError(f"{path} is no task: it is a {type(task).__name__}")
+    return task.using(backend=alias, queue_name=payload["queue"])
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    if moment is None or timezone.is_aware(moment):
+        return moment
+    aware: datetime = timezone.make_aware(moment)
+    return aware.astimezone(UTC)
