@@ -171,10 +171,11 @@ class DeliveredEvent:
 
 
 def _given(headers: dict[str, str]) -> dict[str, str]:
-    """Those of the publisher, without ours."""
+    """Those of the publisher, without ours; AttributeError if partbox did not write them and they are no object."""
+    given = headers.items()
     for name in headers:
         if name.startswith(PREFIX):
-            return {name: value for name, value in headers.items() if not name.startswith(PREFIX)}
+            return {name: value for name, value in given if not name.startswith(PREFIX)}
     return headers
 
 
