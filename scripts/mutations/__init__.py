@@ -1,6 +1,6 @@
 """Known ways of losing, doubling, reordering or stalling events, as changes of the code; each is caught by its test."""
 
-from mutations import connections, cursor, objects, observing, ownership, progress, reading, sessions, sharing
+from mutations import connections, cursor, lists, objects, observing, ownership, progress, reading, sessions, sharing
 from mutations.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -13,4 +13,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *sharing.MUTATIONS,
     *connections.MUTATIONS,
     *objects.MUTATIONS,
+    *lists.MUTATIONS,
 )

@@ -123,6 +123,36 @@ def test_a_handler_may_ask_for_few_of_a_key_in_a_list(desk):
         assert [number for each in mine for number in each] == list(range(key, 18, 3))
 
 
+def test_a_list_holds_events_of_its_own_handler_alone_and_the_order_of_a_key_goes_over_both(desk):
+    ran = []
+    for event_type in ("Counted", "Weighed"):
+
+        @desk.outbox.on_batch(event_type, max_size=10)
+        def take(events, event_type=event_type):
+            assert {event.event_type for event in events} == {event_type}
+            ran.extend(event.payload["number"] for event in events)
+
+    for number in range(24):
+        desk.publish(f"k{number % 4}", number, event_type="Weighed" if number % 8 > 3 else "Counted")
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(desk.all_done)
+    for key in range(4):
+        assert [number for number in ran if number % 4 == key] == list(range(key, 24, 4))
+
+
+def test_parked_events_that_come_back_in_a_list_leave_no_row_when_they_are_done(desk):
+    asked = [lambda numbers: [RetryAfter(0)] * len(numbers)]
+    taking = Taking(lambda numbers: asked.pop()(numbers) if asked else None)
+    desk.outbox.on_batch("Counted", max_size=10)(taking)
+    for number in range(8):
+        desk.publish(f"k{number % 4}", number)
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(lambda: desk.all_done() and desk.parked() == [])
+    for key in range(4):
+        mine = [number for each in taking.lists for number in each if number % 4 == key]
+        assert mine[-2:] == [key, key + 4]
+
+
 def test_a_list_counts_as_one_handler(desk):
     """Two slots: a long list of many lanes leaves the other slot to somebody else."""
     inside, go_on = threading.Event(), threading.Event()
