@@ -359,8 +359,10 @@ class Hook(Broker):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.server is not hook._server:  # over a connection that it still had
+                size = int(self.headers["Content-Length"])
+                body = self.rfile.read(size)
+                # The sender was killed in the midst of it, or this came over a connection that was still there.
+                if len(body) < size or self.server is not hook._server:
                     self.close_connection = True
                     return
                 answer = hook.answer(body)
