@@ -11,7 +11,7 @@ from partbox.rules.wording import counted
 app = typer.Typer(help="Dashboards and alert rules for Grafana and Prometheus.", no_args_is_help=True)
 
 SHIPPED = ("compose.yaml", "dashboards", "prometheus", "provisioning")
-"""What of `grafana/` is of use without the checkout: the programs that write it are not."""
+"""The files of `grafana/` that are of use without the checkout; the programs that write them are not."""
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", show_default=False, help="Where to write; made if it is not there.")

@@ -1,4 +1,4 @@
-"""What the testing kit asks of a test's database, and does to it."""
+"""The questions that the testing kit asks of a test's database, and its changes to it."""
 
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -47,7 +47,7 @@ def leave(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> No
 
 
 def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Held]:
-    """What was put behind another of its key since I came."""
+    """The events put behind another of their key since I came."""
     values = {"subscription": subscription, "me": me}
     with Cursor(conn, row_factory=tuple_row) as cursor:
         rows = cursor.execute(query("testing_held", schema), values, binary=True).fetchall()

@@ -19,7 +19,7 @@ class NotifySocket:
         self.watchdog = watchdog
 
     def send(self, **said: str) -> bool:
-        """Whether it was taken: never waits, and the same can be said again. A value is one line."""
+        """True if it was taken. Never waits, and the same can be said again. A value is one line."""
         lines = [f"{name}={' '.join(value.split())[:MOST]}" for name, value in said.items()]
         try:
             self._socket.sendto("\n".join(lines).encode(errors="replace"), self._address)

@@ -23,7 +23,7 @@ ALIVE = 2  # signs of life within the time that the watchdog allows for one
 
 
 class Service:
-    """What these supervisors are together. One thread looks."""
+    """The state of these supervisors together. One thread looks."""
 
     def __init__(self, supervisors: Sequence[Supervisor], given: NotifySocket | None) -> None:
         self._supervisors = supervisors
@@ -57,7 +57,7 @@ class Service:
 
 @contextmanager
 def service(supervisors: Sequence[Supervisor]) -> Iterator[Service]:
-    """What this process is, if its main thread runs them: else the application is it, and speaks for itself."""
+    """The service that this process is, if its main thread runs them; else the application is it, and speaks itself."""
     given = taken(os.environ) if threading.current_thread() is threading.main_thread() else None
     try:
         yield Service(supervisors, given)
@@ -74,7 +74,7 @@ def unneeded(why: str) -> None:
 
 
 def states(vitals: Sequence[Vitals]) -> Iterator[str]:
-    """What they have come to, that is said once."""
+    """The state that they have reached, where it is said once."""
     if works(vitals):
         yield READY
     if all(its.stopping for its in vitals):

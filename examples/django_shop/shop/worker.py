@@ -1,4 +1,4 @@
-"""What `partbox worker` imports, in each of its processes."""
+"""The module that `partbox worker` imports, in each of its processes."""
 
 import os
 
