@@ -23,7 +23,7 @@ import psycopg
 from partbox.codecs import JSON, Codecs
 from partbox.db.blocking import lean
 from partbox.events import Claim, DeliveredEvent
-from partbox.sinks.message import SOURCE, message_of
+from partbox.sinks.message import SOURCE, Message
 from partbox.sinks.sqs import _entry
 from partbox.sinks.topic import Topic
 
@@ -230,7 +230,7 @@ async def sqs(url: str) -> AsyncIterator[Sender]:
     def made(event: Event) -> tuple[str, dict[str, Any]]:
         if event.topic not in queues:
             queues[event.topic] = client.get_queue_url(QueueName=f"{event.topic}.fifo")["QueueUrl"]
-        return queues[event.topic], _entry(0, message_of(event.delivered, event.topic))
+        return queues[event.topic], _entry(0, Message(event.delivered, event.topic))
 
     def ten(ready: Sequence[tuple[str, dict[str, Any]]]) -> None:
         entries = [entry | {"Id": str(number)} for number, (_, entry) in enumerate(ready)]

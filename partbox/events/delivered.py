@@ -9,7 +9,7 @@ import orjson
 from partbox.events.reserved import IDEMPOTENCY_KEY, PREFIX, RAW
 
 MAX_SHOWN = 200  # characters of a name or id in a line
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -106,7 +106,8 @@ class DeliveredEvent:
     @property
     def raw(self) -> bytes:
         """The payload as it is stored: the text of the JSON, or the bytes that a codec made."""
-        return bytes(self._data() or b"")
+        data = self._data()
+        return data if type(data) is bytes else bytes(data or b"")
 
     def payload_as(self, model: type[T]) -> T:
         """The payload as a `model`: whatever pydantic can validate. Raises PayloadError if it does not fit.
@@ -129,7 +130,10 @@ class DeliveredEvent:
 
     def headers_and_key(self) -> tuple[dict[str, str], str | None]:
         """`headers` and `idempotency_key`: both are in one text, which is decoded once here."""
-        headers = self._all_headers()
+        raw = self._row[10]
+        if raw is None:
+            return {}, None
+        headers: dict[str, str] = orjson.loads(raw)
         key = headers.get(IDEMPOTENCY_KEY)
         return _given(headers), key
 
@@ -183,7 +187,7 @@ def _moment(raw: bytes) -> datetime:
     """PostgreSQL's infinity, and whatever is beyond Python's years, becomes the last or first moment there is."""
     microseconds = int.from_bytes(raw, signed=True)
     try:
-        return _EPOCH + timedelta(0, 0, microseconds)
+        return EPOCH + timedelta(0, 0, microseconds)
     except OverflowError:
         return (datetime.max if microseconds > 0 else datetime.min).replace(tzinfo=UTC)
 

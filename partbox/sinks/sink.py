@@ -16,7 +16,7 @@ from partbox.errors import DownstreamUnavailable, UnrecoverableError
 from partbox.events import DeliveredEvent
 from partbox.observe import Answer, Observers
 from partbox.outcomes import RetryAfter
-from partbox.sinks.message import SOURCE, Message, message_of
+from partbox.sinks.message import SOURCE, Message
 from partbox.sinks.topic import DEFAULT, Topic
 
 NOT_YET = RetryAfter(0)
@@ -76,6 +76,11 @@ class Sink:
     def check(self) -> None:
         """Before workers start: SettingsError, in one line with the remedy, if nothing could ever be sent."""
 
+    @property
+    def trouble(self) -> str:
+        """What the library says of a broker that does not answer, where it says anything."""
+        return ""
+
     async def close(self) -> None:
         """Close what is open; when the worker ends, or a connection does not answer."""
 
@@ -112,7 +117,7 @@ class Sink:
 
     def message(self, event: DeliveredEvent) -> Message:
         """The message of an event."""
-        return message_of(event, self.topic.of(event), self._source)
+        return Message(event, self.topic.of(event), self._source)
 
     async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
         """Send, and tell the observers."""
@@ -129,19 +134,23 @@ class Sink:
             async with asyncio.timeout(self._timeout):
                 return await self.send([self.message(event) for event in events])
         except TimeoutError:
+            words = f"no answer from the broker in {self._timeout:g} s"
+            error: Exception = DownstreamUnavailable(f"{words}; {self.trouble}" if self.trouble else words)
             with suppress(Exception):  # it may not answer to that either
                 await asyncio.wait_for(self.close(), CLOSING)
-            error: Exception = DownstreamUnavailable(f"no answer from the broker in {self._timeout:g} s")
         except Exception as raised:
             error = raised
         return [error] * len(events)
 
 
 def _answer(messages: int, results: Sequence[Result], seconds: float) -> Answer:
+    taken = results.count(None)
+    if taken == messages:
+        return Answer(messages, taken, 0, 0, seconds, None)
     errors = [result for result in results if isinstance(result, BaseException)]
     refused = sum(isinstance(error, UnrecoverableError) for error in errors)
     error = errors[-1] if errors else None
-    return Answer(messages, results.count(None), refused, len(errors) - refused, seconds, error)
+    return Answer(messages, taken, refused, len(errors) - refused, seconds, error)
 
 
 def _waves(events: Sequence[DeliveredEvent]) -> list[list[int]]:

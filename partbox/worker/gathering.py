@@ -5,7 +5,6 @@ its own: so the one that makes its list fail is found, and takes no others with 
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from partbox.events import DeliveredEvent
 from partbox.worker.delivery import Delivery
@@ -17,12 +16,8 @@ More = Callable[[Endpoint, int], Sequence[Lane]]
 """At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""
 
 
-class Member(NamedTuple):
-    """An event of a list, its lane, and the life of the partition that it was read in."""
-
-    lane: Lane
-    event: DeliveredEvent
-    life: int
+Member = tuple[Lane, DeliveredEvent, int]
+"""An event of a list, its lane, and the life of the partition that it was read in."""
 
 
 class Gathering:
@@ -39,7 +34,7 @@ class Gathering:
         deep = endpoint.handler.per_key or size
         members = self._take(lane, endpoint, min(deep, size))
         others: list[Lane] = []
-        if not members or _runs_alone(members[0].event):
+        if not members or _runs_alone(members[0][1]):
             return members, others
         while len(members) < size and (more := self._more(endpoint, size - len(members))):
             others.extend(more)
@@ -59,7 +54,7 @@ class Gathering:
             if found is not endpoint or (alone and taken):
                 self._delivery.put_back(lane, event)
                 break
-            taken.append(Member(lane, event, lane.life))
+            taken.append((lane, event, lane.life))
             if alone:
                 break
         with self._holdings.lock:
@@ -81,19 +76,19 @@ class Gathering:
         return taken
 
     def _heads(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
-        queue, routes, taken = lane.queue, self._delivery.routes, list[Member]()
+        queue, life, routes, taken = lane.queue, lane.life, self._delivery.routes, list[Member]()
         while queue and len(taken) < most:
             event = queue[0]
-            if _runs_alone(event) or routes[event._row[3:5]] is not endpoint:
+            if (event.parked is not None and _runs_alone(event)) or routes[event._row[3:5]] is not endpoint:
                 break
-            taken.append(Member(lane, queue.popleft(), lane.life))
+            taken.append((lane, queue.popleft(), life))
         return taken
 
     def _begin(self, lane: Lane, members: Sequence[Member]) -> None:
         """These of the lane run from now on. Lock held."""
-        lane.current, lane.settled = members[0].event if members else None, None
+        lane.current, lane.settled = members[0][1] if members else None, None
         if len(members) > 1:
-            self._delivery.followers[lane] = [member.event for member in members[1:]]
+            self._delivery.followers[lane] = [event for _, event, _ in members[1:]]
 
 
 def _runs_alone(event: DeliveredEvent) -> bool:

@@ -29,7 +29,7 @@ class Lists:
         members, others = self._gathering.gather(lane, endpoint)
         if members and not self._refused(members, endpoint):
             try:
-                result = endpoint.call([member.event for member in members])
+                result = endpoint.call([event for _, event, _ in members])
             except BaseException as error:  # also SystemExit: a handler does not end the process
                 result = error
             self._settle(members, endpoint, result)
@@ -39,12 +39,12 @@ class Lists:
         """The same by an async one, in the event loop."""
         members, others = self._gathering.gather(lane, endpoint)
         if members and not self._refused(members, endpoint):
-            events = [member.event for member in members]
+            events = [event for _, event, _ in members]
             self._settle(members, endpoint, await Loop.call(endpoint.call, events, endpoint.handler.timeout))
         return others
 
     def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
-        refusal = endpoint.refusal(members[0].lane.started)
+        refusal = endpoint.refusal(members[0][0].started)
         if refusal is not None:
             self._fail(members, endpoint, refusal)
         return refusal is not None
@@ -53,15 +53,15 @@ class Lists:
         """Of the time that the list took each event has its share."""
         if self._holdings.forked:
             leave(result)
-        share = (time.monotonic() - members[0].lane.started) / len(members)
+        share = (time.monotonic() - members[0][0].started) / len(members)
         if endpoint.calm and _all_done(result, members):
             verdicts: list[Verdict | None] = self._finish(members, endpoint, share)
         else:
             verdicts = self._verdicts(members, endpoint, result, share)
         tally = self._delivery.reports.tally()
         if tally is not None:
-            for member, verdict in zip(members, verdicts, strict=True):
-                tally.ran(endpoint, member.event, share, done=verdict is None)
+            for (_, event, _), verdict in zip(members, verdicts, strict=True):
+                tally.ran(endpoint, event, share, done=verdict is None)
             self._delivery.reports.delivered(tally)
 
     def _finish(self, members: list[Member], endpoint: Endpoint, share: float) -> list[Verdict | None]:
@@ -75,7 +75,10 @@ class Lists:
                 if event.parked is not None or lane.unstuck is not None or partition.life != life or partition.lost:
                     odd.append(member)
                 else:
-                    self._delivery.ended(lane, event)
+                    if event is lane.current:
+                        lane.settled = event
+                    else:
+                        self._delivery.ended(lane, event)
                     done.setdefault(partition, []).append(event._row[1:3])
             for partition, pairs in done.items():
                 partition.finish(pairs)
