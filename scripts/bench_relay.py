@@ -31,7 +31,7 @@ BUDGET = 0.7
 WARM = 200
 Taken = tuple[float, float]
 """Seconds, and those of CPU time of the processes that send: where others use the machine they vary less."""
-EVENTS = {"kafka": 300_000, "rabbitmq": 20_000, "nats": 60_000, "redis": 60_000, "webhook": 3_000, "sqs": 500}
+EVENTS = {"kafka": 600_000, "rabbitmq": 20_000, "nats": 60_000, "redis": 60_000, "webhook": 3_000, "sqs": 500}
 """So many that a run takes some seconds; those of SQS are few, because moto looks through all that it has."""
 COLUMNS = """partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
              content_type, headers, available_at, occurred_at, created_at"""

@@ -7,11 +7,13 @@ from enum import Enum
 
 import dill
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from partbox import Outbox
 from partbox.errors import RegistrationError
 from partbox.handlers import Handlers
-from partbox.handlers.routes import CACHED
+from partbox.handlers.routes import CACHED, Routes
 from partbox.rules.retry import Fixed
 from partbox.settings import Settings
 
@@ -60,6 +62,16 @@ def test_the_most_specific_handler_is_called(handlers):
         ("Paid", "Order"): "('*', 'Order')",
         ("Paid", "Customer"): "('*', None)",
     }
+
+
+PATTERNS = (("Placed", "Order"), ("Placed", None), ("*", "Order"), ("*", None))
+
+
+@given(registered=st.sets(st.sampled_from(PATTERNS)), event=st.sampled_from(("Placed", "Paid")), of=st.just("Order"))
+def test_what_every_event_finds_is_known_without_a_look_up_where_it_is_one(registered, event, of):
+    routes = Routes({pair: str(pair) for pair in registered}, "nobody")
+    assert routes.only == ("('*', None)" if registered == {("*", None)} else None)
+    assert routes.only in (None, routes[event, of])
 
 
 def test_an_event_without_handler_goes_where_on_unroutable_says(handlers):

@@ -18,12 +18,14 @@ class Routes(dict[tuple[str, str], T]):
     `default` where none does. What was found is kept: a dict, for a look-up without a call.
     """
 
-    __slots__ = ("_default", "_registered")
+    __slots__ = ("_default", "_registered", "only")
 
     def __init__(self, registered: Mapping[tuple[str, str | None], T], default: T) -> None:
         super().__init__()
         self._registered = dict(registered)
         self._default = default
+        self.only: T | None = registered[ANY, None] if registered.keys() == {(ANY, None)} else None
+        """What every event finds, where that is sure without a look-up."""
 
     def all(self) -> list[T]:
         """Everything that an event may find, the default last."""

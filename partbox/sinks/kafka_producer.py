@@ -152,15 +152,20 @@ class Sending:
         return result(codes, message.topic, error)
 
     def _told(self, place: int, error: Any, _: Any) -> None:
-        self._end(
-            place, None if error is None else result(self._producer.kafka.KafkaError, self._messages[place].topic, error)
-        )
+        if error is not None:
+            codes = self._producer.kafka.KafkaError
+            self._results[place] = result(codes, self._messages[place].topic, error)
+        self._left -= 1
+        if not self._left:
+            self._wake()
 
     def _end(self, place: int, result: Result) -> None:
-        if result is not None:
-            self._results[place] = result
+        """It was not given to librdkafka."""
+        self._results[place] = result
         self._left -= 1
-        if not self._left and self._done is not None and not self._done.done():
+
+    def _wake(self) -> None:
+        if self._done is not None and not self._done.done():
             self._done.set_result(None)
 
 

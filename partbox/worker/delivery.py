@@ -240,8 +240,9 @@ class Delivery:
             done: list[tuple[int, bytes]] = []
             for lane in neighbours:
                 if partition.life == lane.life and lane.unstuck is None and not partition.lost:
-                    done += lane.done
-                    lane.done = []
+                    if lane.done:
+                        done += lane.done
+                        lane.done = []
                 else:
                     self._record_odd(lane)
             if done:

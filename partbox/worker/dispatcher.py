@@ -231,17 +231,21 @@ class Dispatcher:
     def _more(self, endpoint: Endpoint, most: int) -> list[Lane]:
         """Lanes that wait with an event for this endpoint; they run from now on."""
         found: list[Lane] = []
-        routes = self._delivery.routes
         with self._lock:
             for queue in (self._fresh, self._due):
                 for _ in range(min(len(queue), SEARCHED * most)):
                     if len(found) == most:
                         break
                     lane = queue.popleft()
-                    runs = lane.queue and not lane.partition.stopping and not isinstance(lane, LetterLane)
-                    (found if runs and routes[lane.queue[0]._row[3:5]] is endpoint else queue).append(lane)
+                    (found if self._waits_for(lane, endpoint) else queue).append(lane)
             self._joined.update(found)
             return self._begin(found)
+
+    def _waits_for(self, lane: Lane, endpoint: Endpoint) -> bool:
+        if isinstance(lane, LetterLane) or lane.partition.stopping or not lane.queue:
+            return False
+        routes = self._delivery.routes
+        return routes.only is endpoint or routes[lane.queue[0]._row[3:5]] is endpoint
 
     def _next(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
         """End these lanes and wait for the next to run; none when it is time to go. Tells before it waits."""

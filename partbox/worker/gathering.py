@@ -77,9 +77,10 @@ class Gathering:
 
     def _heads(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
         queue, life, routes, taken = lane.queue, lane.life, self._delivery.routes, list[Member]()
+        fits = routes.only is endpoint
         while queue and len(taken) < most:
             event = queue[0]
-            if (event.parked is not None and _runs_alone(event)) or routes[event._row[3:5]] is not endpoint:
+            if not (fits or routes[event._row[3:5]] is endpoint) or (event.parked is not None and _runs_alone(event)):
                 break
             taken.append((lane, queue.popleft(), life))
         return taken

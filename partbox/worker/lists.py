@@ -72,7 +72,7 @@ class Lists:
             for member in members:
                 lane, event, life = member
                 partition = lane.partition
-                if event.parked is not None or lane.unstuck is not None or partition.life != life or partition.lost:
+                if event.parked is not None or partition.life != life:
                     odd.append(member)
                 else:
                     if event is lane.current:
@@ -125,7 +125,8 @@ class Lists:
     def _judge(
         self, member: Member, result: object, endpoint: Endpoint, share: float | None, *, counts: bool = True
     ) -> Verdict | None:
-        verdict = endpoint.judge(member.event, result, member.lane.started, counts=counts)
+        lane, event, _ = member
+        verdict = endpoint.judge(event, result, lane.started, counts=counts)
         self._end(member, verdict, result, share)
         return verdict
 

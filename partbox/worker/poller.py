@@ -34,7 +34,7 @@ from partbox.worker.long_runs import LongRuns
 from partbox.worker.losses import tell_lost
 from partbox.worker.ownership import Ownership
 from partbox.worker.payloads import Payloads
-from partbox.worker.reader import Reader
+from partbox.worker.reader import LOOK_AGAIN, Reader
 from partbox.worker.saver import Saver
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.slot import POLL_TICK, READ_AT, STOPPING, Slot, boottime
@@ -327,7 +327,8 @@ class Poller:
             return
         if now - self._brought_at > LINGER:
             self._pause = min(self._settings.poll_idle, self._pause * BACKOFF)
+        pause = LOOK_AGAIN if self._reader.waits_for_saves else self._pause  # a save wakes it
         with self._holdings.lock:
             wakeup = None if self._reader.room.starved else self._holdings.next_wakeup()
-        until = min(self._tick_at, now + self._pause, self._tick_at if wakeup is None else wakeup)
+        until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)
         self._wake.wait(max(0.0005, until - now))

@@ -21,7 +21,7 @@ from partbox.worker.partition import Partition
 from partbox.worker.payloads import Brought, Payloads
 from partbox.worker.room import Room
 
-LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds
+LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds, and little room is left alone as long
 
 
 class Reader:
@@ -44,6 +44,7 @@ class Reader:
         self._schema = settings.schema_name
         self._payloads = payloads
         self.room = Room(settings.page, settings.window, settings.max_parked, settings.window_bytes)
+        self.waits_for_saves = False  # all partitions have a backlog, and there is enough of it in memory
         self.forget()
 
     def forget(self) -> None:
@@ -61,6 +62,7 @@ class Reader:
 
     def read(self, conn: Connection[Any]) -> bool:
         """Whether anything came."""
+        self.waits_for_saves = False
         if self.room.starved:
             self._rooms([])
         with self._holdings.lock:
@@ -74,11 +76,17 @@ class Reader:
 
     def _read_together(self, conn: Connection[Any], partitions: list[Partition]) -> bool:
         # Idle, this runs 25 times a second: the rooms of 256 partitions are only computed where they may matter.
-        rooms, left = self._rooms(partitions) if any(partition.cursor.full for partition in partitions) else (None, 0)
-        more = rooms is not None and any(
-            partition.cursor.full and room for partition, room in zip(partitions, rooms, strict=True)
-        )
-        if not (more and time.monotonic() - self._looked_at < LOOK_AGAIN):
+        behind = sum(partition.cursor.full for partition in partitions)
+        rooms, left = self._rooms(partitions) if behind else (None, 0)
+        recent = time.monotonic() - self._looked_at < LOOK_AGAIN
+        more = False
+        if rooms is not None:
+            with self._holdings.lock:
+                more = self.room.is_worth(partitions, rooms, late=not recent)
+        self.waits_for_saves = recent and not more and behind == len(partitions)
+        if self.waits_for_saves:
+            return False
+        if not (more and recent):
             look = self._look(conn)
             lockstep = all(partition.cursor.lockstep for partition in partitions)
             if lockstep and not more and self._horizon.still(look.fence.drawn, look.ended):

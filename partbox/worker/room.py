@@ -67,6 +67,18 @@ class Room:
         most = max(1, int(left / self._mean)) if left > 0 else 0  # one always passes: else nothing would ever move
         return self._shared_out(rooms, most if self._most is None else min(most, self._most))
 
+    def is_worth(self, partitions: Sequence[Partition], rooms: Sequence[int], *, late: bool) -> bool:
+        """True if a poll is worth its cost for the backlog alone: it may bring half a page, or less is left to run.
+
+        Saves make room piece by piece, and each poll looks into all partitions: polled for at once, most would bring
+        next to nothing. `late`: the last one was long ago, so a single record is worth it. Lock held.
+        """
+        room = sum(room for partition, room in zip(partitions, rooms, strict=True) if partition.cursor.full)
+        if not room or late:
+            return room > 0
+        half = self._page // 2
+        return room >= half or sum(partition.progress.in_flight() for partition in partitions) < half
+
     def cap(self, partitions: int, left: int) -> int:
         """So many late records of each of these many partitions: they come whatever the room."""
         return min(self._cap or cursor.CAP, max(LEAST_SHARE, int(left / self._mean / partitions)))

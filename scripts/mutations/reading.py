@@ -3,8 +3,41 @@
 from mutations.mutation import Mutation
 
 LARGE = "tests/worker/test_large_payloads.py"
+BACKLOG = "tests/worker/test_backlog.py"
 
 MUTATIONS = (
+    Mutation(
+        "a-backlog-polled-piece-by-piece",
+        "Each save makes a little room, and each poll looks into every partition: most bring next to nothing.",
+        "partbox/worker/reader.py",
+        "late=not recent",
+        "late=True",
+        (f"{BACKLOG}::test_what_saves_make_room_for_is_read_when_it_is_half_a_page",),
+    ),
+    Mutation(
+        "a-little-room-never-used",
+        "Where the other partitions have no room at all, half a page never comes together: a backlog is never read.",
+        "partbox/worker/reader.py",
+        "late=not recent",
+        "late=False",
+        (f"{BACKLOG}::test_after_a_while_it_is_read_however_little_it_is",),
+    ),
+    Mutation(
+        "half-a-page-while-nothing-runs",
+        "Where the windows hold less than half a page together, handlers would wait for the reader again and again.",
+        "partbox/worker/room.py",
+        "return room >= half or sum(partition.progress.in_flight() for partition in partitions) < half",
+        "return room >= half",
+        (f"{BACKLOG}::test_where_little_is_left_to_run_it_is_read_however_little_it_is",),
+    ),
+    Mutation(
+        "what-is-new-waits-for-saves",
+        "What comes to a partition without a backlog waits while another one has no room for more.",
+        "partbox/worker/reader.py",
+        "recent and not more and behind == len(partitions)",
+        "recent and not more and bool(behind)",
+        (f"{BACKLOG}::test_a_backlog_that_waits_for_saves_does_not_hold_up_what_is_new_in_other_partitions",),
+    ),
     Mutation(
         "pages-with-large-payloads",
         "A page of 10,000 records may have gigabytes: it is cancelled, or ends the process.",

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-from brokers import HOST, Nats, Redis
+from brokers import HOST, Nats, Redis, free_port
 from confluent_kafka import KafkaError
 from delivered import delivered
 from kafkas import MockKafka
 from mock_cluster import MockCluster
 
-from partbox import UnrecoverableError
+from partbox import DownstreamUnavailable, UnrecoverableError
 from partbox.sinks import Sink
 from partbox.sinks.kafka import KafkaSink
 from partbox.sinks.kafka_producer import result
@@ -105,6 +105,14 @@ def test_what_kafka_has_stored_and_not_acknowledged_comes_again_with_its_id(kafk
 
     asyncio.run(held_up())
     assert ids(kafka, topic) == [1, 2, 2]
+
+
+def test_a_kafka_out_of_reach_is_told_in_its_librarys_words():
+    sink = KafkaSink(f"{HOST}:{free_port()}", "orders", timeout=2.0)
+    ((unanswered,),) = sent(sink, numbered(1))
+    assert isinstance(unanswered, DownstreamUnavailable)
+    assert str(unanswered).startswith("no answer from the broker in 2 s; Kafka says ")
+    assert "refused" in str(unanswered) or "brokers are down" in str(unanswered)
 
 
 def test_every_error_of_kafka_is_understood():

@@ -1,0 +1,49 @@
+"""What is known of an event on its way to a broker, and the names that a binding gives it."""
+
+from datetime import datetime
+
+import pytest
+from delivered import delivered
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from partbox.events import DeliveredEvent
+from partbox.events.delivered import Row
+from partbox.sinks import Message
+
+ID, HEADERS, OCCURRED_AT = 2, 10, 12
+
+
+def with_(at: int, value: object) -> Message:
+    event = delivered(1)
+    row: Row = (*event._row[:at], value, *event._row[at + 1 :])
+    return Message(DeliveredEvent(row, event._claim), "orders")
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+@example(0)
+@example(-1)
+@example(2**63 - 1)  # PostgreSQL's infinity
+@example(-(2**63))
+def test_its_time_is_that_of_the_event(microseconds):
+    message = with_(OCCURRED_AT, microseconds.to_bytes(8, signed=True))
+    assert datetime.fromisoformat(message.time) == message.event.occurred_at
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_its_id_is_that_of_the_event(data):
+    message = with_(ID, data)
+    assert message.id == str(message.event.event_id)
+
+
+def test_ours_win_over_what_the_publisher_named_alike():
+    message = with_(HEADERS, b'{"ce_type": "forged", "x-shop": "berlin", "partbox-idempotency-key": "once"}')
+    bound = message.bound("ce_", "content-type")
+    assert (bound["ce_type"], bound["x-shop"], bound["ce_idempotencykey"]) == ("Placed", "berlin", "once")
+    assert "partbox-idempotency-key" not in bound
+    assert message.headers == {"ce_type": "forged", "x-shop": "berlin"}
+
+
+def test_headers_that_cannot_be_read_show_before_anything_is_sent():
+    with pytest.raises(AttributeError):
+        with_(HEADERS, b"[1]")
