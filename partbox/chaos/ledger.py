@@ -88,6 +88,7 @@ class Ledger:
 
     def truth(self, conn: Connection[Any]) -> list[Published]:
         """What is committed: the log, and what should be in it."""
-        log = {row[0]: Published(*row) for row in conn.execute(query("chaos_log", self._schema), {})}
+        published = [Published(*row) for row in conn.execute(query("chaos_log", self._schema), {})]
+        log = {each.event: each for each in published}
         with self._lock:
             return list((self._committed | log).values())

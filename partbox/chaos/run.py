@@ -126,8 +126,8 @@ class _Run:
         with self._place.connect("chaos") as conn:
 
             def left() -> int:
-                row = conn.execute(query("chaos_left", self._plan.schema), {}).fetchone()
-                return int(row[0]) if row else 0
+                ((count,),) = conn.execute(query("chaos_left", self._plan.schema), {}).fetchall()
+                return int(count)
 
             def drained() -> bool:
                 self._fleet.tend()

@@ -147,4 +147,5 @@ class Watcher(threading.Thread):
 
 def read(conn: psycopg.Connection[Any], schema: str) -> dict[int, Cursor]:
     """Every partition's row, by its number."""
-    return {row[0]: Cursor(*row) for row in conn.execute(query("chaos_cursors", schema), {})}
+    cursors = [Cursor(*row) for row in conn.execute(query("chaos_cursors", schema), {})]
+    return {cursor.partition: cursor for cursor in cursors}

@@ -9,6 +9,7 @@ from psycopg import Connection
 
 from partbox.db import life
 from partbox.db.blocking import array, fetch
+from partbox.db.parked import Park
 from partbox.db.sql import query
 
 
@@ -85,7 +86,7 @@ def save(
     subscription: str,
     me: UUID,
     savings: Sequence[Saving],
-    parks: Sequence[dict[str, Any]] = (),
+    parks: Sequence[Park] = (),
     done_ids: Sequence[int] = (),
     *,
     durable: bool = False,
@@ -113,7 +114,7 @@ def save(
             "floors": floors,
             "release": release,
             "snapshots": array(snapshots),
-            "parks": orjson.dumps(parks).decode() if parks else None,
+            "parks": orjson.dumps([park.wire() for park in parks]).decode() if parks else None,
             "done_ids": array(done_ids),
             "durable": durable,
             "life": sequence,

@@ -1,6 +1,7 @@
 """Parked rows: the index of those that block, what lies ahead of a cursor, what is due; and how a park is written."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from psycopg import Connection
@@ -25,44 +26,49 @@ class Stored(NamedTuple):
     error: str | None
 
 
-def park(
-    partition: int,
-    record_id: int,
-    aggregate_type: str,
-    aggregate_id: str | None,
-    event_type: str,
-    state: str,
-    *,
-    blocks: bool,
-    attempts: int,
-    delay: float | None = None,
-    due: str | None = None,
-    error: str | None = None,
-    trace: str | None = None,
-    new: bool = True,
-    charge: bool = False,
-) -> dict[str, Any]:
-    """One element of `save(parks)`: `delay` in seconds from the database's now, or `due` as an ISO timestamp.
+@dataclass(slots=True)
+class Park:
+    """What a save says of one parked row: `delay` in seconds from the database's now, or `due` as an ISO timestamp.
 
-    `trace` belongs to `error`: where that is None, what is stored of both stays. `charge`: it is about to be started.
-    A letter ("l") changes the due time of a row that is still dead, no more.
+    `trace` belongs to `error`: where that is None, what is stored of both stays. `new`: there is no row yet. `charge`:
+    it is about to be started. A `letter` changes the due time of a row that is still dead, no more.
     """
-    return {
-        "p": partition,
-        "id": record_id,
-        "at": aggregate_type,
-        "ai": aggregate_id,
-        "et": event_type,
-        "s": state,
-        "b": blocks,
-        "n": attempts,
-        "in": delay,
-        "due": due,
-        "e": error,
-        "t": trace,
-        "new": new,
-        "c": charge,
-    }
+
+    partition: int
+    record_id: int
+    aggregate_type: str
+    aggregate_id: str | None
+    event_type: str
+    state: str
+    blocks: bool
+    attempts: int
+    delay: float | None = None
+    due: str | None = None
+    error: str | None = None
+    trace: str | None = None
+    new: bool = True
+    charge: bool = False
+    letter: bool = False
+
+    def wire(self) -> dict[str, Any]:
+        """The same as `save(parks)` takes it."""
+        return {
+            "p": self.partition,
+            "id": self.record_id,
+            "at": self.aggregate_type,
+            "ai": self.aggregate_id,
+            "et": self.event_type,
+            "s": self.state,
+            "b": self.blocks,
+            "n": self.attempts,
+            "in": self.delay,
+            "due": self.due,
+            "e": self.error,
+            "t": self.trace,
+            "new": self.new,
+            "c": self.charge,
+            "l": self.letter,
+        }
 
 
 def blocking(conn: Connection[Any], schema: str, subscription: str, partitions: Sequence[int]) -> list[Stored]:

@@ -6,13 +6,32 @@ from uuid import UUID
 
 import orjson
 
+from partbox.events.record import (
+    AGGREGATE_ID,
+    AGGREGATE_TYPE,
+    AVAILABLE_AT,
+    CONTENT_TYPE,
+    CREATED_AT,
+    EVENT_ID,
+    EVENT_TYPE,
+    HEADERS,
+    ID,
+    IDENTITY,
+    OCCURRED_AT,
+    PARTITION,
+    PAYLOAD,
+    PAYLOAD_BYTES,
+    ROUTE,
+    TENANT_ID,
+    Row,
+    microseconds,
+)
 from partbox.events.reserved import IDEMPOTENCY_KEY, PREFIX, RAW
 
 MAX_SHOWN = 200  # characters of a name or id in a line
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
 
 
 class Decoder(Protocol):
@@ -34,16 +53,14 @@ class Claim(NamedTuple):
 class DeliveredEvent:
     """The event a handler gets. Decodes what it is asked for, when it is asked.
 
-    `row` is a record as the log is read: partition, id, event_id (16 bytes), event_type, aggregate_type,
-    aggregate_id, tenant_id, payload (JSON bytes), payload_bytes, content_type, headers (JSON bytes), available_at,
-    occurred_at, created_at; times are 8 bytes, big-endian microseconds since 2000-01-01 UTC.
+    `record` is its row as the log is read, whose columns `partbox.events.record` names.
     """
 
-    __slots__ = ("_claim", "_payload", "_row", "attempt", "parked")
+    __slots__ = ("_claim", "_payload", "attempt", "parked", "record")
     _payload: Any
 
-    def __init__(self, row: Row, claim: Claim, attempt: int = 1, parked: Any = None) -> None:
-        self._row = row
+    def __init__(self, record: Row, claim: Claim, attempt: int = 1, parked: Any = None) -> None:
+        self.record = record
         self._claim = claim
         self.attempt = attempt
         self.parked = parked
@@ -61,37 +78,47 @@ class DeliveredEvent:
     @property
     def partition(self) -> int:
         """0 to 255, by the hash of the aggregate id."""
-        return int(self._row[0])
+        return self.record[PARTITION]  # type: ignore[no-any-return]
 
     @property
     def id(self) -> int:
         """The record's id: the order of the log."""
-        return int(self._row[1])
+        return self.record[ID]  # type: ignore[no-any-return]
+
+    @property
+    def identity(self) -> tuple[int, bytes]:
+        """Its id and event id: what tells it from another record that was given the same id after a crash."""
+        return self.record[IDENTITY]
+
+    @property
+    def route(self) -> tuple[str, str]:
+        """Its event type and aggregate type: what its handler is found by."""
+        return self.record[ROUTE]
 
     @property
     def event_id(self) -> UUID:
-        return UUID(bytes=bytes(self._row[2]))
+        return UUID(bytes=bytes(self.record[EVENT_ID]))
 
     @property
     def event_type(self) -> str:
-        return str(self._row[3])
+        return self.record[EVENT_TYPE]  # type: ignore[no-any-return]
 
     @property
     def aggregate_type(self) -> str:
-        return str(self._row[4])
+        return self.record[AGGREGATE_TYPE]  # type: ignore[no-any-return]
 
     @property
     def aggregate_id(self) -> str | None:
-        return self._row[5]  # type: ignore[no-any-return]
+        return self.record[AGGREGATE_ID]  # type: ignore[no-any-return]
 
     @property
     def tenant_id(self) -> str | None:
-        return self._row[6]  # type: ignore[no-any-return]
+        return self.record[TENANT_ID]  # type: ignore[no-any-return]
 
     @property
     def content_type(self) -> str | None:
         """None means JSON."""
-        return self._row[9]  # type: ignore[no-any-return]
+        return self.record[CONTENT_TYPE]  # type: ignore[no-any-return]
 
     @property
     def payload(self) -> Any:
@@ -130,7 +157,7 @@ class DeliveredEvent:
 
     def headers_and_key(self) -> tuple[dict[str, str], str | None]:
         """`headers` and `idempotency_key`: both are in one text, which is decoded once here."""
-        raw = self._row[10]
+        raw = self.record[HEADERS]
         if raw is None:
             return {}, None
         headers: dict[str, str] = orjson.loads(raw)
@@ -140,22 +167,22 @@ class DeliveredEvent:
     @property
     def available_at(self) -> datetime | None:
         """UTC; the time before which it was not to be delivered, also by `deliver_after`. None: it was not delayed."""
-        return None if self._row[11] is None else _moment(self._row[11])
+        return None if self.record[AVAILABLE_AT] is None else _moment(self.record[AVAILABLE_AT])
 
     @property
     def is_delayed(self) -> bool:
         """True if it was published with `available_at` or `deliver_after`."""
-        return self._row[11] is not None
+        return self.record[AVAILABLE_AT] is not None
 
     @property
     def occurred_at(self) -> datetime:
         """UTC; the publisher's, or the database's time at publish."""
-        return _moment(self._row[12])
+        return _moment(self.record[OCCURRED_AT])
 
     @property
     def created_at(self) -> datetime:
         """UTC; the database's time at publish."""
-        return _moment(self._row[13])
+        return _moment(self.record[CREATED_AT])
 
     def __repr__(self) -> str:
         """One line, without the payload, which never goes into logs."""
@@ -166,11 +193,11 @@ class DeliveredEvent:
         )
 
     def _data(self) -> bytes | None:
-        text, data = self._row[7], self._row[8]
+        text, data = self.record[PAYLOAD], self.record[PAYLOAD_BYTES]
         return cast("bytes | None", data if text is None else text)
 
     def _all_headers(self) -> dict[str, str]:
-        raw = self._row[10]
+        raw = self.record[HEADERS]
         return orjson.loads(raw) if raw is not None else {}
 
 
@@ -185,11 +212,11 @@ def _given(headers: dict[str, str]) -> dict[str, str]:
 
 def _moment(raw: bytes) -> datetime:
     """PostgreSQL's infinity, and whatever is beyond Python's years, becomes the last or first moment there is."""
-    microseconds = int.from_bytes(raw, signed=True)
+    since = microseconds(raw)
     try:
-        return EPOCH + timedelta(0, 0, microseconds)
+        return EPOCH + timedelta(0, 0, since)
     except OverflowError:
-        return (datetime.max if microseconds > 0 else datetime.min).replace(tzinfo=UTC)
+        return (datetime.max if since > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 def visible(text: str) -> str:

@@ -5,7 +5,6 @@ binary mode: each sink puts them where the binding of its protocol says, beside 
 among them the W3C `traceparent` of the publish.
 """
 
-import struct
 from datetime import timedelta
 from functools import lru_cache
 from typing import Final
@@ -15,10 +14,11 @@ from uuid_utils import UUID
 from partbox.codecs import JSON
 from partbox.events import DeliveredEvent
 from partbox.events.delivered import EPOCH
+from partbox.events.record import EVENT_ID, NAMES, OCCURRED_AT, microseconds
 
 SOURCE: Final = "/partbox"
 
-NAMES: Final = (
+ATTRIBUTES: Final = (
     "specversion",
     "id",
     "source",
@@ -33,8 +33,6 @@ NAMES: Final = (
 
 KEPT: Final = 1_000
 """Seconds whose text is known without being made again."""
-
-_microseconds = struct.Struct(">q").unpack
 
 
 class Message:
@@ -55,12 +53,12 @@ class Message:
     @property
     def id(self) -> str:
         """The event id, the same at each repetition, for the broker or the consumer to know it by."""
-        return str(UUID(bytes=self.event._row[2]))  # a fifth of the time that the standard library takes
+        return str(UUID(bytes=self.event.record[EVENT_ID]))  # a fifth of the time that the standard library takes
 
     @property
     def key(self) -> str | None:
         """The aggregate id; None without one."""
-        return self.event._row[5]  # type: ignore[no-any-return]
+        return self.event.aggregate_id
 
     @property
     def value(self) -> bytes:
@@ -75,7 +73,7 @@ class Message:
     @property
     def time(self) -> str:
         """When the event occurred, as RFC 3339."""
-        second, microsecond = divmod(_microseconds(self.event._row[12])[0], 1_000_000)
+        second, microsecond = divmod(microseconds(self.event.record[OCCURRED_AT]), 1_000_000)
         try:
             return f"{_second(second)}.{microsecond:06}Z"
         except OverflowError:  # beyond Python's years, or infinity
@@ -89,24 +87,23 @@ class Message:
     def bound(self, prefix: str, content_type: str) -> dict[str, str]:
         """The publisher's headers, and all that is known under the names that a binding gives it; ours win."""
         bound = self._with_attributes(self.headers.copy(), prefix)
-        bound[content_type] = self.event._row[9] or JSON
+        bound[content_type] = self.content_type
         return bound
 
     def _with_attributes(self, them: dict[str, str], prefix: str) -> dict[str, str]:
         """Made once for each message, so without a loop."""
         version, id, source, type_, time, aggregate_type, subject, partition_key, tenant, once = _prefixed(prefix)
-        row = self.event._row
-        key = row[5]
+        event_type, aggregate, key, tenant_id = self.event.record[NAMES]
         them[version] = "1.0"
         them[id] = self.id
         them[source] = self.source
-        them[type_] = row[3]
+        them[type_] = event_type
         them[time] = self.time
-        them[aggregate_type] = row[4]
+        them[aggregate_type] = aggregate
         if key is not None:
             them[subject] = them[partition_key] = key
-        if row[6] is not None:
-            them[tenant] = row[6]
+        if tenant_id is not None:
+            them[tenant] = tenant_id
         if self.idempotency_key is not None:
             them[once] = self.idempotency_key
         return them
@@ -114,7 +111,7 @@ class Message:
 
 @lru_cache
 def _prefixed(prefix: str) -> tuple[str, ...]:
-    return tuple(prefix + name for name in NAMES)
+    return tuple(prefix + name for name in ATTRIBUTES)
 
 
 @lru_cache(KEPT)

@@ -45,8 +45,7 @@ class Topic:
 
     def of(self, event: DeliveredEvent) -> str:
         """The topic of an event."""
-        row = event._row
-        return _made(self.template, row[4], row[3], row[6])
+        return _made(self.template, event.aggregate_type, event.event_type, event.tenant_id)
 
 
 @lru_cache(KEPT)

@@ -3,9 +3,9 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from partbox.db.cursors import Saving
+from partbox.db.parked import Park
 from partbox.observe import Observers
 from partbox.rules.parking import Verdict
 from partbox.rules.progress import Target
@@ -51,11 +51,11 @@ class Batch:
         return Saving(number, epoch, page.snapshot, last_id, page.floor, self.release)
 
 
-def sent(batches: Sequence[Batch]) -> tuple[list[Saving], list[dict[str, Any]], list[int]]:
+def sent(batches: Sequence[Batch]) -> tuple[list[Saving], list[Park], list[int]]:
     """The arguments of the save: cursors, parks, finished parked rows."""
     return (
         [batch.saving() for batch in batches],
-        [pending.sent for batch in batches for pending in batch.parks],
+        [pending.park for batch in batches for pending in batch.parks],
         [id for batch in batches for id in batch.done_ids],
     )
 
@@ -78,8 +78,8 @@ def committed(holdings: Holdings, batches: Sequence[Batch]) -> None:
 def tell_saved(observers: Observers, batches: Sequence[Batch], seconds: float) -> None:
     """Tell that these were saved."""
     if observers.hears("saved"):
-        sent = (pending.sent for batch in batches for pending in batch.parks)
-        states = Counter(park["s"] for park in sent if not park.get("l"))  # those that a hook had were dead before
+        parks = (pending.park for batch in batches for pending in batch.parks)
+        states = Counter(park.state for park in parks if not park.letter)  # those that a hook had were dead before
         observers.saved(len(batches), states, seconds)
 
 

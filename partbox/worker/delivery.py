@@ -6,6 +6,7 @@ from operator import attrgetter
 from time import monotonic, time
 
 from partbox.events import DeliveredEvent
+from partbox.events.record import IDENTITY, ROUTE
 from partbox.handlers import Routes
 from partbox.rules.parking import Verdict
 from partbox.worker.endpoint import Endpoint, Kind
@@ -68,9 +69,9 @@ class Delivery:
             if now > walk.ends and lane.current is not None:
                 self.put_back(lane, event)
                 break
-            row = event._row
+            record = event.record
             lane.started, lane.current = now, event
-            endpoint = routes[row[3:5]]
+            endpoint = routes[record[ROUTE]]
             plain = endpoint.plain
             if not plain:
                 if endpoint.kind is not Kind.SYNC:
@@ -84,7 +85,7 @@ class Delivery:
             except BaseException as error:  # also SystemExit: a handler does not end the process
                 result = error
             if result is None and event.parked is None and plain:
-                lane.done.append(row[1:3])
+                lane.done.append(record[IDENTITY])
                 if tally is not None:
                     if endpoint is not counted:
                         if counted is not None:
@@ -129,8 +130,8 @@ class Delivery:
         if tally is not None:
             if event is None:
                 tally.passed_between()
-            elif lane.done and lane.done[-1] == event._row[1:3]:  # else it did not run, or is noted already
-                tally.passed(self.routes[event._row[3:5]], event, lane.started)
+            elif lane.done and lane.done[-1] == event.identity:  # else it did not run, or is noted already
+                tally.passed(self.routes[event.route], event, lane.started)
         if not self.trusted():
             return False
         walk.looked_at = self._trusted_at
@@ -157,9 +158,8 @@ class Delivery:
             if now > walk.ends and lane.current is not None:
                 self.put_back(lane, event)
                 break
-            row = event._row
             lane.started, lane.current = now, event
-            return self.routes[row[3:5]], event
+            return self.routes[event.record[ROUTE]], event
         lane.current = None
         return None
 
@@ -218,7 +218,7 @@ class Delivery:
                     self._holdings.take_turns()
                 self._holdings.touch(partition)
             elif verdict is None:
-                partition.remembered.add(event._row[1:3])
+                partition.remembered.add(event.identity)
             else:
                 return
         self.reports.settled(event, verdict, result, seconds)
@@ -232,7 +232,7 @@ class Delivery:
         elif event.parked is not None:
             partition.done_parked(event)
         else:
-            partition.finish([event._row[1:3]])
+            partition.finish([event.identity])
 
     def record(self, lanes: Iterable[Lane]) -> None:
         """Note what these have done since it was last noted; neighbours of one partition together. Lock held."""
@@ -256,8 +256,8 @@ class Delivery:
             partition.remembered.update(done)
             lane.life, lane.settled = partition.life, lane.current
         elif done and not partition.lost:
-            if lane.unstuck is not None and lane.unstuck._row[1:3] in done:  # parked while it ran, done all the same
-                done.remove(lane.unstuck._row[1:3])
+            if lane.unstuck is not None and lane.unstuck.identity in done:  # parked while it ran, done all the same
+                done.remove(lane.unstuck.identity)
                 partition.done_parked(lane.unstuck)
             if done:
                 partition.finish(done)
@@ -280,9 +280,9 @@ class Delivery:
         if verdict is None and event.parked is not None:
             self._hold_behind(lane, event)
             return
-        if event.parked is not None and (not event.parked.loaded or event._row[1] in partition.deleting):
+        if event.parked is not None and (not event.parked.loaded or event.id in partition.deleting):
             return
-        if event.parked is None and event._row[1] in partition.progress.finished:
+        if event.parked is None and event.id in partition.progress.finished:
             return
         row = partition.park(event, verdict or Verdict("ready", event.attempt - 1, None, True, None))
         row.loaded = True
@@ -298,7 +298,7 @@ class Delivery:
     def _hold_behind(self, lane: Lane, event: DeliveredEvent) -> None:
         """A parked event runs for long: what waits behind it, parked or new, does not wait in memory. Lock held."""
         partition = lane.partition
-        partition.weight.drop((event._row[1],))
+        partition.weight.drop((event.id,))
         if event.parked.loaded and lane.key in partition.chains:
             partition.chains[lane.key].stuck = True
         if lane.queue:
@@ -316,7 +316,7 @@ class Delivery:
         """Whether this event, read again after a lost connection, was done before."""
         partition = lane.partition
         with self._holdings.lock:
-            pair = event._row[1:3]
+            pair = event.identity
             if pair not in partition.remembered:
                 return False
             if partition.life != lane.life or partition.lost:  # lost once more: it comes again, and is found then
@@ -359,5 +359,5 @@ def _overtakes(lane: Lane, event: DeliveredEvent) -> bool:
     chain = lane.partition.chains.get(lane.key)
     if chain is None:
         return False
-    id = event._row[1]
-    return any(not row.loaded for row in chain.before(id)) or any(each._row[1] < id for each in lane.queue)
+    id = event.id
+    return any(not row.loaded for row in chain.before(id)) or any(each.id < id for each in lane.queue)

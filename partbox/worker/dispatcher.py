@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
+from partbox.events.record import ROUTE
 from partbox.worker.delivery import Delivery
 from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.forks import fresh, leave
@@ -245,7 +246,7 @@ class Dispatcher:
         if isinstance(lane, LetterLane) or lane.partition.stopping or not lane.queue:
             return False
         routes = self._delivery.routes
-        return routes.only is endpoint or routes[lane.queue[0]._row[3:5]] is endpoint
+        return routes.only is endpoint or routes[lane.queue[0].record[ROUTE]] is endpoint
 
     def _next(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
         """End these lanes and wait for the next to run; none when it is time to go. Tells before it waits."""

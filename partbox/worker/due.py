@@ -16,8 +16,9 @@ from partbox.db import cursors, parked, records
 from partbox.db.blocking import Row
 from partbox.db.cursors import Saving
 from partbox.db.deadline import HungError
-from partbox.db.parked import Stored, park
+from partbox.db.parked import Park, Stored
 from partbox.events import DeliveredEvent
+from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, ID, PLACE, ROUTE
 from partbox.handlers import Routes
 from partbox.rules.parking import ParkedRow, Verdict
 from partbox.worker.endpoint import Endpoint
@@ -155,8 +156,8 @@ class Due:
         self, conn: Connection[Any], wanted: Sequence[tuple[int, int]], left: int
     ) -> tuple[dict[int, Row], set[int]]:
         """The records of these by id, and the ids of those that are left out because they are large."""
-        bodies = {row[1]: row for row in records.bodies(conn, self._schema, wanted)}
-        large = {row[:2] for row in records.left_out(list(bodies.values()))}
+        bodies = {row[ID]: row for row in records.bodies(conn, self._schema, wanted)}
+        large = {row[PLACE] for row in records.left_out(list(bodies.values()))}
         if not large:
             return bodies, set()
         got = self._payloads.fetch(conn, [pair for pair in wanted if pair in large], left)
@@ -220,7 +221,7 @@ class Due:
         return dead
 
     def _used_up(self, row: ParkedRow, body: Row) -> bool:
-        most = self._routes[body[3:5]].handler.max_attempts
+        most = self._routes[body[ROUTE]].handler.max_attempts
         return most is not None and row.attempts >= most
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row) -> list[tuple[DeliveredEvent, Verdict]]:
@@ -234,13 +235,13 @@ def _heads_first(found: Sequence[_Found]) -> list[tuple[int, int]]:
     return [(number, id) for _, id, number in ranked]
 
 
-def _charged(partition: Partition, row: ParkedRow, body: Row) -> dict[str, Any]:
-    return park(
+def _charged(partition: Partition, row: ParkedRow, body: Row) -> Park:
+    return Park(
         partition.number,
         row.id,
-        body[4],
-        body[5],
-        body[3],
+        body[AGGREGATE_TYPE],
+        body[AGGREGATE_ID],
+        body[EVENT_TYPE],
         "ready",
         blocks=row.blocks,
         attempts=row.attempts + 1,

@@ -7,6 +7,7 @@ its own: so the one that makes its list fail is found, and takes no others with 
 from collections.abc import Callable, Sequence
 
 from partbox.events import DeliveredEvent
+from partbox.events.record import ROUTE
 from partbox.worker.delivery import Delivery
 from partbox.worker.endpoint import Endpoint
 from partbox.worker.holdings import Holdings
@@ -80,7 +81,9 @@ class Gathering:
         fits = routes.only is endpoint
         while queue and len(taken) < most:
             event = queue[0]
-            if not (fits or routes[event._row[3:5]] is endpoint) or (event.parked is not None and _runs_alone(event)):
+            if event.parked is not None and _runs_alone(event):
+                break
+            if not fits and routes[event.record[ROUTE]] is not endpoint:
                 break
             taken.append((lane, queue.popleft(), life))
         return taken

@@ -11,6 +11,7 @@ from partbox.db.blocking import Row
 from partbox.db.parked import Stored
 from partbox.db.records import size
 from partbox.events import Claim, DeliveredEvent
+from partbox.events.record import AGGREGATE, AGGREGATE_ID, AVAILABLE_AT, EVENT_TYPE, ID, ROUTE, microseconds
 from partbox.handlers import Routes
 from partbox.rules.cursor import Ask
 from partbox.rules.page import Page
@@ -68,7 +69,7 @@ class Intake:
 
     def runs(self, row: Row, clock: int) -> bool:
         """Whether a record may be handed to a handler now: its time has come, and its type is wanted."""
-        return not _waits(row, clock) and (self.wanted is None or row[3] in self.wanted)
+        return not _waits(row[AVAILABLE_AT], clock) and (self.wanted is None or row[EVENT_TYPE] in self.wanted)
 
     def chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         """Queue the records of a blocked key's rows that may run; a row whose record is gone goes too. Lock held.
@@ -77,7 +78,7 @@ class Intake:
         """
         chain, lane = partition.chains.get(key), partition.lanes.get(key)
         if chain is not None:
-            if lane is not None and any(each._row[1] > rows[0].id for each in list(lane.queue)):
+            if lane is not None and any(each.id > rows[0].id for each in list(lane.queue)):
                 hold_rest(lane)
                 self._holdings.touch(partition)
             in_line = chain.in_line(rows)
@@ -105,7 +106,7 @@ class Intake:
     def dead(self, partition: Partition, row: ParkedRow, body: Row) -> tuple[DeliveredEvent, Verdict]:
         """A parked row that killed its process so often that it does not run again; to be told. Lock held."""
         event = self._event(partition, body, row)
-        verdict = self._routes[body[3:5]].perished(row.attempts)
+        verdict = self._routes[body[ROUTE]].perished(row.attempts)
         partition.park(event, verdict)
         self._holdings.touch(partition)
         self._holdings.wake(partition, key_of(event))
@@ -190,10 +191,10 @@ class Intake:
         )
         for row in rows:
             event = DeliveredEvent(row, claim)
-            if (row[11] is not None or not plain) and self._consumed(partition, event, last_late, clock):
+            if (row[AVAILABLE_AT] is not None or not plain) and self._consumed(partition, event, last_late, clock):
                 plain = plain and not partition.chains
                 continue
-            key: Key = (row[4], row[5]) if row[5] is not None else (None, row[1])
+            key: Key = row[AGGREGATE] if row[AGGREGATE_ID] is not None else (None, row[ID])
             lane = lanes.get(key)
             if lane is None:
                 lane = lanes[key] = Lane(partition, key)
@@ -207,7 +208,7 @@ class Intake:
         self, partition: Partition, rows: list[Row], late: int, large: Mapping[int, int], clock: int
     ) -> None:
         """The same for a page with these large records: sizes by id."""
-        weight, there = partition.weight, [(row[1], large[row[1]]) for row in rows if row[1] in large]
+        weight, there = partition.weight, [(row[ID], large[row[ID]]) for row in rows if row[ID] in large]
         for id, bytes in there:
             weight.add(id, bytes)
         self._hand_over(partition, rows, late, clock)
@@ -222,22 +223,21 @@ class Intake:
 
     def _consumed(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
         """Whether the event is not to be handed over: it is unwanted, was done or parked before, or is parked now."""
-        row = event._row
-        chain = partition.chains.get((row[4], row[5])) if row[5] is not None else None
-        if partition.consumed(row[1]):
-            partition.progress.finish([(row[1], b"")])
-        elif row[1:3] in partition.remembered:
-            partition.remembered.discard(row[1:3])
-            partition.progress.finish([row[1:3]])
-        elif self.wanted is not None and row[3] not in self.wanted:
-            partition.progress.finish([row[1:3]])
-        elif _waits(row, clock):
+        chain = partition.chains.get(key_of(event))
+        if partition.consumed(event.id):
+            partition.progress.finish([(event.id, b"")])
+        elif event.identity in partition.remembered:
+            partition.remembered.discard(event.identity)
+            partition.progress.finish([event.identity])
+        elif self.wanted is not None and event.event_type not in self.wanted:
+            partition.progress.finish([event.identity])
+        elif _waits(event.record[AVAILABLE_AT], clock):
             partition.schedule(event)
         elif partition.draining:
             partition.park(event, READY)
-        elif partition.is_suspect(row[1]):
+        elif partition.is_suspect(event.id):
             partition.suspect(event)
-        elif row[1] <= last_late:  # of any handler: a transaction waits until no late record is unfinished
+        elif event.id <= last_late:  # of any handler: a transaction waits until no late record is unfinished
             partition.park(event, READY)
         elif chain is not None and not chain.caught_up():
             partition.hold(event)
@@ -281,6 +281,6 @@ class Intake:
         return Claim(partition.epoch, self._subscription, self._codecs)
 
 
-def _waits(row: Row, clock: int) -> bool:
+def _waits(available_at: bytes | None, clock: int) -> bool:
     """Whether the time of a record had not come by this clock (microseconds since 2000)."""
-    return row[11] is not None and int.from_bytes(row[11], signed=True) > clock
+    return available_at is not None and microseconds(available_at) > clock

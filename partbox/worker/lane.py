@@ -65,5 +65,5 @@ class LetterLane(Lane):
 
 def key_of(event: DeliveredEvent) -> Key:
     """The aggregate key of an event."""
-    row = event._row
-    return (row[4], row[5]) if row[5] is not None else (None, row[1])
+    aggregate_id = event.aggregate_id
+    return (None, event.id) if aggregate_id is None else (event.aggregate_type, aggregate_id)

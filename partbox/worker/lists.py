@@ -3,6 +3,7 @@
 import time
 from typing import Any, cast
 
+from partbox.events.record import IDENTITY
 from partbox.rules.parking import Deferral, Verdict
 from partbox.worker.delivery import Delivery
 from partbox.worker.endpoint import Endpoint
@@ -79,7 +80,7 @@ class Lists:
                         lane.settled = event
                     else:
                         self._delivery.ended(lane, event)
-                    done.setdefault(partition, []).append(event._row[1:3])
+                    done.setdefault(partition, []).append(event.record[IDENTITY])
             for partition, pairs in done.items():
                 partition.finish(pairs)
                 self._holdings.touch(partition)

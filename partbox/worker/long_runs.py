@@ -80,7 +80,7 @@ class LongRuns:
 
     def _named(self, run: Run, now: float) -> Running:
         since, lane, event = run
-        handler = self._routes[event._row[3:5]].handler
+        handler = self._routes[event.route].handler
         return Running(
             handler=printable_line(handler.name, CUT),
             event_type=_cut(event.event_type),

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from partbox.db.cursors import Owned
-from partbox.db.parked import Stored, park
+from partbox.db.parked import Park, Stored
 from partbox.events import DeliveredEvent
+from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
 from partbox.events.reserved import NEVER
 from partbox.rules.cursor import Cursor
 from partbox.rules.page import Page
@@ -33,12 +33,12 @@ Pair = tuple[int, bytes]
 
 @dataclass(slots=True)
 class Pending:
-    """A park that is not committed yet: the row in memory that it makes, and what to send."""
+    """A park that is not committed yet, and the row in memory that it makes."""
 
     row: ParkedRow
     key: Key
     delay: float | None
-    sent: dict[str, Any]
+    park: Park
 
 
 class Partition:
@@ -106,7 +106,7 @@ class Partition:
         """A parked event is done: its row goes with the next save."""
         row: ParkedRow = event.parked
         self._unpark(row, key_of(event))
-        self.delete(row, event._row[2])
+        self.delete(row, event.record[EVENT_ID])
 
     def vanished(self, row: ParkedRow, key: Key) -> None:
         """The record of a parked row is gone: so goes the row."""
@@ -131,7 +131,7 @@ class Partition:
         blocks = verdict.blocks and key[0] is not None
         delay = verdict.delay
         if row is None:
-            row = ParkedRow(event._row[1], verdict.state, verdict.attempts, blocks)
+            row = ParkedRow(event.id, verdict.state, verdict.attempts, blocks)
             self.progress.finish([(row.id, b"")])
         else:
             self._unpark(row, key)
@@ -187,7 +187,7 @@ class Partition:
 
         It was imported so: for the subscriptions that there were then it is parked already, and that row stays.
         """
-        micros = int.from_bytes(event._row[11], signed=True)
+        micros = microseconds(event.record[AVAILABLE_AT])
         if micros == NEVER:
             self.park(event, Verdict("dead", 0, None, False, NEVER_SAID))
             return
@@ -196,8 +196,8 @@ class Partition:
             due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), FAR)
         except OverflowError:  # perhaps infinity, which PostgreSQL 15 and 16 cannot subtract
             due = FAR
-        sent = self.parks[event._row[1]].sent
-        sent["in"], sent["due"] = None, due
+        park = self.parks[event.id].park
+        park.delay, park.due = None, due
 
     def letter(self, event: DeliveredEvent, delay: float | None) -> None:
         """A dead event was given to the dead-letter hook (None), or is to be again after `delay` seconds."""
@@ -208,7 +208,7 @@ class Partition:
             return
         key = key_of(event)
         self._send(event, row, key, delay, False)
-        self.parks[row.id].sent["l"] = True
+        self.parks[row.id].park.letter = True
 
     def vanished_letter(self, row: ParkedRow) -> None:
         """The record of a dead row is gone: so goes the row."""
@@ -327,9 +327,7 @@ class Partition:
 
     def waiting(self) -> dict[int, DeliveredEvent]:
         """Every event that was read from the log and has not been started, by id."""
-        return {
-            event._row[1]: event for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None
-        }
+        return {event.id: event for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None}
 
     def charged(self) -> list[DeliveredEvent]:
         """The charged events that are not going to be started, once it is stopping."""
@@ -363,11 +361,11 @@ class Partition:
         if not self.remembered:
             return
         for event in [event for lane in self.lanes.values() for event in list(lane.queue)]:
-            if event._row[1:3] in self.remembered:
+            if event.identity in self.remembered:
                 if event.parked is not None:
                     self.done_parked(event)
                 else:
-                    self.finish([event._row[1:3]])
+                    self.finish([event.identity])
 
     def _forget_passed(self, passed: int) -> None:
         """Nothing up to this id comes from the log again: what of it is remembered and not parked was saved before."""
@@ -386,11 +384,11 @@ class Partition:
     def _take_back(self, stored: Stored, row: ParkedRow, key: Key) -> None:
         """It was charged before the connection was lost: the charge is taken back, and made again when it runs."""
         row.committed = False
-        sent = park(
+        park = Park(
             self.number, row.id, stored.aggregate_type, stored.aggregate_id, "", "ready",
             blocks=True, attempts=row.attempts, new=False,
         )  # fmt: skip
-        self.parks[row.id] = Pending(row, key, None, sent)
+        self.parks[row.id] = Pending(row, key, None, park)
 
     def _count_open(self, more: int) -> None:
         self.open_rows += more
@@ -416,15 +414,15 @@ class Partition:
     ) -> None:
         before = self.parks.get(row.id)  # not sent yet: the two become one
         if before is not None:
-            new = new or before.sent["new"]
+            new = new or before.park.new
             if error is None:
-                error, trace = before.sent["e"], before.sent["t"]
-        sent = park(
+                error, trace = before.park.error, before.park.trace
+        park = Park(
             self.number,
             row.id,
-            event._row[4],
-            event._row[5],
-            event._row[3],
+            event.aggregate_type,
+            event.aggregate_id,
+            event.event_type,
             row.state,
             blocks=row.blocks,
             attempts=row.attempts,
@@ -433,4 +431,4 @@ class Partition:
             trace=trace,
             new=new,
         )
-        self.parks[row.id] = Pending(row, key, delay, sent)
+        self.parks[row.id] = Pending(row, key, delay, park)

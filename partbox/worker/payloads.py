@@ -17,6 +17,7 @@ from psycopg.errors import QueryCanceled
 from partbox.db import records
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
+from partbox.events.record import ID, PARTITION, PLACE
 from partbox.observe.telling import tell
 
 log = logging.getLogger("partbox.worker")
@@ -61,18 +62,18 @@ class Payloads:
         clock: int,
     ) -> Brought:
         """The page with the payloads that it left out, but for partitions that are `greedy`; `left` bytes of them."""
-        wanted = self._in_turn(row[:2] for row in left_out if row[0] not in greedy)
+        wanted = self._in_turn(row[PLACE] for row in left_out if row[PARTITION] not in greedy)
         got = self.fetch(conn, wanted, left)
         self._first = (wanted[len(got) - 1][0] + 1) if got else self._first + 1
         large: dict[int, dict[int, int]] = defaultdict(dict)
         ends: dict[int, int] = {}
         for row in left_out:
-            pair = row[:2]
+            pair = row[PLACE]
             if (whole := got.get(pair)) is not None:
-                large[row[0]][row[1]] = records.size(whole)
+                large[row[PARTITION]][row[ID]] = records.size(whole)
             elif pair not in got:
-                ends[row[0]] = min(row[1], ends.get(row[0], row[1]))
-        whole_rows = [got.get(row[:2], row) for row in rows]
+                ends[row[PARTITION]] = min(row[ID], ends.get(row[PARTITION], row[ID]))
+        whole_rows = [got.get(row[PLACE], row) for row in rows]
         return Brought([row for row in whole_rows if row is not None], large, ends, cap, clock)
 
     def fetch(self, conn: Connection[Any], wanted: Sequence[Pair], left: int) -> dict[Pair, Row | None]:

@@ -11,6 +11,7 @@ from partbox.db import records
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.records import Look
+from partbox.events.record import PARTITION, PLACE
 from partbox.observe import Observers
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.settings import Settings
@@ -145,7 +146,7 @@ class Reader:
         left_out = records.left_out(rows)
         if left_out:
             unseen = {partition.number for partition in partitions if partition.draining}
-            left_out = [row for row in left_out if row[0] not in unseen and self._intake.runs(row, clock)]
+            left_out = [row for row in left_out if row[PARTITION] not in unseen and self._intake.runs(row, clock)]
         if not left_out:
             return Brought(rows, {}, {}, cap, clock)
         with self._holdings.lock:
@@ -196,4 +197,4 @@ class _Records(Sequence[tuple[int, int]]):
         return len(self._rows)
 
     def __getitem__(self, at: Any) -> Any:
-        return [row[:2] for row in self._rows[at]] if isinstance(at, slice) else self._rows[at][:2]
+        return [row[PLACE] for row in self._rows[at]] if isinstance(at, slice) else self._rows[at][PLACE]

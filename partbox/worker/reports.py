@@ -57,7 +57,7 @@ class Reports:
 
     def _name(self, event: DeliveredEvent) -> str:
         """Its handler's."""
-        return self._routes[event._row[3:5]].handler.name
+        return self._routes[event.route].handler.name
 
 
 def _tell(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, handler: str) -> None:

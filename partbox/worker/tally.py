@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 
 from partbox.events import DeliveredEvent
+from partbox.events.record import CREATED_AT, microseconds
 from partbox.observe import QUICK, Turn
 from partbox.worker.endpoint import Endpoint
 
@@ -125,4 +126,4 @@ class Tally:
 
 def published_at(event: DeliveredEvent) -> float:
     """Unix seconds at which it was published."""
-    return int.from_bytes(event._row[13], "big") / 1e6 + 946_684_800.0
+    return microseconds(event.record[CREATED_AT]) / 1e6 + 946_684_800.0

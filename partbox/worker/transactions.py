@@ -59,7 +59,7 @@ class _GoneError(Error):
     """The transaction is not there any more after a handler ran."""
 
     def __init__(self, event: DeliveredEvent, result: object) -> None:
-        self.pair: Pair = event._row[1:3]
+        self.pair: Pair = event.identity
         why = f": {result}" if isinstance(result, BaseException) else ""
         super().__init__(f"the handler of {event!r} left no transaction behind{why}")
 
@@ -76,7 +76,7 @@ class Run(NamedTuple):
 
     @property
     def pair(self) -> Pair:
-        return self.event._row[1:3]
+        return self.event.identity
 
 
 class _Queue:
@@ -93,15 +93,15 @@ class _Queue:
         if head.parked is not None:
             self.parked[lane] = None
         else:
-            self.new[head._row[1]] = lane
+            self.new[head.id] = lane
 
     def first(self) -> int | None:
         """The lowest id."""
-        return min((lane.queue[0]._row[1] for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
+        return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
 
     def stale(self) -> list[Lane]:
         """Takes out the lanes whose head is not there any more: parked behind another, or read anew."""
-        new = [id for id, lane in self.new.items() if not lane.queue or lane.queue[0]._row[1] != id]
+        new = [id for id, lane in self.new.items() if not lane.queue or lane.queue[0].id != id]
         parked = [lane for lane in self.parked if not lane.queue or lane.queue[0].parked is None]
         for lane in parked:
             del self.parked[lane]
@@ -219,8 +219,7 @@ class Transactions:
 
     def go_on(self, lane: Lane) -> bool:
         """Whether the lane's next event is for me, and then waits for its turn. Lock held."""
-        row = lane.queue[0]._row
-        if self._delivery.routes[row[3:5]].kind is not Kind.TRANSACTIONAL:
+        if self._delivery.routes[lane.queue[0].route].kind is not Kind.TRANSACTIONAL:
             return False
         self._queues.setdefault(lane.partition, _Queue()).add(lane)
         self._work.set()
@@ -295,7 +294,7 @@ def _head(partition: Partition, queue: _Queue, taken: set[int]) -> Lane | None:
             return lane
     id = partition.progress.next_in_line(taken)
     waiting = queue.new.get(id) if id is not None else None
-    if waiting is None or id is None or not waiting.queue or waiting.queue[0]._row[1] != id:
+    if waiting is None or id is None or not waiting.queue or waiting.queue[0].id != id:
         return None
     return queue.new.pop(id)
 
@@ -339,8 +338,8 @@ class _Transaction:
             partition.serial = True
             event = lane.queue.popleft()
             if event.parked is None:
-                self._taken.setdefault(partition, set()).add(event._row[1])
-                self._last[partition] = event._row[1]
+                self._taken.setdefault(partition, set()).add(event.id)
+                self._last[partition] = event.id
             lane.current, lane.started = event, time.monotonic()
             self._next = (lane, event)
             return True
@@ -367,10 +366,9 @@ class _Transaction:
         self._committed()
 
     def _run_one(self, lane: Lane, event: DeliveredEvent) -> None:
-        row = event._row
-        endpoint = self._owner._delivery.routes[row[3:5]]
+        endpoint = self._owner._delivery.routes[event.route]
         started = lane.started
-        refusal = self._owner._guilty.pop(event._row[1:3], None) or endpoint.refusal(started)
+        refusal = self._owner._guilty.pop(event.identity, None) or endpoint.refusal(started)
         result = refusal or self._result(endpoint, event)
         seconds = None if refusal else time.monotonic() - started
         verdict = endpoint.judge(event, result, started)
@@ -378,7 +376,7 @@ class _Transaction:
         with self._holdings.lock:
             lane.current = None  # it does not run any more, whatever the others do
             if verdict is not None and verdict.blocks and lane.key[0] is not None:
-                waiting = {each._row[1] for each in list(lane.queue) if each.parked is None}
+                waiting = {each.id for each in list(lane.queue) if each.parked is None}
                 self._taken.setdefault(lane.partition, set()).update(waiting)  # to be held, with this save
             elif lane.queue:
                 self._owner.go_on(lane)
@@ -470,8 +468,8 @@ class _Transaction:
             tell_lost(error, owner._subscription, "transactions")
         with self._holdings.lock:
             for run in self._runs if self.noted else ():
-                run.lane.partition.progress.finished.pop(run.event._row[1], None)
-                run.lane.partition.deleting.pop(run.event._row[1], None)
+                run.lane.partition.progress.finished.pop(run.event.id, None)
+                run.lane.partition.deleting.pop(run.event.id, None)
             for lane in self._used:
                 lane.current = None
             condemned = self.condemned

@@ -62,7 +62,7 @@ class Watch:
             return not any(each.parks or each.sending or each in dirty for each in self.stuck)
 
     def _judge(self, lane: Lane, event: DeliveredEvent, ran: float) -> None:
-        endpoint = self._delivery.routes[event._row[3:5]]
+        endpoint = self._delivery.routes[event.route]
         timeout = endpoint.handler.timeout
         if timeout is not None and ran > timeout + RESISTS * endpoint.handler.is_async:
             self._said[lane] = event

@@ -18,8 +18,8 @@ MUTATIONS = (
         "list-of-any-handler",
         "The events of a lane may be of several handlers, and a list is of one.",
         "partbox/worker/gathering.py",
-        "if not (fits or routes[event._row[3:5]] is endpoint) or (",
-        "if (",
+        "if not fits and routes[event.record[ROUTE]] is not endpoint:",
+        "if False:",
         (f"{TESTS}::test_a_list_holds_events_of_its_own_handler_alone_and_the_order_of_a_key_goes_over_both",),
     ),
     Mutation(
@@ -58,8 +58,8 @@ MUTATIONS = (
         "failed-ones-in-the-list-of-others",
         "An event that has failed makes the list of others fail.",
         "partbox/worker/gathering.py",
-        " or (event.parked is not None and _runs_alone(event)):",
-        ":",
+        "            if event.parked is not None and _runs_alone(event):\n                break\n",
+        "",
         (f"{GATHERING}::test_an_event_that_failed_before_joins_no_list",),
     ),
     Mutation(

@@ -90,7 +90,7 @@ MUTATIONS = (
         "what-was-done-is-suspect-again",
         "After a death what was done before a lost connection would be parked, and handed over to be repeated.",
         "partbox/worker/intake.py",
-        "elif row[1:3] in partition.remembered:",
+        "elif event.identity in partition.remembered:",
         "elif False:",
         (
             "tests/worker/test_release.py"

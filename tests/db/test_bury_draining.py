@@ -20,7 +20,7 @@ from planting import Planter
 
 from partbox.db import instances
 from partbox.db.cursors import Saving
-from partbox.db.parked import park
+from partbox.db.parked import Park
 from partbox.rules.hashing import partition_of
 
 KEY = "7"
@@ -40,7 +40,7 @@ def suspects(conn):
 
 def charge(conn, me, owned, record_id, attempts):
     """As `Due` charges a record that is parked."""
-    sent = park(
+    sent = Park(
         HERE, record_id, "Order", KEY, "Placed", "ready", blocks=True, attempts=attempts, new=False, charge=True
     )
     assert save(conn, me, [Saving(HERE, owned.epoch, None, None, None, False)], [sent]) == {HERE}

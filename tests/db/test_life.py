@@ -12,6 +12,7 @@ from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.cursors import Saving
 from partbox.db.life import UNKNOWN, NewLifeError
+from partbox.db.parked import Park
 from partbox.rules.cursor import Ask
 from partbox.rules.page import Page
 
@@ -65,7 +66,7 @@ def test_reading_in_another_life_is_a_lost_connection(session, conn, ask, ended)
 def test_a_save_in_another_life_writes_nothing_and_is_a_lost_connection(session, conn, ended, inside):
     me, epoch = owning(conn)
     saving = Saving(3, epoch, "5:5:", 4, 4, True)
-    park = {"p": 3, "id": 4, "at": "A", "ai": "a", "et": "T", "s": "dead", "b": False, "n": 1, "new": True}
+    park = Park(3, 4, "A", "a", "T", "dead", blocks=False, attempts=1)
     conn.execute(ended)
     with session.transaction() if inside else nullcontext(), pytest.raises(NewLifeError):
         cursors.save(session, SCHEMA, DEFAULT, me, [saving], [park])

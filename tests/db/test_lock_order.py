@@ -32,7 +32,7 @@ from waiting import eventually
 
 from partbox.db import cursors, instances
 from partbox.db.cursors import Owned, Saving
-from partbox.db.parked import park
+from partbox.db.parked import Park
 
 LEAST_CHANGES = 10
 MEMBERS = 4
@@ -66,10 +66,10 @@ def _saving(row: Owned, random: Random) -> Saving:
     )
 
 
-def _parks(mine: list[Owned], random: Random) -> list[dict]:
+def _parks(mine: list[Owned], random: Random) -> list[Park]:
     """Each partition has records of its own."""
     return [
-        park(
+        Park(
             row.partition,
             _record(row, random),
             "A",

@@ -14,7 +14,7 @@ from purgeable import DAY, Conn, Planted, many
 from waiting import eventually
 
 from partbox.db import purge as steps
-from partbox.db.parked import park
+from partbox.db.parked import Park
 from partbox.purge import Purged, purge
 from partbox.settings import load
 
@@ -160,7 +160,7 @@ def test_saves_and_purges_of_dead_rows_do_not_lock_each_other_out(dsn, conn):
             while min(done.values()) < 30:
                 some = random.sample(sorted(mine), 100)
                 parks = [
-                    park(n, random.randrange(10**6), "A", "a", "T", "dead", blocks=False, attempts=1) for n in some
+                    Park(n, random.randrange(10**6), "A", "a", "T", "dead", blocks=False, attempts=1) for n in some
                 ]
                 savings = [saving(mine[n], "5:5:", 10**6, 10**6) for n in some]
                 done[f"saves {seed}"] += len(save(own, me, savings, parks=parks)) == 100

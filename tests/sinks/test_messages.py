@@ -16,7 +16,7 @@ ID, HEADERS, OCCURRED_AT = 2, 10, 12
 
 def with_(at: int, value: object) -> Message:
     event = delivered(1)
-    row: Row = (*event._row[:at], value, *event._row[at + 1 :])
+    row: Row = (*event.record[:at], value, *event.record[at + 1 :])
     return Message(DeliveredEvent(row, event._claim), "orders")
 
 

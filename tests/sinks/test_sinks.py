@@ -221,7 +221,7 @@ def test_nats_goes_on_after_thousands_that_it_refused(tmp_path):
     async def send() -> list[object]:
         sink = sink_of(nats.url)
         large = event(1)
-        large._row = (*large._row[:7], bytes(2 << 20), *large._row[8:])
+        large.record = (*large.record[:7], bytes(2 << 20), *large.record[8:])
         refused = [(await sink.handle([large]))[0] for _ in range(4_001)]
         taken = await sink.handle([event(2)])
         await sink.close()

@@ -452,7 +452,7 @@ def next_xid(conn: Conn) -> int:
 def test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written(dsn: str, conn: Conn, rig: Rig) -> None:
     epoch = rig.partition().epoch
     saving = cursors.Saving(PARTITION, epoch, None, None, None, False)
-    park = parked.park(PARTITION, 1, "A", "a", "E", "held", blocks=True, attempts=0)
+    park = parked.Park(PARTITION, 1, "A", "a", "E", "held", blocks=True, attempts=0)
     answers: list[set[int]] = []
 
     def save() -> None:

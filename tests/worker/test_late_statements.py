@@ -9,7 +9,7 @@ from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
 
 from partbox.db import cursors
 from partbox.db.cursors import Saving
-from partbox.db.parked import park
+from partbox.db.parked import Park
 from partbox.worker.batch import Batch
 
 Conn = psycopg.Connection[Any]
@@ -52,7 +52,7 @@ def test_a_park_that_arrives_late_does_not_bring_back_what_is_done(conn: Conn, r
     write(conn)
     (id,) = rig.read_all()
     late = sent(rig)
-    row = park(PARTITION, id, "__GLOBAL__", None, "Written", "retrying", blocks=False, attempts=1, delay=0.0)
+    row = Park(PARTITION, id, "__GLOBAL__", None, "Written", "retrying", blocks=False, attempts=1, delay=0.0)
     rig.reconnect()
     rig.done(*rig.read_all())
     rig.save()

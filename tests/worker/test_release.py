@@ -50,7 +50,7 @@ def test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves(rig: Rig) 
         partition.drain()
         batch = Batch(partition)
     assert (batch.release, batch.target.last_id) == (True, 2)
-    assert [(each.sent["id"], each.sent["s"]) for each in batch.parks] == [(1, "ready")]
+    assert [(each.park.record_id, each.park.state) for each in batch.parks] == [(1, "ready")]
 
 
 def test_nothing_is_released_while_a_handler_runs(rig: Rig) -> None:
@@ -117,7 +117,7 @@ def released(rig: Rig) -> tuple[bool, int, list[Any]]:
     """What a save would say now: whether it lets go, at which id, with which records parked."""
     with rig.holdings.lock:
         batch = Batch(rig.partition())
-    return batch.release, batch.target.last_id, [each.sent["id"] for each in batch.parks]
+    return batch.release, batch.target.last_id, [each.park.record_id for each in batch.parks]
 
 
 def test_what_was_done_before_a_lost_connection_is_read_again_before_the_partition_is_let_go(asked_for: Rig) -> None:

@@ -320,7 +320,7 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
 
     def saving(conn, schema, subscription, me, savings, parks=(), *rest, **more):
         answer = save(conn, schema, subscription, me, savings, parks, *rest, **more)
-        if asking.is_set() and any(each["new"] for each in parks) and not saved.is_set():
+        if asking.is_set() and any(each.new for each in parks) and not saved.is_set():
             saved.set()
             found.wait(1)
         return answer
@@ -365,7 +365,7 @@ def test_a_hook_that_ends_after_its_event_was_replayed_does_not_stop_its_key(des
     inside, go_on, noted, answers = threading.Event(), threading.Event(), threading.Event(), [Dead("no")]
 
     def saving(conn, schema, subscription, me, savings, parks=(), *rest, **more):
-        if any(each["s"] == "retrying" for each in parks) and not noted.is_set():
+        if any(each.state == "retrying" for each in parks) and not noted.is_set():
             go_on.set()
             assert noted.wait(30)
         return save(conn, schema, subscription, me, savings, parks, *rest, **more)

@@ -175,7 +175,7 @@ def test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself() 
     with rig.holdings.lock:
         rig.dispatcher.unstick({rig.partition}, lane.started + STUCK + 1)
     assert [row.id for row in rig.partition.chains[KEY]] == [10, 11]
-    lane.done.append(lane.current._row[1:3])
+    lane.done.append(lane.current.identity)
     rig.end([lane])
     rig.go_on()
     assert seen == [11]
