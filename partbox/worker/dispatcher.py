@@ -9,7 +9,7 @@ lists count as one; threads are made when they are needed.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from partbox.events.record import ROUTE
 from partbox.worker.delivery import Delivery
@@ -21,6 +21,7 @@ from partbox.worker.letters import Letters
 from partbox.worker.lists import Lists
 from partbox.worker.loop import Loop
 from partbox.worker.partition import Partition
+from partbox.worker.signals import Signals
 from partbox.worker.slot import RUNNING_SINCE, Slot, boottime
 from partbox.worker.tally import Tally
 from partbox.worker.walk import Walk
@@ -43,8 +44,7 @@ class Dispatcher:
         *,
         letters: Letters,
         bundle: int,
-        on_serial: Callable[[Lane], None],
-        on_failure: Callable[[BaseException], None],
+        signals: Signals,
     ) -> None:
         self._holdings = holdings
         self._lock = holdings.lock
@@ -55,8 +55,7 @@ class Dispatcher:
         self._slot = slot
         self._concurrency = concurrency
         self._bundle = bundle if concurrency == 1 else 1
-        self._on_serial = on_serial
-        self._on_failure = on_failure
+        self._signals = signals
         self._work = threading.Condition(self._lock)
         self._fresh: deque[Lane] = deque()
         self._due: deque[Lane] = deque()
@@ -174,7 +173,7 @@ class Dispatcher:
                 if tally is not None and tally.end():
                     self._reports.delivered(tally)
         except BaseException as error:
-            self._on_failure(error)
+            self._signals.failed(error)
 
     def _walk_all(self, lanes: list[Lane], walk: Walk) -> list[Lane]:
         """Walk them until the turn ends, which the last start of a handler tells; those that are to be ended."""
@@ -220,7 +219,7 @@ class Dispatcher:
                 walk = self._new_walk(time.monotonic(), self._reports.tally())
                 await self._delivery.walk_async(lane, walk)
         except Exception as error:
-            self._on_failure(error)
+            self._signals.failed(error)
         self._end_all([lane, *others])
 
     def _end_all(self, lanes: Sequence[Lane]) -> None:
@@ -310,7 +309,7 @@ class Dispatcher:
             self._serial.discard(lane)
         if lane.queue and not partition.stopping:
             if serial:
-                self._on_serial(lane)
+                self._signals.transactional(lane)
             return not serial
         lane.active = False
         if not lane.queue and partition.lanes.get(lane.key) is lane:

@@ -4,7 +4,7 @@ A suspect is charged first: by the fenced save function, in autocommit, so that 
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -28,6 +28,7 @@ from partbox.worker.lane import Key
 from partbox.worker.partition import Partition
 from partbox.worker.payloads import Payloads
 from partbox.worker.room import Room
+from partbox.worker.signals import Signals
 
 CHAINS = 50  # blocked keys at a time
 ROWS = 200  # rows that block nothing, at a time
@@ -53,7 +54,7 @@ class Due:
         schema: str,
         subscription: str,
         *,
-        on_lost: Callable[[Sequence[Partition]], None],
+        signals: Signals,
     ) -> None:
         self._holdings = holdings
         self._intake = intake
@@ -63,7 +64,7 @@ class Due:
         self._chains, self._rows = CHAINS, ROWS  # fewer after a statement that took too long
         self._schema = schema
         self._subscription = subscription
-        self._on_lost = on_lost
+        self._signals = signals
 
     def run_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
         """Heads of blocked keys that may run now."""
@@ -212,7 +213,7 @@ class Due:
         )
         lost = [partition for number, partition in partitions.items() if number not in mine]
         if lost:
-            self._on_lost(lost)
+            self._signals.lost(lost)
             return self._charge(conn, me, [each for each in charged if each[0] not in lost], bodies) | dead
         with self._holdings.lock:
             for partition, row in charged:

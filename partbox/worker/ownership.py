@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -17,8 +17,8 @@ from partbox.rules.printing import first_few
 from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Key
 from partbox.worker.partition import Partition
+from partbox.worker.signals import Signals
 from partbox.worker.slot import OWNED, STOPPING, Slot
 
 log = logging.getLogger("partbox.worker")
@@ -38,18 +38,16 @@ class Ownership:
         *,
         letters: bool,
         observers: Observers,
-        on_claimed: Callable[[int], None],
-        on_reloaded: Callable[[Partition, Sequence[Key]], None],
+        signals: Signals,
     ) -> None:
         self._holdings = holdings
         self._window = settings.window
         self._letters = letters
         self._observers = observers
-        self._on_reloaded = on_reloaded
         self._slot = slot
         self._schema = settings.schema_name
         self._subscription = subscription
-        self._on_claimed = on_claimed
+        self._signals = signals
         self.me: UUID | None = None
         self._left: UUID | None = None
 
@@ -227,7 +225,7 @@ class Ownership:
 
     def _claimed(self, rows: list[Owned]) -> None:
         for row in rows:
-            self._on_claimed(row.floor_id)
+            self._signals.claimed(row.floor_id)
 
     def _reload(self, conn: Connection[Any], rows: list[Seen]) -> None:
         """A command has changed parked rows, or they could not be read before: read those partitions' again."""
@@ -273,4 +271,4 @@ class Ownership:
             self._holdings.wake(partition, key)
         if partition.parks:
             self._holdings.touch(partition)
-        self._on_reloaded(partition, keys)
+        self._signals.reloaded(partition, keys)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection, Error
@@ -19,26 +20,24 @@ from partbox.db import life, migrate, subscriptions
 from partbox.db.blocking import lean
 from partbox.db.connect import check, connect
 from partbox.db.deadline import Watched, allowed
-from partbox.handlers import Routes
-from partbox.observe import Load, Observers
 from partbox.observe.telling import tell
 from partbox.settings import Settings
 from partbox.worker.brake import Brake
-from partbox.worker.dispatcher import Dispatcher
 from partbox.worker.due import Due
-from partbox.worker.endpoint import Endpoint
 from partbox.worker.forks import leave
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
 from partbox.worker.long_runs import LongRuns
 from partbox.worker.losses import tell_lost
 from partbox.worker.ownership import Ownership
-from partbox.worker.payloads import Payloads
 from partbox.worker.reader import LOOK_AGAIN, Reader
 from partbox.worker.saver import Saver
+from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.slot import POLL_TICK, READ_AT, STOPPING, Slot, boottime
 from partbox.worker.transactions import Transactions
+from partbox.worker.watch import Watch
+from partbox.worker.workload import Workload
 
 log = logging.getLogger("partbox.worker")
 
@@ -51,61 +50,47 @@ RECONNECT = (0.1, 2.0)
 HURRY = (1.0, 3)  # seconds, or this part of what a stop has left: a statement that takes the longer of them hangs
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the poller's thread moves, and whom it starts and ends."""
+
+    ownership: Ownership
+    intake: Intake
+    reader: Reader
+    due: Due
+    brake: Brake
+    watch: Watch
+    long_runs: LongRuns
+    sink_notes: SinkNotes
+    workload: Workload
+    saver: Saver
+    transactions: Transactions | None
+
+
 class Poller:
     """Reads the partitions of one process until it is ended."""
 
     def __init__(
         self,
         holdings: Holdings,
-        dispatcher: Dispatcher,
-        intake: Intake,
-        routes: Routes[Endpoint],
+        parts: Parts,
         slot: Slot,
         settings: Settings,
         subscription: str,
         dsn: Callable[[], str],
-        *,
-        letters: bool,
-        observers: Observers,
-        sink_notes: SinkNotes,
-        on_step: Callable[[], None],
-        on_failure: Callable[[BaseException], None],
+        signals: Signals,
     ) -> None:
-        schema = settings.schema_name
         self._holdings = holdings
-        self._intake = intake
+        self._parts = parts
+        self.ownership = parts.ownership
+        self.saver = parts.saver
+        self.transactions = parts.transactions
+        self._reader = parts.reader
         self._subscription = subscription
-        self._on_step = on_step
         self._slot = slot
         self._settings = settings
         self._dsn = dsn
-        self._observers = observers
-        self._dispatcher = dispatcher
-        payloads = Payloads(schema, subscription, settings.lease)
-        self._reader = Reader(holdings, dispatcher, intake, payloads, settings, observers)
-        self.ownership = Ownership(
-            holdings,
-            slot,
-            settings,
-            subscription,
-            letters=letters,
-            observers=observers,
-            on_claimed=self._reader.claimed,
-            on_reloaded=intake.hold_behind,
-        )
-        self._due = Due(
-            holdings,
-            intake,
-            routes,
-            payloads,
-            self._reader.room,
-            schema,
-            subscription,
-            on_lost=self.ownership.refused,
-        )
-        self._brake = Brake(holdings, settings.max_parked, subscription)
-        self._long_runs = LongRuns(dispatcher, routes, schema, subscription)
-        self._sink_notes = sink_notes
+        self._signals = signals
         self._wake = holdings.look
         self._limit = allowed(settings.lease)
         self._connections: tuple[Watched, ...] = ()
@@ -114,21 +99,6 @@ class Poller:
         self._tick_at = 0.0
         self._brought_at = 0.0
         self._pause = settings.poll_busy
-        self._on_failure = on_failure
-        self.saver = Saver(
-            holdings,
-            slot,
-            schema,
-            subscription,
-            window=settings.window,
-            observers=observers,
-            on_lost=self.ownership.refused,
-            on_released=self.ownership.released,
-            on_saved=self._saved,
-            on_broken=self.break_off,
-            on_failure=on_failure,
-        )
-        self.transactions: Transactions | None = None
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
@@ -157,11 +127,6 @@ class Poller:
         self.saver.stop()
         return quiet
 
-    def _saved(self) -> None:
-        self._wake.set()
-        if self.transactions is not None:
-            self.transactions.wake()
-
     def break_off(self) -> None:
         """A connection is lost, or what was read is not to be trusted: read anew, on new connections."""
         self._broken.set()
@@ -172,7 +137,7 @@ class Poller:
             while not self._ended.is_set():
                 self._try_session()
         except BaseException as error:
-            self._on_failure(error)
+            self._signals.failed(error)
 
     def _try_session(self) -> None:
         self._reconnect_in = RECONNECT[0]
@@ -193,7 +158,7 @@ class Poller:
             if self.transactions is not None:
                 effects = self._connect("effects", lent=True)
                 connections.callback(self.transactions.close, effects)
-            self._watch(conn, saving, effects)
+            self._shorten(conn, saving, effects)
             try:
                 self.begin(conn, saving, effects)
                 self._reconnect_in = RECONNECT[0]
@@ -224,7 +189,7 @@ class Poller:
         lease, pooler, name = self._settings.lease, self._settings.pooler, f"partbox {role}"
         return connect(dsn, lease=lease, pooler=pooler, name=name, lent=lent, limit=self._limit)
 
-    def _watch(self, *connections: Watched | None) -> None:
+    def _shorten(self, *connections: Watched | None) -> None:
         self._connections = tuple(conn for conn in connections if conn is not None)
         for conn in self._connections:
             conn.deadline.shorten(self._limit)  # a stop may have begun while they were made
@@ -238,10 +203,10 @@ class Poller:
 
     def _take_up(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
         self._hold_still()
-        self._intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
+        self._parts.intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
         self.ownership.take_up(conn)
-        self._long_runs.begin(self.ownership.me)
-        self._sink_notes.begin(self.ownership.me)
+        self._parts.long_runs.begin(self.ownership.me)
+        self._parts.sink_notes.begin(self.ownership.me)
         self.saver.connected(saving, self.ownership.me)
         if self.transactions is not None and effects is not None:
             self.transactions.connected(effects, self.ownership.me)
@@ -272,16 +237,16 @@ class Poller:
         if self._holdings.forked:  # by an observer, or what gives the DSN
             leave(None)
         self._slot[POLL_TICK] = boottime()
-        self._on_step()
+        self._parts.watch.look()
         self._wake.clear()
         if self.ownership.outdated:
             self._take_up(conn, saving, effects)
         if self._slot[STOPPING]:
             self.ownership.drain_all()
             self.ownership.leave(conn)
-        if self._due.run_due(conn, self.ownership.me, self._due_in(conn)):
+        if self._parts.due.run_due(conn, self.ownership.me, self._due_in(conn)):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
-        self._due.run_blocked(conn, self.ownership.me)
+        self._parts.due.run_blocked(conn, self.ownership.me)
         return self._reader.read(conn)
 
     @property
@@ -303,22 +268,13 @@ class Poller:
                 self._tick_at = min(self._tick_at, now + max(soonest, SOON))
             with self._holdings.lock:
                 self._holdings.take_turns()
-            self._brake.look()
-            self._long_runs.look(conn)
-            self._sink_notes.look(conn)
-            if self._observers.hears("loaded"):
-                self._observers.loaded(self._load())
+            self._parts.brake.look()
+            self._parts.long_runs.look(conn)
+            self._parts.sink_notes.look(conn)
+            self._parts.workload.tell()
             return due
         with self._holdings.lock:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
-
-    def _load(self) -> Load:
-        with self._holdings.lock:
-            held = [partition for partition in self._holdings.partitions.values() if not partition.lost]
-            records = sum(partition.progress.unsaved() for partition in held)
-            lanes = sum(len(partition.lanes) for partition in held)
-            bound = self._reader.bound(held)
-        return Load(records, bound, lanes, self._dispatcher.handlers(), len(held))
 
     def _wait(self, brought: bool) -> None:
         now = time.monotonic()

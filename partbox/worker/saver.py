@@ -12,7 +12,7 @@ before. A save of many partitions with little progress each waits up to 200 ms f
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from typing import Any
 from uuid import UUID
@@ -25,7 +25,7 @@ from partbox.observe.telling import tell
 from partbox.worker.batch import Batch, committed, sent, tell_saved
 from partbox.worker.holdings import Holdings
 from partbox.worker.losses import tell_lost
-from partbox.worker.partition import Partition
+from partbox.worker.signals import Signals
 from partbox.worker.slot import SAVE_TICK, SAVED_AT, Slot, boottime
 
 log = logging.getLogger("partbox.worker")
@@ -55,22 +55,14 @@ class Saver:
         *,
         window: int,
         observers: Observers,
-        on_lost: Callable[[Sequence[Partition]], None],
-        on_released: Callable[[Partition], None],
-        on_saved: Callable[[], None],
-        on_broken: Callable[[], None],
-        on_failure: Callable[[BaseException], None],
+        signals: Signals,
     ) -> None:
         self._holdings = holdings
         self._slot = slot
         self._schema = schema
         self._subscription = subscription
         self._observers = observers
-        self._on_lost = on_lost
-        self._on_released = on_released
-        self._on_saved = on_saved
-        self._on_broken = on_broken
-        self._on_failure = on_failure
+        self._signals = signals
         self._conn: Connection[Any] | None = None
         self._me: UUID | None = None
         self._using = threading.Lock()
@@ -110,7 +102,7 @@ class Saver:
                 else:
                     self._well = self._conn is not None
         except BaseException as error:
-            self._on_failure(error)
+            self._signals.failed(error)
 
     def _tick(self) -> None:
         self._slot[SAVE_TICK] = now = boottime()
@@ -138,7 +130,7 @@ class Saver:
                 if self._conn.closed or self._conn.broken:
                     self._conn = None
                     tell_lost(error, self._subscription, "saver")
-                    self._on_broken()
+                    self._signals.broken()
                     return 0.0
                 text = "saving failed and is tried again: %s"
                 tell(log, "loop_error", text, error, subscription=self._subscription, loop="saver")
@@ -188,7 +180,7 @@ class Saver:
                 self._committed(batches)
                 tell_saved(self._observers, batches, took)
                 break
-            self._on_lost([batch.partition for batch in lost])
+            self._signals.lost([batch.partition for batch in lost])
             waiting = [batch for batch in waiting if batch not in lost]
         self._unsent = waiting
         if waiting:
@@ -209,8 +201,8 @@ class Saver:
             for partition in released:
                 self._holdings.drop(partition)
         for partition in released:
-            self._on_released(partition)
-        self._on_saved()
+            self._signals.released(partition)
+        self._signals.saved()
 
     def _note_idle_advances(self, now: float) -> None:
         """Cursors that only moved with the horizon are saved once a minute: they hold back pruning and purge.

@@ -21,7 +21,7 @@ that breaks is an event's error only if the same event sees it break twice in a 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -45,6 +45,7 @@ from partbox.worker.holdings import Holdings
 from partbox.worker.lane import Lane
 from partbox.worker.losses import tell_lost
 from partbox.worker.partition import Pair, Partition
+from partbox.worker.signals import Signals
 
 log = logging.getLogger("partbox.worker")
 
@@ -121,10 +122,7 @@ class Transactions:
         lease: float,
         *,
         observers: Observers,
-        on_lost: Callable[[Sequence[Partition]], None],
-        on_saved: Callable[[], None],
-        on_broken: Callable[[], None],
-        on_failure: Callable[[BaseException], None],
+        signals: Signals,
     ) -> None:
         self._holdings = holdings
         self._delivery = delivery
@@ -133,10 +131,7 @@ class Transactions:
         self._subscription = subscription
         self._lease = lease
         self.observers = observers
-        self._on_lost = on_lost
-        self._on_saved = on_saved
-        self._on_broken = on_broken
-        self._on_failure = on_failure
+        self.signals = signals
         self._queues: dict[Partition, _Queue] = {}
         self._conn: Connection[Any] | None = None
         self._me: UUID | None = None
@@ -235,7 +230,7 @@ class Transactions:
                 while not self._stopped.is_set() and self.once():
                     pass
         except BaseException as error:
-            self._on_failure(error)
+            self.signals.failed(error)
 
     def once(self) -> bool:
         """One transaction; whether there was something to do. The thread only, if it runs."""
@@ -429,7 +424,7 @@ class _Transaction:
         )
         lost = [batch.partition for batch in batches if batch.partition.number not in mine]
         if lost:
-            owner._on_lost(lost)
+            owner.signals.lost(lost)
             raise Error(f"{len(lost)} partitions were lost meanwhile")
 
     def _committed(self) -> None:
@@ -444,7 +439,7 @@ class _Transaction:
                 self._owner.dispatcher.end_serial(lane)
         self._report()
         tell_saved(self._owner.observers, self._batches, self._save_took)
-        self._owner._on_saved()
+        self._owner.signals.saved()
 
     def _report(self) -> None:
         reports = self._owner._delivery.reports
@@ -484,7 +479,7 @@ class _Transaction:
         if condemned:
             return
         self._blame(error)
-        owner._on_broken()
+        owner.signals.broken()
         owner._stopped.wait(RETRY)
 
     def _blame(self, error: Error) -> None:

@@ -13,21 +13,30 @@ from partbox.observe.telling import tell
 from partbox.observe.traffic import TrafficObserver
 from partbox.rules.wording import counted
 from partbox.settings import Settings
+from partbox.worker.brake import Brake
 from partbox.worker.delivery import Delivery
 from partbox.worker.dispatcher import BUNDLE, Dispatcher
+from partbox.worker.due import Due
 from partbox.worker.endpoint import Endpoint, Kind
 from partbox.worker.forks import tell_forked
 from partbox.worker.holdings import Holdings
 from partbox.worker.intake import Intake
 from partbox.worker.letters import Letters
+from partbox.worker.long_runs import LongRuns
+from partbox.worker.ownership import Ownership
 from partbox.worker.partition import Partition
-from partbox.worker.poller import Poller
+from partbox.worker.payloads import Payloads
+from partbox.worker.poller import Parts, Poller
+from partbox.worker.reader import Reader
 from partbox.worker.reports import Reports
+from partbox.worker.saver import Saver
+from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.slot import STOPPING, TIMEOUT, Slot
 from partbox.worker.transactions import Transactions
 from partbox.worker.unroutable import Unroutable
 from partbox.worker.watch import Watch
+from partbox.worker.workload import Workload
 
 log = logging.getLogger("partbox.worker")
 
@@ -67,7 +76,7 @@ class Worker:
         self.holdings = holdings = Holdings(concurrency)
         reports = Reports(observers, self._routes)
         self._delivery = Delivery(holdings, self._routes, slot, reports)
-        self._transactions: Transactions | None = None
+        self._signals = Signals()
         self.dispatcher = self.dispatchers(
             holdings,
             self._delivery,
@@ -75,27 +84,10 @@ class Worker:
             concurrency,
             letters=Letters(holdings, handlers.dead_letter),
             bundle=1 if Kind.LISTS in kinds else BUNDLE,
-            on_serial=lambda lane: self._transactions.wait(lane) if self._transactions else None,
-            on_failure=self._fail,
+            signals=self._signals,
         )
         self.watch = Watch(holdings, self._delivery, self.dispatcher, isolates=isolates)
-        self.poller = Poller(
-            holdings,
-            self.dispatcher,
-            Intake(holdings, self.dispatcher, self._routes, codecs, subscription, reports),
-            self._routes,
-            slot,
-            settings,
-            subscription,
-            dsn,
-            letters=handlers.dead_letter is not None,
-            observers=observers,
-            sink_notes=SinkNotes(traffic, settings.schema_name, subscription),
-            on_step=self.watch.look,
-            on_failure=self._fail,
-        )
-        if Kind.TRANSACTIONAL in kinds:
-            self._add_transactions(subscription)
+        self.poller = self._poller(handlers, codecs, reports, traffic, dsn)
         # The default takes what has no handler; unless it is the application's it does nothing that could last.
         timed = self._routes.all() if callable(settings.on_unroutable) else self._routes.registered()
         timeouts = [endpoint.handler.timeout for endpoint in timed] or [settings.handler_timeout]
@@ -106,20 +98,62 @@ class Worker:
     def _disown(self) -> None:
         self.dispatcher.disown()
 
-    def _add_transactions(self, subscription: str) -> None:
-        poller = self.poller
-        self._transactions = poller.transactions = Transactions(
+    def _poller(
+        self, handlers: Handlers, codecs: Codecs, reports: Reports, traffic: TrafficObserver, dsn: Callable[[], str]
+    ) -> Poller:
+        """The poller, all that its thread moves, and who listens to whom."""
+        holdings, settings, slot, signals = self.holdings, self._settings, self._slot, self._signals
+        schema, subscription, observers = settings.schema_name, self._about.subscription, self._observers
+        payloads = Payloads(schema, subscription, settings.lease)
+        intake = Intake(holdings, self.dispatcher, self._routes, codecs, subscription, reports)
+        reader = Reader(holdings, self.dispatcher, intake, payloads, settings, observers)
+        letters = handlers.dead_letter is not None
+        ownership = Ownership(
+            holdings, slot, settings, subscription, letters=letters, observers=observers, signals=signals
+        )
+        self.workload = Workload(holdings, self.dispatcher, reader, observers)
+        transactions = self._transactions()
+        parts = Parts(
+            ownership=ownership,
+            intake=intake,
+            reader=reader,
+            due=Due(holdings, intake, self._routes, payloads, reader.room, schema, subscription, signals=signals),
+            brake=Brake(holdings, settings.max_parked, subscription),
+            watch=self.watch,
+            long_runs=LongRuns(self.dispatcher, self._routes, schema, subscription),
+            sink_notes=SinkNotes(traffic, schema, subscription),
+            workload=self.workload,
+            saver=Saver(
+                holdings, slot, schema, subscription, window=settings.window, observers=observers, signals=signals
+            ),
+            transactions=transactions,
+        )
+        poller = Poller(holdings, parts, slot, settings, subscription, dsn, signals)
+        signals.failed.listen(self._fail)
+        signals.claimed.listen(reader.claimed)
+        signals.reloaded.listen(intake.hold_behind)
+        signals.lost.listen(ownership.refused)
+        signals.released.listen(ownership.released)
+        signals.saved.listen(holdings.look.set)
+        signals.broken.listen(poller.break_off)
+        if transactions is not None:
+            signals.saved.listen(transactions.wake)
+            signals.transactional.listen(transactions.wait)
+        return poller
+
+    def _transactions(self) -> Transactions | None:
+        """The thread of transactional handlers, if there are any."""
+        if not any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in self._routes.all()):
+            return None
+        return Transactions(
             self.holdings,
             self._delivery,
             self.dispatcher,
             self._settings.schema_name,
-            subscription,
+            self._about.subscription,
             self._settings.lease,
             observers=self._observers,
-            on_lost=poller.ownership.refused,
-            on_saved=poller.wake,
-            on_broken=poller.break_off,
-            on_failure=self._fail,
+            signals=self._signals,
         )
 
     @property

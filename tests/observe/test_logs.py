@@ -28,6 +28,7 @@ from partbox.worker import watch
 from partbox.worker.holdings import Holdings
 from partbox.worker.ownership import Ownership
 from partbox.worker.partition import Partition
+from partbox.worker.signals import Signals
 from partbox.worker.slot import Slot
 
 CANARY = "canary-7731"
@@ -255,8 +256,7 @@ def ownership(dsn: str) -> Ownership:
         load(dsn=dsn),
         "default",
         letters=False,
-        on_claimed=lambda floor: None,
-        on_reloaded=lambda partition, keys: None,
+        signals=Signals(),
         observers=Observers(),
     )
 

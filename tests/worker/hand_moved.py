@@ -28,6 +28,7 @@ from partbox.worker.lane import Key, Lane
 from partbox.worker.letters import Letters
 from partbox.worker.partition import Partition
 from partbox.worker.reports import Reports
+from partbox.worker.signals import Signals
 from partbox.worker.slot import Slot
 from partbox.worker.walk import Walk
 
@@ -70,8 +71,7 @@ class HandMoved:
             0,  # no threads
             letters=Letters(self.holdings, None),
             bundle=1,
-            on_serial=lambda lane: None,
-            on_failure=lambda error: None,
+            signals=Signals(),
         )
         self.intake = Intake(self.holdings, self.dispatcher, self.routes, Codecs(), "default", reports)
         owned = Owned(5, 1, "1:1:", 0, 0, 0, None)

@@ -25,6 +25,7 @@ from partbox.worker.partition import Partition
 from partbox.worker.payloads import Payloads
 from partbox.worker.reader import Reader
 from partbox.worker.reports import Reports
+from partbox.worker.signals import Signals
 from partbox.worker.slot import Slot
 
 SCHEMA = "partbox"
@@ -67,6 +68,9 @@ class Rig:
         intake = Intake(self.holdings, self.waiting, routes, Codecs(), DEFAULT, Reports(NOBODY, routes))  # type: ignore[arg-type]
         payloads = Payloads(SCHEMA, DEFAULT, self.settings.lease)
         self.reader = Reader(self.holdings, self.waiting, intake, payloads, self.settings, NOBODY)  # type: ignore[arg-type]
+        signals = Signals()
+        signals.claimed.listen(self.reader.claimed)
+        signals.reloaded.listen(intake.hold_behind)
         self.ownership = Ownership(
             self.holdings,
             self.slot,
@@ -74,8 +78,7 @@ class Rig:
             DEFAULT,
             letters=False,
             observers=NOBODY,
-            on_claimed=self.reader.claimed,
-            on_reloaded=intake.hold_behind,
+            signals=signals,
         )
         lean(self.conn)
         self.ownership.take_up(self.conn)

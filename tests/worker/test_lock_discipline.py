@@ -18,6 +18,7 @@ from partbox.settings import load
 from partbox.worker.brake import Brake
 from partbox.worker.holdings import Holdings
 from partbox.worker.ownership import Ownership
+from partbox.worker.signals import Signals
 
 
 @pytest.fixture
@@ -104,8 +105,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
         "default",
         letters=False,
         observers=Observers(),
-        on_claimed=lambda floor: None,
-        on_reloaded=rig.intake.hold_behind,
+        signals=Signals(),
     )
     rows = [Owned(number, 1, "1:1:", 0, 0, 0, None) for number in numbers]
     ownership._adopt(rows)
