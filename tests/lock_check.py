@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from partbox.db.cursors import Owned
-from partbox.worker.charges import Charges
-from partbox.worker.delivery import Delivery
-from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Lane
-from partbox.worker.partition import Partition
+from partbox.worker.delivering.delivery import Delivery
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.state.charges import Charges
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Lane
+from partbox.worker.state.partition import Partition
 from partbox.worker.transactions import Transactions
 
 READ_FREELY = {

@@ -27,8 +27,8 @@ from partbox.rules.lease import Signs
 from partbox.settings import Settings
 from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.membership import Ward
-from partbox.worker.letters import both
-from partbox.worker.slot import (
+from partbox.worker.delivering.dead_letters import both
+from partbox.worker.owning.slot import (
     DEADLINE,
     OWNED,
     POLL_TICK,

@@ -23,7 +23,7 @@ from partbox.observe.telling import tell
 from partbox.settings import Settings
 from partbox.supervisor.membership import NO_HEARTBEAT, Membership, Ward
 from partbox.supervisor.purging import Purging
-from partbox.worker.slot import Slot
+from partbox.worker.owning.slot import Slot
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")

@@ -39,7 +39,7 @@ from partbox.rules.assignment import assign, needs_plan
 from partbox.rules.lease import deadline
 from partbox.settings import Settings
 from partbox.supervisor.wording import of_burial, of_plan
-from partbox.worker.slot import STOPPING, Slot, boottime
+from partbox.worker.owning.slot import STOPPING, Slot, boottime
 
 log = logging.getLogger("partbox.supervisor")
 

@@ -30,7 +30,7 @@ from partbox.supervisor.deaths import CRASHES, Deaths
 from partbox.supervisor.joining import Joining
 from partbox.supervisor.membership import NO_HEARTBEAT, Membership
 from partbox.supervisor.purging import Purging
-from partbox.worker.slot import shared
+from partbox.worker.owning.slot import shared
 
 log = logging.getLogger("partbox.supervisor")
 

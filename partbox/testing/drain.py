@@ -22,7 +22,7 @@ from partbox.settings import Settings
 from partbox.testing.noting import Noting
 from partbox.testing.settled import Drained, Settled
 from partbox.testing.stepping import Await, Stepped
-from partbox.worker.slot import STOPPING, Slot
+from partbox.worker.owning.slot import STOPPING, Slot
 
 LEASE = 3_600.0  # seconds: who debugs a handler takes his time
 MOST = 10_000

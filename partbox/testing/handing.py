@@ -14,9 +14,9 @@ from partbox.outbox import Outbox
 from partbox.testing.noting import Noting
 from partbox.testing.settled import Drained
 from partbox.testing.stepping import Await
-from partbox.worker.endpoint import Endpoint, Kind
-from partbox.worker.loop import Loop
-from partbox.worker.reports import Reports
+from partbox.worker.delivering.endpoint import Endpoint, Kind
+from partbox.worker.delivering.loop import Loop
+from partbox.worker.delivering.reports import Reports
 
 
 def hand(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:

@@ -10,12 +10,12 @@ from math import inf
 from typing import Any
 
 from partbox.events import DeliveredEvent
-from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.endpoint import Endpoint
-from partbox.worker.lane import Lane, LetterLane
-from partbox.worker.loop import Loop
-from partbox.worker.tally import Tally
-from partbox.worker.walk import Walk
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.loop import Loop
+from partbox.worker.delivering.tally import Tally
+from partbox.worker.delivering.walk import Walk
+from partbox.worker.state.lane import Lane, LetterLane
 from partbox.worker.worker import Worker
 
 Await = Callable[[Coroutine[Any, Any, None]], None]

@@ -6,8 +6,8 @@ A signal calls its listeners one after the other in the thread that tells, in th
 from collections.abc import Callable, Sequence
 from typing import Generic, ParamSpec
 
-from partbox.worker.lane import Key, Lane
-from partbox.worker.partition import Partition
+from partbox.worker.state.lane import Key, Lane
+from partbox.worker.state.partition import Partition
 
 P = ParamSpec("P")
 

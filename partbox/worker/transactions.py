@@ -36,16 +36,16 @@ from partbox.observe.telling import tell
 from partbox.outcomes import Done
 from partbox.rules.parking import Verdict
 from partbox.rules.wording import counted
-from partbox.worker.batch import Batch, committed, sent, tell_saved
-from partbox.worker.delivery import Delivery
-from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.delivering.delivery import Delivery
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.forks import leave
-from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Lane
 from partbox.worker.losses import tell_lost
-from partbox.worker.partition import Pair, Partition
+from partbox.worker.saving.partition_save import PartitionSave, committed, sent, tell_saved
 from partbox.worker.signals import Signals
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Lane
+from partbox.worker.state.partition import Pair, Partition
 
 log = logging.getLogger("partbox.worker")
 
@@ -395,7 +395,7 @@ class _Transaction:
             raise _GoneError(event, result)
         return result
 
-    def _note(self) -> list[Batch]:
+    def _note(self) -> list[PartitionSave]:
         """Note what became of each event, and take what is to be saved."""
         with self._holdings.lock:
             partitions = {run.lane.partition for run in self._runs}
@@ -407,14 +407,14 @@ class _Transaction:
             self.noted = True
             for run in self._runs:
                 self._owner._delivery.note(run.lane, run.event, run.verdict)
-            batches = [Batch(partition) for partition in partitions]
+            batches = [PartitionSave(partition) for partition in partitions]
             for batch in batches:
                 last = self._last.get(batch.partition)
                 if last is not None and not batch.partition.progress.passes(batch.target, last):
                     raise RuntimeError(f"partition {batch.partition.number}: its cursor would not pass its effects")
             return batches
 
-    def _save(self, batches: list[Batch]) -> None:
+    def _save(self, batches: list[PartitionSave]) -> None:
         owner = self._owner
         self._batches, self._ending = batches, True
         cursors.end_effects(self._conn, owner._schema, owner._lease / 2)

@@ -13,29 +13,29 @@ from partbox.observe.telling import tell
 from partbox.observe.traffic import TrafficObserver
 from partbox.rules.wording import counted
 from partbox.settings import Settings
-from partbox.worker.brake import Brake
-from partbox.worker.delivery import Delivery
-from partbox.worker.dispatcher import BUNDLE, Dispatcher
-from partbox.worker.due import Due
-from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.delivering.dead_letters import DeadLetters
+from partbox.worker.delivering.delivery import Delivery
+from partbox.worker.delivering.dispatcher import BUNDLE, Dispatcher
+from partbox.worker.delivering.endpoint import Endpoint, Kind
+from partbox.worker.delivering.long_runs import LongRuns
+from partbox.worker.delivering.reports import Reports
+from partbox.worker.delivering.unroutable import Unroutable
+from partbox.worker.delivering.watch import Watch
 from partbox.worker.forks import tell_forked
-from partbox.worker.holdings import Holdings
-from partbox.worker.intake import Intake
-from partbox.worker.letters import Letters
-from partbox.worker.long_runs import LongRuns
-from partbox.worker.ownership import Ownership
-from partbox.worker.partition import Partition
-from partbox.worker.payloads import Payloads
-from partbox.worker.poller import Parts, Poller
-from partbox.worker.reader import Reader
-from partbox.worker.reports import Reports
-from partbox.worker.saver import Saver
+from partbox.worker.owning.ownership import Ownership
+from partbox.worker.owning.slot import STOPPING, TIMEOUT, Slot
+from partbox.worker.reading.brake import Brake
+from partbox.worker.reading.intake import Intake
+from partbox.worker.reading.log_reader import LogReader
+from partbox.worker.reading.parked_reader import ParkedReader
+from partbox.worker.reading.payloads import Payloads
+from partbox.worker.reading.poller import Parts, Poller
+from partbox.worker.saving.saver import Saver
 from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
-from partbox.worker.slot import STOPPING, TIMEOUT, Slot
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.partition import Partition
 from partbox.worker.transactions import Transactions
-from partbox.worker.unroutable import Unroutable
-from partbox.worker.watch import Watch
 from partbox.worker.workload import Workload
 
 log = logging.getLogger("partbox.worker")
@@ -82,7 +82,7 @@ class Worker:
             self._delivery,
             slot,
             concurrency,
-            letters=Letters(holdings, handlers.dead_letter),
+            letters=DeadLetters(holdings, handlers.dead_letter),
             bundle=1 if Kind.LISTS in kinds else BUNDLE,
             signals=self._signals,
         )
@@ -106,7 +106,7 @@ class Worker:
         schema, subscription, observers = settings.schema_name, self._about.subscription, self._observers
         payloads = Payloads(schema, subscription, settings.lease)
         intake = Intake(holdings, self.dispatcher, self._routes, codecs, subscription, reports)
-        reader = Reader(holdings, self.dispatcher, intake, payloads, settings, observers)
+        reader = LogReader(holdings, self.dispatcher, intake, payloads, settings, observers)
         letters = handlers.dead_letter is not None
         ownership = Ownership(
             holdings, slot, settings, subscription, letters=letters, observers=observers, signals=signals
@@ -117,7 +117,9 @@ class Worker:
             ownership=ownership,
             intake=intake,
             reader=reader,
-            due=Due(holdings, intake, self._routes, payloads, reader.room, schema, subscription, signals=signals),
+            parked=ParkedReader(
+                holdings, intake, self._routes, payloads, reader.room, schema, subscription, signals=signals
+            ),
             brake=Brake(holdings, settings.max_parked, subscription),
             watch=self.watch,
             long_runs=LongRuns(self.dispatcher, self._routes, schema, subscription),

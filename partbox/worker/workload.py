@@ -1,15 +1,15 @@
 """How much one worker has in memory, for observers."""
 
 from partbox.observe import Load, Observers
-from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.holdings import Holdings
-from partbox.worker.reader import Reader
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.reading.log_reader import LogReader
+from partbox.worker.state.holdings import Holdings
 
 
 class Workload:
     """What is read and not saved, what waits, what runs. The poller's thread only."""
 
-    def __init__(self, holdings: Holdings, dispatcher: Dispatcher, reader: Reader, observers: Observers) -> None:
+    def __init__(self, holdings: Holdings, dispatcher: Dispatcher, reader: LogReader, observers: Observers) -> None:
         self._holdings = holdings
         self._dispatcher = dispatcher
         self._reader = reader

@@ -160,7 +160,7 @@ MUTATIONS = (
     Mutation(
         "idle-beside-a-full-page",
         "What a full page has left out waits for the next publish.",
-        "partbox/worker/reader.py",
+        "partbox/worker/reading/log_reader.py",
         "if lockstep and not more and self._horizon.still(",
         "if lockstep and self._horizon.still(",
         (f"{FINDINGS}::test_a_full_page_is_not_taken_for_the_end",),
@@ -193,7 +193,7 @@ MUTATIONS = (
     Mutation(
         "memory-kept-over-a-lost-connection",
         "A server that lost a tail gives ids and xids out again: what was read is of another life.",
-        "partbox/worker/ownership.py",
+        "partbox/worker/owning/ownership.py",
         "                partition.begin(row, now)\n",
         "",
         (
@@ -204,7 +204,7 @@ MUTATIONS = (
     Mutation(
         "fences-kept-over-a-lost-connection",
         "A server that lost a tail gives ids out again: a fence of before says too much of who draws an xid after it.",
-        "partbox/worker/poller.py",
+        "partbox/worker/reading/poller.py",
         "        self._reader.forget()\n",
         "",
         (f"{FINDINGS}::test_a_fence_of_a_lost_tail_bounds_nothing_after_it",),
@@ -212,7 +212,7 @@ MUTATIONS = (
     Mutation(
         "what-is-done-forgotten-with-the-connection",
         "What is done and not saved would run again after every lost connection.",
-        "partbox/worker/partition.py",
+        "partbox/worker/state/partition.py",
         "self.remembered.update(self.progress.done(), self.deleting.items())",
         "self.remembered.clear()",
         (f"{FINDINGS}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",),

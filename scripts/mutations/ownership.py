@@ -22,7 +22,7 @@ MUTATIONS = (
     Mutation(
         "late-claim-not-found",
         "A claim whose answer was lost and that arrives later leaves a partition that its owner does not know of.",
-        "partbox/worker/ownership.py",
+        "partbox/worker/owning/ownership.py",
         "        if unknown:  # unless",
         "        if False:  # unless",
         ("tests/worker/test_late_statements.py::test_a_claim_that_arrives_late_is_found_at_the_next_tick",),
@@ -158,7 +158,7 @@ MUTATIONS = (
     Mutation(
         "a-drain-only-its-supervisor-tells",
         "Processes whose supervisor died would be accused of what they left while they drained.",
-        "partbox/worker/poller.py",
+        "partbox/worker/reading/poller.py",
         "            self.ownership.leave(conn)\n",
         "",
         (f"{UNCHARGED}::test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end",),
@@ -206,7 +206,7 @@ MUTATIONS = (
     Mutation(
         "trust-by-one-clock",
         "A paused virtual machine may stop the clock since boot: the wall clock must end trust too.",
-        "partbox/worker/slot.py",
+        "partbox/worker/owning/slot.py",
         "return self[DEADLINE] > boottime() and self[WALL_DEADLINE] > time.time()",
         "return self[DEADLINE] > boottime()",
         ("tests/worker/test_release.py::test_trust_ends_by_either_clock",),
@@ -230,7 +230,7 @@ MUTATIONS = (
     Mutation(
         "starting-after-the-lease",
         "An owner that froze and thaws would start handlers for what is others' by now.",
-        "partbox/worker/delivery.py",
+        "partbox/worker/delivering/delivery.py",
         "if self._slot.version != self._holdings.version or not self._slot.trusted():",
         "if self._slot.version != self._holdings.version:",
         ("tests/worker/test_release.py::test_no_handler_starts_without_trust",),

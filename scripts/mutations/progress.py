@@ -46,7 +46,7 @@ MUTATIONS = (
     Mutation(
         "release-without-handing-over",
         "A release passes everything up to the highest finished id: what is unfinished below it must be parked.",
-        "partbox/worker/batch.py",
+        "partbox/worker/saving/partition_save.py",
         "            partition.settle_remembered()\n            _hand_back(partition)\n",
         "            partition.settle_remembered()\n",
         ("tests/worker/test_release.py::test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves",),
@@ -54,7 +54,7 @@ MUTATIONS = (
     Mutation(
         "release-before-the-drain",
         "The next owner would run an aggregate beside a handler that still runs here.",
-        "partbox/worker/batch.py",
+        "partbox/worker/saving/partition_save.py",
         "partition.draining and partition.running == 0 and partition.cursor.until is None",
         "partition.draining and partition.cursor.until is None",
         ("tests/worker/test_release.py::test_nothing_is_released_while_a_handler_runs",),
@@ -62,7 +62,7 @@ MUTATIONS = (
     Mutation(
         "release-before-what-was-done-is-found-again",
         "A release after a lost connection saves the old cursor: the next owner repeats what was done.",
-        "partbox/worker/ownership.py",
+        "partbox/worker/owning/ownership.py",
         "if partition.settled(time.monotonic()):",
         "if True:",
         (
@@ -73,7 +73,7 @@ MUTATIONS = (
     Mutation(
         "release-before-what-ran-is-found-again",
         "What ran when the connection was lost is done by and by: with nothing read again there is nothing to save.",
-        "partbox/worker/partition.py",
+        "partbox/worker/state/partition.py",
         "if self.life == 1 or now > self.reset_at + SETTLE:",
         "if not self.remembered or now > self.reset_at + SETTLE:",
         (RAN,),
@@ -81,7 +81,7 @@ MUTATIONS = (
     Mutation(
         "release-before-what-is-due-is-found-again",
         "The same of a parked record without an aggregate, which is found by its due time only.",
-        "partbox/worker/partition.py",
+        "partbox/worker/state/partition.py",
         "if self.again and not self.due_read:",
         "if False:",
         (RAN,),
@@ -89,7 +89,7 @@ MUTATIONS = (
     Mutation(
         "what-was-done-is-suspect-again",
         "After a death what was done before a lost connection would be parked, and handed over to be repeated.",
-        "partbox/worker/intake.py",
+        "partbox/worker/reading/intake.py",
         "elif event.identity in partition.remembered:",
         "elif False:",
         (
@@ -100,7 +100,7 @@ MUTATIONS = (
     Mutation(
         "release-inside-a-cut-page",
         "The rest of a cut page lies below the cursor that a release saves.",
-        "partbox/worker/batch.py",
+        "partbox/worker/saving/partition_save.py",
         "partition.draining and partition.running == 0 and partition.cursor.until is None",
         "partition.draining and partition.running == 0",
         ("tests/worker/test_release.py::test_nothing_is_released_inside_a_cut_page",),
@@ -108,7 +108,7 @@ MUTATIONS = (
     Mutation(
         "end-of-a-cut-page-unsaved",
         "What was done before the last piece came stays unsaved until something else happens in its partition.",
-        "partbox/worker/intake.py",
+        "partbox/worker/reading/intake.py",
         "partition.draining or (reading.last and partition.progress.finished)",
         "partition.draining",
         (
@@ -119,7 +119,7 @@ MUTATIONS = (
     Mutation(
         "parks-ahead-forgotten",
         "What is parked above the saved cursor is read again: without its row it runs twice.",
-        "partbox/worker/ownership.py",
+        "partbox/worker/owning/ownership.py",
         "ahead = parked.ahead(*where) if any(partition.parked_version < 0 for partition in held) else []",
         "ahead: list[tuple[int, int]] = []",
         (
@@ -130,7 +130,7 @@ MUTATIONS = (
     Mutation(
         "remembered-for-ever",
         "What was saved though the answer was lost would be kept after each lost connection, and cost a lock an event.",
-        "partbox/worker/partition.py",
+        "partbox/worker/state/partition.py",
         "        self.unsure = set(self.remembered)\n",
         "",
         ("tests/worker/test_remembered_bound.py::test_what_was_saved_after_all_is_forgotten_with_the_next_save",),
@@ -138,7 +138,7 @@ MUTATIONS = (
     Mutation(
         "forgotten-before-it-is-read-again",
         "What was done and not saved comes again: forgotten too early it runs twice.",
-        "partbox/worker/partition.py",
+        "partbox/worker/state/partition.py",
         "if pair[0] <= passed and pair[0] not in parked}",
         "if pair[0] not in parked}",
         ("tests/worker/test_remembered_bound.py::test_what_was_not_saved_is_remembered_until_it_is_read_again",),

@@ -9,7 +9,7 @@ MUTATIONS = (
     Mutation(
         "a-backlog-polled-piece-by-piece",
         "Each save makes a little room, and each poll looks into every partition: most bring next to nothing.",
-        "partbox/worker/reader.py",
+        "partbox/worker/reading/log_reader.py",
         "late=not recent",
         "late=True",
         (f"{BACKLOG}::test_what_saves_make_room_for_is_read_when_it_is_half_a_page",),
@@ -17,7 +17,7 @@ MUTATIONS = (
     Mutation(
         "a-little-room-never-used",
         "Where the other partitions have no room at all, half a page never comes together: a backlog is never read.",
-        "partbox/worker/reader.py",
+        "partbox/worker/reading/log_reader.py",
         "late=not recent",
         "late=False",
         (f"{BACKLOG}::test_after_a_while_it_is_read_however_little_it_is",),
@@ -25,7 +25,7 @@ MUTATIONS = (
     Mutation(
         "half-a-page-while-nothing-runs",
         "Where the windows hold less than half a page together, handlers would wait for the reader again and again.",
-        "partbox/worker/room.py",
+        "partbox/worker/reading/read_budget.py",
         "return room >= half or sum(partition.progress.in_flight() for partition in partitions) < half",
         "return room >= half",
         (f"{BACKLOG}::test_where_little_is_left_to_run_it_is_read_however_little_it_is",),
@@ -33,7 +33,7 @@ MUTATIONS = (
     Mutation(
         "what-is-new-waits-for-saves",
         "What comes to a partition without a backlog waits while another one has no room for more.",
-        "partbox/worker/reader.py",
+        "partbox/worker/reading/log_reader.py",
         "recent and not more and behind == len(partitions)",
         "recent and not more and bool(behind)",
         (f"{BACKLOG}::test_a_backlog_that_waits_for_saves_does_not_hold_up_what_is_new_in_other_partitions",),
@@ -41,7 +41,7 @@ MUTATIONS = (
     Mutation(
         "pages-with-large-payloads",
         "A page of 10,000 records may have gigabytes: it is cancelled, or ends the process.",
-        "partbox/worker/payloads.py",
+        "partbox/worker/reading/payloads.py",
         "min(left, self._step)",
         "2**40",
         (f"{LARGE}::test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more",),
@@ -49,7 +49,7 @@ MUTATIONS = (
     Mutation(
         "late-ones-that-did-not-come-counted-as-read",
         "A late record whose payload was left out is consumed in the snapshot that the cursor moves to: it is lost.",
-        "partbox/worker/intake.py",
+        "partbox/worker/reading/intake.py",
         "min(kept, cap)",
         "len(ids)",
         (f"{LARGE}::test_late_records_that_are_large_come_in_pieces_as_there_is_room",),
@@ -57,7 +57,7 @@ MUTATIONS = (
     Mutation(
         "the-first-partition-always-first",
         "Where there is room for one record only, the first partition takes it each time; the others wait for ever.",
-        "partbox/worker/room.py",
+        "partbox/worker/reading/read_budget.py",
         "self._turn = at + 1",
         "self._turn = 0",
         (f"{LARGE}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
@@ -65,7 +65,7 @@ MUTATIONS = (
     Mutation(
         "nothing-passes-that-is-larger-than-the-window",
         "With nothing in memory nothing will ever make room: reading ends.",
-        "partbox/worker/room.py",
+        "partbox/worker/reading/read_budget.py",
         "max(1, int(left / self._mean)) if left > 0",
         "int(left / self._mean) if left > 0",
         (f"{LARGE}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
@@ -73,7 +73,7 @@ MUTATIONS = (
     Mutation(
         "bytes-held-by-a-handler-that-hangs",
         "What waits behind a handler that hangs holds the bytes, and no other partition is read.",
-        "partbox/worker/reader.py",
+        "partbox/worker/reading/log_reader.py",
         "            if self.room.starved:\n                stuck",
         "            if False:\n                stuck",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
@@ -81,7 +81,7 @@ MUTATIONS = (
     Mutation(
         "bytes-of-a-parked-event-that-hangs",
         "A parked event larger than the window, whose handler hangs, would hold all the bytes for as long.",
-        "partbox/worker/delivery.py",
+        "partbox/worker/delivering/delivery.py",
         "        partition.weight.drop((event.id,))\n        if event.parked.loaded",
         "        if event.parked.loaded",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
@@ -89,7 +89,7 @@ MUTATIONS = (
     Mutation(
         "chains-with-large-payloads",
         "At the end of an outage fifty chains of a hundred events each are fetched at once, however large.",
-        "partbox/worker/due.py",
+        "partbox/worker/reading/parked_reader.py",
         "[pair for pair in wanted if pair in large], left)",
         "[pair for pair in wanted if pair in large], 2**40)",
         (f"{LARGE}::test_parked_events_that_run_again_are_held_up_to_the_window",),

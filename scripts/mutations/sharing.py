@@ -10,7 +10,7 @@ MUTATIONS = (
     Mutation(
         "hold-from-the-left",
         "The runner takes from the left without the lock: what it takes meanwhile runs before what was held.",
-        "partbox/worker/delivery.py",
+        "partbox/worker/delivering/delivery.py",
         "held.append(lane.queue.pop())",
         "held.append(lane.queue.popleft())",
         (f"{QUEUES}::test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones",),
@@ -18,7 +18,7 @@ MUTATIONS = (
     Mutation(
         "put-back-unseen",
         "An event in a runner's hands is not in the queue when that is held: put back, it passes what came before it.",
-        "partbox/worker/delivery.py",
+        "partbox/worker/delivering/delivery.py",
         "if partition.chains and _overtakes(lane, event):",
         "if False:",
         (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
@@ -26,7 +26,7 @@ MUTATIONS = (
     Mutation(
         "chain-without-a-second-look",
         "What fails while its followers are fetched is parked behind them.",
-        "partbox/worker/intake.py",
+        "partbox/worker/reading/intake.py",
         "in_line = chain.in_line(rows)",
         "in_line = list(rows)",
         (f"{QUEUES}::test_what_fails_while_its_followers_are_fetched_goes_before_them",),
@@ -34,7 +34,7 @@ MUTATIONS = (
     Mutation(
         "parked-beside-itself",
         "An event that runs through a lost connection is read again: parked beside itself, it blocks its key.",
-        "partbox/worker/delivery.py",
+        "partbox/worker/delivering/delivery.py",
         "if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself",
         "if False:",
         (f"{QUEUES}::test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself",),
@@ -42,7 +42,7 @@ MUTATIONS = (
     Mutation(
         "tick-without-the-lock",
         "The saver drops a partition while the poller goes through them all: the poller's end.",
-        "partbox/worker/ownership.py",
+        "partbox/worker/owning/ownership.py",
         """        with self._holdings.lock:
             self._slot[OWNED]""",
         """        if True:
@@ -55,7 +55,7 @@ MUTATIONS = (
     Mutation(
         "cancelling-believed",
         "A handler that cancels its own task ends the walk of its lane, which nobody ever ends.",
-        "partbox/worker/loop.py",
+        "partbox/worker/delivering/loop.py",
         "if task is None or (",
         "if isinstance(error, asyncio.CancelledError) or task is None or (",
         (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
@@ -63,7 +63,7 @@ MUTATIONS = (
     Mutation(
         "cancelling-handed-on",
         "A cancelling that a handler asked for and did not wait for meets the next handler of its lane.",
-        "partbox/worker/loop.py",
+        "partbox/worker/delivering/loop.py",
         "            await _uncancel(task)\n",
         "            pass\n",
         (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),

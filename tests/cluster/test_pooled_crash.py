@@ -15,7 +15,7 @@ from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.db import server_user
-from partbox.worker.poller import Poller
+from partbox.worker.reading.poller import Poller
 
 pytestmark = needed
 

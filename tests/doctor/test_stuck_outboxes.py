@@ -19,7 +19,7 @@ from partbox.doctor.checks import handlers
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import Limits
 from partbox.settings import load
-from partbox.worker import long_runs
+from partbox.worker.delivering import long_runs
 
 
 @pytest.fixture(params=["threads", pytest.param("processes", marks=pytest.mark.soak)])

@@ -24,12 +24,12 @@ from partbox.observe.observer import Observer
 from partbox.observe.telling import tell
 from partbox.settings import load
 from partbox.supervisor import Purging
-from partbox.worker import watch
-from partbox.worker.holdings import Holdings
-from partbox.worker.ownership import Ownership
-from partbox.worker.partition import Partition
+from partbox.worker.delivering import watch
+from partbox.worker.owning.ownership import Ownership
+from partbox.worker.owning.slot import Slot
 from partbox.worker.signals import Signals
-from partbox.worker.slot import Slot
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.partition import Partition
 
 CANARY = "canary-7731"
 PASSWORD = "s3cr3t"

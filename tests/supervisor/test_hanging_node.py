@@ -14,7 +14,7 @@ from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters
 from partbox.observe.node import Watched
 from partbox.supervisor.child import Child
-from partbox.worker.slot import POLL_TICK, READ_AT, RUNNING_SINCE, SAVE_TICK, SAVED_AT, Slot, boottime
+from partbox.worker.owning.slot import POLL_TICK, READ_AT, RUNNING_SINCE, SAVE_TICK, SAVED_AT, Slot, boottime
 
 
 @pytest.fixture

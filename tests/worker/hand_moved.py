@@ -18,19 +18,19 @@ from partbox.observe import Observers
 from partbox.rules.parking import ParkedRow
 from partbox.rules.progress import Page
 from partbox.settings import load
-from partbox.worker.batch import Batch, committed
-from partbox.worker.delivery import Delivery
-from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.endpoint import Endpoint
-from partbox.worker.holdings import Holdings
-from partbox.worker.intake import Intake
-from partbox.worker.lane import Key, Lane
-from partbox.worker.letters import Letters
-from partbox.worker.partition import Partition
-from partbox.worker.reports import Reports
+from partbox.worker.delivering.dead_letters import DeadLetters
+from partbox.worker.delivering.delivery import Delivery
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.reports import Reports
+from partbox.worker.delivering.walk import Walk
+from partbox.worker.owning.slot import Slot
+from partbox.worker.reading.intake import Intake
+from partbox.worker.saving.partition_save import PartitionSave, committed
 from partbox.worker.signals import Signals
-from partbox.worker.slot import Slot
-from partbox.worker.walk import Walk
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Key, Lane
+from partbox.worker.state.partition import Partition
 
 KEY: Key = ("Key", "k")
 FAR = 1e12
@@ -69,7 +69,7 @@ class HandMoved:
             self.delivery,
             self.slot,
             0,  # no threads
-            letters=Letters(self.holdings, None),
+            letters=DeadLetters(self.holdings, None),
             bundle=1,
             signals=Signals(),
         )
@@ -117,7 +117,7 @@ class HandMoved:
     def save(self) -> None:
         """A save of all that there is to save, committed at once."""
         with self.holdings.lock:
-            batches = [Batch(partition) for partition in self.holdings.clean()]
+            batches = [PartitionSave(partition) for partition in self.holdings.clean()]
             committed(self.holdings, batches)
 
     def lose_connection(self) -> None:

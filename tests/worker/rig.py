@@ -15,18 +15,18 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.settings import load
-from partbox.worker.batch import Batch
-from partbox.worker.endpoint import Endpoint
-from partbox.worker.holdings import Holdings
-from partbox.worker.intake import Intake
-from partbox.worker.lane import Lane
-from partbox.worker.ownership import Ownership
-from partbox.worker.partition import Partition
-from partbox.worker.payloads import Payloads
-from partbox.worker.reader import Reader
-from partbox.worker.reports import Reports
+from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.reports import Reports
+from partbox.worker.owning.ownership import Ownership
+from partbox.worker.owning.slot import Slot
+from partbox.worker.reading.intake import Intake
+from partbox.worker.reading.log_reader import LogReader
+from partbox.worker.reading.payloads import Payloads
+from partbox.worker.saving.partition_save import PartitionSave
 from partbox.worker.signals import Signals
-from partbox.worker.slot import Slot
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Lane
+from partbox.worker.state.partition import Partition
 
 SCHEMA = "partbox"
 DEFAULT = "default"
@@ -67,7 +67,7 @@ class Rig:
         routes = Handlers().routes(DEFAULT, self.settings).map(lambda handler: Endpoint(handler, (), 4_000, NOBODY))
         intake = Intake(self.holdings, self.waiting, routes, Codecs(), DEFAULT, Reports(NOBODY, routes))  # type: ignore[arg-type]
         payloads = Payloads(SCHEMA, DEFAULT, self.settings.lease)
-        self.reader = Reader(self.holdings, self.waiting, intake, payloads, self.settings, NOBODY)  # type: ignore[arg-type]
+        self.reader = LogReader(self.holdings, self.waiting, intake, payloads, self.settings, NOBODY)  # type: ignore[arg-type]
         signals = Signals()
         signals.claimed.listen(self.reader.claimed)
         signals.reloaded.listen(intake.hold_behind)
@@ -125,7 +125,7 @@ class Rig:
         """Save every partition, or only those that have something to save; those that are still mine."""
         with self.holdings.lock:
             dirty = self.holdings.clean()
-            batches = [Batch(partition) for partition in (self.holdings.partitions.values() if all else dirty)]
+            batches = [PartitionSave(partition) for partition in (self.holdings.partitions.values() if all else dirty)]
         if not batches:
             return set()
         mine, _ = cursors.save(self.conn, SCHEMA, DEFAULT, self.me, [batch.saving() for batch in batches])

@@ -15,7 +15,7 @@ FOREVER = 1e9
 @pytest.fixture
 def rig(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     """One whose last look is never long ago, unless the test says so."""
-    monkeypatch.setattr("partbox.worker.reader.LOOK_AGAIN", FOREVER)
+    monkeypatch.setattr("partbox.worker.reading.log_reader.LOOK_AGAIN", FOREVER)
     rig = Rig(dsn, (BEHIND,), page=PAGE, window=WINDOW)
     yield rig
     rig.close()
@@ -58,14 +58,14 @@ def test_after_a_while_it_is_read_however_little_it_is(conn: Conn, rig: Rig, mon
     first = filled(rig)
     finish(rig, first[0])
     assert rig.read() == []
-    monkeypatch.setattr("partbox.worker.reader.LOOK_AGAIN", 0.0)
+    monkeypatch.setattr("partbox.worker.reading.log_reader.LOOK_AGAIN", 0.0)
     assert len(rig.read()) == 1
 
 
 def test_where_little_is_left_to_run_it_is_read_however_little_it_is(
     dsn: str, conn: Conn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("partbox.worker.reader.LOOK_AGAIN", FOREVER)
+    monkeypatch.setattr("partbox.worker.reading.log_reader.LOOK_AGAIN", FOREVER)
     rig = Rig(dsn, (BEHIND,), page=PAGE, window=PAGE // 2 - 1)
     publish(conn, 1_000)
     first = filled(rig)
@@ -77,7 +77,7 @@ def test_where_little_is_left_to_run_it_is_read_however_little_it_is(
 def test_a_backlog_that_waits_for_saves_does_not_hold_up_what_is_new_in_other_partitions(
     dsn: str, conn: Conn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("partbox.worker.reader.LOOK_AGAIN", FOREVER)
+    monkeypatch.setattr("partbox.worker.reading.log_reader.LOOK_AGAIN", FOREVER)
     rig = Rig(dsn, (BEHIND, LIVE), page=PAGE, window=WINDOW)
     publish(conn, 1_000)
     first = filled(rig)

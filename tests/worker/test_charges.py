@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.rules.parking import ParkedRow
-from partbox.worker.charges import UNSAVED, Charges
-from partbox.worker.holdings import Holdings
+from partbox.worker.state.charges import UNSAVED, Charges
+from partbox.worker.state.holdings import Holdings
 
 LIMIT = 3
 KEY = ("Key", "k")

@@ -26,7 +26,7 @@ from partbox.rules import cursor as cursor_rules
 from partbox.rules.cursor import Ask
 from partbox.rules.horizon import Snapshot
 from partbox.rules.page import Page
-from partbox.worker import reader
+from partbox.worker.reading import log_reader
 
 pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")
 
@@ -227,7 +227,7 @@ def test_the_floor_of_a_page_is_saved_with_it(dsn: str, conn: Conn, rig_with: Ca
 def test_a_full_page_is_not_taken_for_the_end(
     conn: Conn, rig_with: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "LOOK_AGAIN", 0.0)  # look before each page
+    monkeypatch.setattr(log_reader, "LOOK_AGAIN", 0.0)  # look before each page
     write(conn, 100)
     rig = rig_with(page=1, window=40)
     seen = []

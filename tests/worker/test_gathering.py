@@ -8,9 +8,9 @@ from hand_moved import FAR, KEY, HandMoved, row
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.rules.parking import ParkedRow
-from partbox.worker.endpoint import Endpoint
-from partbox.worker.gathering import Gathering
-from partbox.worker.lane import Lane
+from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.gathering import Gathering
+from partbox.worker.state.lane import Lane
 
 
 class Listing(HandMoved):

@@ -26,7 +26,7 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.rules import cursor
 from partbox.settings import load
-from partbox.worker.slot import Slot, boottime
+from partbox.worker.owning.slot import Slot, boottime
 from partbox.worker.worker import Worker
 
 pytestmark = pytest.mark.every_version("what a snapshot sees")

@@ -4,7 +4,7 @@ import threading
 from itertools import count
 
 from partbox import partition_of
-from partbox.worker import saver
+from partbox.worker.saving import saver
 
 BUSY, IDLE = "busy", "idle"
 

@@ -16,7 +16,7 @@ from psycopg.errors import QueryCanceled
 from rig import PARTITION, Rig, write
 from waiting import eventually
 
-from partbox.worker.holdings import Holdings
+from partbox.worker.state.holdings import Holdings
 
 KB, MB = 1_000, 1_000_000
 WINDOW = 2**20

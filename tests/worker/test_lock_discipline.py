@@ -15,10 +15,10 @@ from partbox.db.cursors import Owned, Seen
 from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.settings import load
-from partbox.worker.brake import Brake
-from partbox.worker.holdings import Holdings
-from partbox.worker.ownership import Ownership
+from partbox.worker.owning.ownership import Ownership
+from partbox.worker.reading.brake import Brake
 from partbox.worker.signals import Signals
+from partbox.worker.state.holdings import Holdings
 
 
 @pytest.fixture

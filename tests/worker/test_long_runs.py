@@ -10,8 +10,8 @@ from waiting import eventually
 
 from partbox.db import running, stats
 from partbox.observe import Observer
-from partbox.worker import long_runs
-from partbox.worker.long_runs import CUT, MOST
+from partbox.worker.delivering import long_runs
+from partbox.worker.delivering.long_runs import CUT, MOST
 
 HOSTILE = "a\x1b[2J\u202e" + "x" * 5_000
 

@@ -12,7 +12,7 @@ from partbox import Outbox
 from partbox.errors import RegistrationError
 from partbox.handlers import Handlers
 from partbox.supervisor.child import FATAL, Job, _work
-from partbox.worker.slot import Slot
+from partbox.worker.owning.slot import Slot
 
 LACK = r"^subscription 'default' has no handler, .* register one, such as @outbox\.on\(\"OrderPlaced\"\); "
 

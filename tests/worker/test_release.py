@@ -10,12 +10,12 @@ import pytest
 from rig import PARTITION, Rig, write
 
 from partbox.rules.page import Page
-from partbox.worker.batch import Batch, committed
-from partbox.worker.delivery import Delivery
-from partbox.worker.holdings import Holdings
-from partbox.worker.partition import SETTLE
-from partbox.worker.slot import Slot, boottime
-from partbox.worker.watch import Watch
+from partbox.worker.delivering.delivery import Delivery
+from partbox.worker.delivering.watch import Watch
+from partbox.worker.owning.slot import Slot, boottime
+from partbox.worker.saving.partition_save import PartitionSave, committed
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.partition import SETTLE
 
 Conn = psycopg.Connection[Any]
 EVENT_ID = b"\1" * 16
@@ -48,7 +48,7 @@ def test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves(rig: Rig) 
     with rig.holdings.lock:
         partition.finish([(2, EVENT_ID)])
         partition.drain()
-        batch = Batch(partition)
+        batch = PartitionSave(partition)
     assert (batch.release, batch.target.last_id) == (True, 2)
     assert [(each.park.record_id, each.park.state) for each in batch.parks] == [(1, "ready")]
 
@@ -58,9 +58,9 @@ def test_nothing_is_released_while_a_handler_runs(rig: Rig) -> None:
     with rig.holdings.lock:
         partition.drain()
         partition.running = 1
-        assert not Batch(partition).release
+        assert not PartitionSave(partition).release
         partition.running = 0
-        assert Batch(partition).release
+        assert PartitionSave(partition).release
 
 
 def test_what_was_let_go_is_not_saved_again_though_a_lane_that_began_nothing_touches_it(rig: Rig) -> None:
@@ -80,9 +80,9 @@ def test_nothing_is_released_inside_a_cut_page(rig: Rig) -> None:
     with rig.holdings.lock:
         partition.drain()
         partition.cursor.until = Page("1:1:", 0)
-        assert not Batch(partition).release
+        assert not PartitionSave(partition).release
         partition.cursor.until = None
-        assert Batch(partition).release
+        assert PartitionSave(partition).release
 
 
 def test_a_process_with_a_handler_that_was_given_up_ends_when_the_save_that_says_so_is_committed(rig: Rig) -> None:
@@ -91,7 +91,7 @@ def test_a_process_with_a_handler_that_was_given_up_ends_when_the_save_that_says
     watch.stuck.add(rig.partition())
     assert watch.settled()
     with rig.holdings.lock:
-        batch = Batch(rig.partition())
+        batch = PartitionSave(rig.partition())
     assert not watch.settled()
     with rig.holdings.lock:
         committed(rig.holdings, [batch])
@@ -116,7 +116,7 @@ def asked_for(rig: Rig, conn: Conn) -> Rig:
 def released(rig: Rig) -> tuple[bool, int, list[Any]]:
     """What a save would say now: whether it lets go, at which id, with which records parked."""
     with rig.holdings.lock:
-        batch = Batch(rig.partition())
+        batch = PartitionSave(rig.partition())
     return batch.release, batch.target.last_id, [each.park.record_id for each in batch.parks]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from partbox import Dead
 from partbox.rules.hashing import partition_of
-from partbox.worker import ownership
-from partbox.worker.partition import Partition
+from partbox.worker.owning import ownership
+from partbox.worker.state.partition import Partition
 
 OTHER = next(name for name in map(str, range(10_000)) if partition_of(name) == partition_of("k"))
 

@@ -8,7 +8,7 @@ from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
 from partbox.db import cursors
 from partbox.db.parked import Stored
 from partbox.rules.parking import ParkedRow
-from partbox.worker.batch import Batch
+from partbox.worker.saving.partition_save import PartitionSave
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def tick(rig: Rig) -> None:
 def save_unheard(rig: Rig) -> None:
     """A save that is committed, and whose answer is lost with the connection."""
     with rig.holdings.lock:
-        batches = [Batch(partition) for partition in rig.holdings.partitions.values()]
+        batches = [PartitionSave(partition) for partition in rig.holdings.partitions.values()]
     cursors.save(rig.conn, SCHEMA, DEFAULT, rig.me, [batch.saving() for batch in batches])
     rig.reconnect()
 

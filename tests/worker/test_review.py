@@ -12,9 +12,9 @@ from partbox.db import cursors, parked
 from partbox.rules.hashing import partition_of
 from partbox.rules.page import Page
 from partbox.rules.progress import Progress
-from partbox.worker.due import ROWS
-from partbox.worker.intake import Intake
-from partbox.worker.partition import Partition
+from partbox.worker.reading.intake import Intake
+from partbox.worker.reading.parked_reader import ROWS
+from partbox.worker.state.partition import Partition
 
 LATER = 3_600
 SOON = 6  # seconds within which what is right happens, on a loaded machine
@@ -492,7 +492,7 @@ def test_an_event_that_a_list_puts_back_does_not_count_as_running(desk_with):
         eventually(desk.all_done, SOON)
 
 
-# Letters.walk catches Exception only: a hook that raises SystemExit ends the worker, over and over.
+# DeadLetters.walk catches Exception only: a hook that raises SystemExit ends the worker, over and over.
 def test_a_dead_letter_hook_that_raises_a_system_exit_ends_no_worker(desk):
     called = threading.Event()
 

@@ -6,7 +6,7 @@ from desk import Desk
 
 from partbox import Dead
 from partbox.db import cursors
-from partbox.worker import saver
+from partbox.worker.saving import saver
 
 KEYS = [f"k{number}" for number in range(60)]
 MOST = 20

@@ -11,8 +11,8 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.rules.progress import Page
 from partbox.rules.retry import Fixed
-from partbox.worker.delivery import hold_rest
-from partbox.worker.dispatcher import STUCK
+from partbox.worker.delivering.delivery import hold_rest
+from partbox.worker.delivering.dispatcher import STUCK
 
 
 def moved(handler: Callable[[DeliveredEvent], None]) -> HandMoved:

@@ -11,8 +11,8 @@ from planting import Planter
 from waiting import eventually
 
 from partbox.supervisor.embedded import EmbeddedWorker
-from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.slot import STOPPING
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.owning.slot import STOPPING
 
 KINDS = ["sync", "async", "list", "async list", "transactional"]
 SUSPECT = "update partbox.partition set suspect_until_id = (select max(id) from partbox.record)"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from desk import Desk
 
-from partbox.worker import unroutable
+from partbox.worker.delivering import unroutable
 
 
 @pytest.fixture

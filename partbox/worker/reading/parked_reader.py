@@ -21,14 +21,14 @@ from partbox.events import DeliveredEvent
 from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, ID, PLACE, ROUTE
 from partbox.handlers import Routes
 from partbox.rules.parking import ParkedRow, Verdict
-from partbox.worker.endpoint import Endpoint
-from partbox.worker.holdings import Holdings
-from partbox.worker.intake import Intake
-from partbox.worker.lane import Key
-from partbox.worker.partition import Partition
-from partbox.worker.payloads import Payloads
-from partbox.worker.room import Room
+from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.reading.intake import Intake
+from partbox.worker.reading.payloads import Payloads
+from partbox.worker.reading.read_budget import ReadBudget
 from partbox.worker.signals import Signals
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Key
+from partbox.worker.state.partition import Partition
 
 CHAINS = 50  # blocked keys at a time
 ROWS = 200  # rows that block nothing, at a time
@@ -41,7 +41,7 @@ class _Found(NamedTuple):
     rows: list[ParkedRow]
 
 
-class Due:
+class ParkedReader:
     """Fetches the bodies of parked rows whose time has come. The poller's thread only."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Due:
         intake: Intake,
         routes: Routes[Endpoint],
         payloads: Payloads,
-        room: Room,
+        room: ReadBudget,
         schema: str,
         subscription: str,
         *,

@@ -13,8 +13,8 @@ from partbox.events import DeliveredEvent
 from partbox.observe.telling import tell
 from partbox.rules.signature import is_async, takes
 from partbox.worker.forks import leave
-from partbox.worker.holdings import Holdings
-from partbox.worker.lane import LetterLane
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import LetterLane
 
 log = logging.getLogger("partbox.worker")
 
@@ -23,7 +23,7 @@ Hook = Callable[..., Any]
 RETRY = 10.0  # seconds until a hook that failed is called again
 
 
-class Letters:
+class DeadLetters:
     """The dead-letter hook of one process; from any runner thread. Without one nothing is owed any more."""
 
     def __init__(self, holdings: Holdings, hook: Hook | None) -> None:

@@ -16,10 +16,10 @@ from partbox.observe.telling import tell
 from partbox.rules.printing import first_few
 from partbox.rules.wording import counted
 from partbox.settings import Settings
-from partbox.worker.holdings import Holdings
-from partbox.worker.partition import Partition
+from partbox.worker.owning.slot import OWNED, STOPPING, Slot
 from partbox.worker.signals import Signals
-from partbox.worker.slot import OWNED, STOPPING, Slot
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.partition import Partition
 
 log = logging.getLogger("partbox.worker")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from partbox.events import DeliveredEvent
 
 if TYPE_CHECKING:
-    from partbox.worker.partition import Partition
+    from partbox.worker.state.partition import Partition
 
 Key = tuple[str, str] | tuple[None, int]
 

@@ -9,15 +9,15 @@ from partbox.events import DeliveredEvent
 from partbox.events.record import IDENTITY, ROUTE
 from partbox.handlers import Routes
 from partbox.rules.parking import Verdict
-from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.delivering.endpoint import Endpoint, Kind
+from partbox.worker.delivering.loop import Loop
+from partbox.worker.delivering.reports import Reports
+from partbox.worker.delivering.tally import Tally
+from partbox.worker.delivering.walk import TRUST_SPAN, Walk
 from partbox.worker.forks import leave
-from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Lane
-from partbox.worker.loop import Loop
-from partbox.worker.reports import Reports
-from partbox.worker.slot import Slot
-from partbox.worker.tally import Tally
-from partbox.worker.walk import TRUST_SPAN, Walk
+from partbox.worker.owning.slot import Slot
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Lane
 
 Step = tuple[Endpoint, DeliveredEvent]
 _partition = attrgetter("partition")

@@ -16,16 +16,16 @@ from partbox.handlers import Routes
 from partbox.rules.cursor import Ask
 from partbox.rules.page import Page
 from partbox.rules.parking import ParkedRow, Verdict
-from partbox.worker.batch import READY
-from partbox.worker.delivery import hold_rest
-from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.endpoint import Endpoint, Kind
-from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Key, Lane, LetterLane, key_of
-from partbox.worker.partition import Partition
-from partbox.worker.payloads import Brought
-from partbox.worker.reports import Reports
-from partbox.worker.room import OVERHEAD
+from partbox.worker.delivering.delivery import hold_rest
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.delivering.endpoint import Endpoint, Kind
+from partbox.worker.delivering.reports import Reports
+from partbox.worker.reading.payloads import Brought
+from partbox.worker.reading.read_budget import OVERHEAD
+from partbox.worker.saving.partition_save import READY
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Key, Lane, LetterLane, key_of
+from partbox.worker.state.partition import Partition
 
 _partition, _id = itemgetter(0), itemgetter(1)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from partbox.db.blocking import Row
 from partbox.db.records import size
 from partbox.rules import cursor
-from partbox.worker.partition import Partition
+from partbox.worker.state.partition import Partition
 
 LEAST_SHARE = 40
 # How many shares a partition is read ahead of its saved cursor. With 2 the reader waits for saves: on a backlog, 256
@@ -19,7 +19,7 @@ OVERHEAD = 1_000  # bytes of an event in memory, beside its payload
 SAMPLE = 16
 
 
-class Room:
+class ReadBudget:
     """The bounds of one process. `page`, `window`, `max_parked` count records, `window_bytes` bytes.
 
     `starved` while the bytes are used up.

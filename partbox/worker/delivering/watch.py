@@ -11,12 +11,12 @@ from functools import cached_property
 
 from partbox.events import DeliveredEvent
 from partbox.observe.telling import tell
-from partbox.worker.delivery import Delivery
-from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.endpoint import Endpoint
-from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Lane
-from partbox.worker.partition import Partition
+from partbox.worker.delivering.delivery import Delivery
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Lane
+from partbox.worker.state.partition import Partition
 
 log = logging.getLogger("partbox.worker")
 

@@ -12,19 +12,19 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from partbox.events.record import ROUTE
-from partbox.worker.delivery import Delivery
-from partbox.worker.endpoint import Endpoint, Kind
+from partbox.worker.delivering.dead_letters import DeadLetters
+from partbox.worker.delivering.delivery import Delivery
+from partbox.worker.delivering.endpoint import Endpoint, Kind
+from partbox.worker.delivering.lists import Lists
+from partbox.worker.delivering.loop import Loop
+from partbox.worker.delivering.tally import Tally
+from partbox.worker.delivering.walk import Walk
 from partbox.worker.forks import fresh, leave
-from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Lane, LetterLane
-from partbox.worker.letters import Letters
-from partbox.worker.lists import Lists
-from partbox.worker.loop import Loop
-from partbox.worker.partition import Partition
+from partbox.worker.owning.slot import RUNNING_SINCE, Slot, boottime
 from partbox.worker.signals import Signals
-from partbox.worker.slot import RUNNING_SINCE, Slot, boottime
-from partbox.worker.tally import Tally
-from partbox.worker.walk import Walk
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Lane, LetterLane
+from partbox.worker.state.partition import Partition
 
 BUNDLE = 64  # lanes that a lone runner takes at a time
 SEARCHED = 4  # how many waiting lanes are looked at for each that a list still takes
@@ -42,7 +42,7 @@ class Dispatcher:
         slot: Slot,
         concurrency: int,
         *,
-        letters: Letters,
+        letters: DeadLetters,
         bundle: int,
         signals: Signals,
     ) -> None:

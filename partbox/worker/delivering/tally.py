@@ -11,7 +11,7 @@ from collections import defaultdict
 from partbox.events import DeliveredEvent
 from partbox.events.record import CREATED_AT, microseconds
 from partbox.observe import QUICK, Turn
-from partbox.worker.endpoint import Endpoint
+from partbox.worker.delivering.endpoint import Endpoint
 
 TELL_EVERY = 0.02  # seconds
 

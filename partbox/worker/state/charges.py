@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from partbox.rules.parking import ParkedRow
-from partbox.worker.lane import Key
+from partbox.worker.state.lane import Key
 
 if TYPE_CHECKING:
-    from partbox.worker.partition import Partition
+    from partbox.worker.state.partition import Partition
 
 
 UNSAVED = 32  # so many that have ended may be unsaved: one death accuses them too, and then each runs alone

@@ -17,8 +17,8 @@ from partbox.rules.cursor import Cursor
 from partbox.rules.page import Page
 from partbox.rules.parking import OPEN, Chain, ParkedRow, Verdict
 from partbox.rules.progress import Progress, Target
-from partbox.worker.lane import Key, Lane, key_of
-from partbox.worker.weight import Weight
+from partbox.worker.state.lane import Key, Lane, key_of
+from partbox.worker.state.weight import Weight
 
 SETTLE = 10.0
 """Seconds after a lost connection for which a partition that is asked for is kept, to find again what was done or ran

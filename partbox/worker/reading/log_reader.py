@@ -15,17 +15,17 @@ from partbox.events.record import PARTITION, PLACE
 from partbox.observe import Observers
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.settings import Settings
-from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.holdings import Holdings
-from partbox.worker.intake import Intake
-from partbox.worker.partition import Partition
-from partbox.worker.payloads import Brought, Payloads
-from partbox.worker.room import Room
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.reading.intake import Intake
+from partbox.worker.reading.payloads import Brought, Payloads
+from partbox.worker.reading.read_budget import ReadBudget
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.partition import Partition
 
 LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds, and little room is left alone as long
 
 
-class Reader:
+class LogReader:
     """Reads what is new for the partitions of one process. The poller's thread only."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Reader:
         self._intake = intake
         self._schema = settings.schema_name
         self._payloads = payloads
-        self.room = Room(settings.page, settings.window, settings.max_parked, settings.window_bytes)
+        self.room = ReadBudget(settings.page, settings.window, settings.max_parked, settings.window_bytes)
         self.waits_for_saves = False  # all partitions have a backlog, and there is enough of it in memory
         self.forget()
 

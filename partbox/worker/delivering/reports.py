@@ -10,8 +10,8 @@ from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.rules.parking import AT_ONCE, Verdict
 from partbox.rules.trace import application_frames
-from partbox.worker.endpoint import Endpoint
-from partbox.worker.tally import Tally
+from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.tally import Tally
 
 log = logging.getLogger("partbox.worker")
 

@@ -1,6 +1,6 @@
 """A walk: a runner's turn over the lanes that it took."""
 
-from partbox.worker.tally import Tally
+from partbox.worker.delivering.tally import Tally
 
 LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded and other lanes get their turn
 TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much; no longer than QUICK

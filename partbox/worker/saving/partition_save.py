@@ -9,13 +9,13 @@ from partbox.db.parked import Park
 from partbox.observe import Observers
 from partbox.rules.parking import Verdict
 from partbox.rules.progress import Target
-from partbox.worker.holdings import Holdings
-from partbox.worker.partition import Partition, Pending
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.partition import Partition, Pending
 
 READY = Verdict("ready", 0, None, True, None)
 
 
-class Batch:
+class PartitionSave:
     """What a save says of one partition, taken in one moment. Lock held.
 
     `still`: nothing has become of its records since the save before, whose last id it has. Such a save only moves the
@@ -51,7 +51,7 @@ class Batch:
         return Saving(number, epoch, page.snapshot, last_id, page.floor, self.release)
 
 
-def sent(batches: Sequence[Batch]) -> tuple[list[Saving], list[Park], list[int]]:
+def sent(batches: Sequence[PartitionSave]) -> tuple[list[Saving], list[Park], list[int]]:
     """The arguments of the save: cursors, parks, finished parked rows."""
     return (
         [batch.saving() for batch in batches],
@@ -60,7 +60,7 @@ def sent(batches: Sequence[Batch]) -> tuple[list[Saving], list[Park], list[int]]
     )
 
 
-def committed(holdings: Holdings, batches: Sequence[Batch]) -> None:
+def committed(holdings: Holdings, batches: Sequence[PartitionSave]) -> None:
     """The save of these is committed. Lock held."""
     now = time.monotonic()
     for batch in batches:
@@ -75,7 +75,7 @@ def committed(holdings: Holdings, batches: Sequence[Batch]) -> None:
     holdings.take_turns()
 
 
-def tell_saved(observers: Observers, batches: Sequence[Batch], seconds: float) -> None:
+def tell_saved(observers: Observers, batches: Sequence[PartitionSave], seconds: float) -> None:
     """Tell that these were saved."""
     if observers.hears("saved"):
         parks = (pending.park for batch in batches for pending in batch.parks)

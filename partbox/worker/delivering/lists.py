@@ -5,14 +5,14 @@ from typing import Any, cast
 
 from partbox.events.record import IDENTITY
 from partbox.rules.parking import Deferral, Verdict
-from partbox.worker.delivery import Delivery
-from partbox.worker.endpoint import Endpoint
+from partbox.worker.delivering.delivery import Delivery
+from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.gathering import Gathering, Member, More
+from partbox.worker.delivering.loop import Loop
 from partbox.worker.forks import leave
-from partbox.worker.gathering import Gathering, Member, More
-from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Lane
-from partbox.worker.loop import Loop
-from partbox.worker.partition import Partition
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Lane
+from partbox.worker.state.partition import Partition
 
 Pair = tuple[int, bytes]
 

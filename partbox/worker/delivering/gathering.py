@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from partbox.events import DeliveredEvent
 from partbox.events.record import ROUTE
-from partbox.worker.delivery import Delivery
-from partbox.worker.endpoint import Endpoint
-from partbox.worker.holdings import Holdings
-from partbox.worker.lane import Lane
+from partbox.worker.delivering.delivery import Delivery
+from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.lane import Lane
 
 More = Callable[[Endpoint, int], Sequence[Lane]]
 """At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""

@@ -9,9 +9,9 @@ import threading
 from itertools import count, takewhile
 
 from partbox.rules.parking import ParkedRow
-from partbox.worker.charges import Charges
-from partbox.worker.lane import Key
-from partbox.worker.partition import Partition
+from partbox.worker.state.charges import Charges
+from partbox.worker.state.lane import Key
+from partbox.worker.state.partition import Partition
 
 AGAIN = 0.05  # seconds until a partition that may not begin yet is looked at again
 

@@ -22,11 +22,11 @@ from psycopg import Connection, Error
 from partbox.db import cursors
 from partbox.observe import Observers
 from partbox.observe.telling import tell
-from partbox.worker.batch import Batch, committed, sent, tell_saved
-from partbox.worker.holdings import Holdings
 from partbox.worker.losses import tell_lost
+from partbox.worker.owning.slot import SAVE_TICK, SAVED_AT, Slot, boottime
+from partbox.worker.saving.partition_save import PartitionSave, committed, sent, tell_saved
 from partbox.worker.signals import Signals
-from partbox.worker.slot import SAVE_TICK, SAVED_AT, Slot, boottime
+from partbox.worker.state.holdings import Holdings
 
 log = logging.getLogger("partbox.worker")
 
@@ -70,7 +70,7 @@ class Saver:
         self._saved_at = 0.0
         self._advance_at = 0.0
         self._stopped = threading.Event()
-        self._unsent: list[Batch] = []  # what a failed call left, or one that was full
+        self._unsent: list[PartitionSave] = []  # what a failed call left, or one that was full
         self.busy = 0.0  # seconds that the server spent saving
         self.saves = 0
         self._last_took = 0.0
@@ -187,14 +187,14 @@ class Saver:
             self._holdings.progressed.set()
         return total
 
-    def _gather(self) -> list[Batch]:
+    def _gather(self) -> list[PartitionSave]:
         """What an earlier call left, else all that is dirty now."""
         with self._holdings.lock:
             if self._unsent:
                 return [batch for batch in self._unsent if not batch.partition.lost]
-            return [Batch(partition) for partition in self._holdings.clean()]
+            return [PartitionSave(partition) for partition in self._holdings.clean()]
 
-    def _committed(self, batches: list[Batch]) -> None:
+    def _committed(self, batches: list[PartitionSave]) -> None:
         with self._holdings.lock:
             committed(self._holdings, batches)
             released = [batch.partition for batch in batches if batch.release]
@@ -218,7 +218,7 @@ class Saver:
                     self._holdings.touch(partition)
 
 
-def _most(batches: Sequence[Batch]) -> int:
+def _most(batches: Sequence[PartitionSave]) -> int:
     """How many of these one call takes: the first, and as many more as it may write the rows of."""
     rows = accumulate(len(batch.parks) + len(batch.done_ids) for batch in batches)
     return max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MOST_ROWS, rows)))

@@ -5,7 +5,7 @@ import logging
 from partbox.observe.telling import tell
 from partbox.rules.printing import first_few
 from partbox.rules.wording import counted
-from partbox.worker.holdings import Holdings
+from partbox.worker.state.holdings import Holdings
 
 log = logging.getLogger("partbox.worker")
 

@@ -22,21 +22,21 @@ from partbox.db.connect import check, connect
 from partbox.db.deadline import Watched, allowed
 from partbox.observe.telling import tell
 from partbox.settings import Settings
-from partbox.worker.brake import Brake
-from partbox.worker.due import Due
+from partbox.worker.delivering.long_runs import LongRuns
+from partbox.worker.delivering.watch import Watch
 from partbox.worker.forks import leave
-from partbox.worker.holdings import Holdings
-from partbox.worker.intake import Intake
-from partbox.worker.long_runs import LongRuns
 from partbox.worker.losses import tell_lost
-from partbox.worker.ownership import Ownership
-from partbox.worker.reader import LOOK_AGAIN, Reader
-from partbox.worker.saver import Saver
+from partbox.worker.owning.ownership import Ownership
+from partbox.worker.owning.slot import POLL_TICK, READ_AT, STOPPING, Slot, boottime
+from partbox.worker.reading.brake import Brake
+from partbox.worker.reading.intake import Intake
+from partbox.worker.reading.log_reader import LOOK_AGAIN, LogReader
+from partbox.worker.reading.parked_reader import ParkedReader
+from partbox.worker.saving.saver import Saver
 from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
-from partbox.worker.slot import POLL_TICK, READ_AT, STOPPING, Slot, boottime
+from partbox.worker.state.holdings import Holdings
 from partbox.worker.transactions import Transactions
-from partbox.worker.watch import Watch
 from partbox.worker.workload import Workload
 
 log = logging.getLogger("partbox.worker")
@@ -56,8 +56,8 @@ class Parts:
 
     ownership: Ownership
     intake: Intake
-    reader: Reader
-    due: Due
+    reader: LogReader
+    parked: ParkedReader
     brake: Brake
     watch: Watch
     long_runs: LongRuns
@@ -244,9 +244,9 @@ class Poller:
         if self._slot[STOPPING]:
             self.ownership.drain_all()
             self.ownership.leave(conn)
-        if self._parts.due.run_due(conn, self.ownership.me, self._due_in(conn)):
+        if self._parts.parked.run_due(conn, self.ownership.me, self._due_in(conn)):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
-        self._parts.due.run_blocked(conn, self.ownership.me)
+        self._parts.parked.run_blocked(conn, self.ownership.me)
         return self._reader.read(conn)
 
     @property

@@ -17,9 +17,9 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.observe.telling import tell
 from partbox.rules.printing import printable_line
-from partbox.worker.dispatcher import Dispatcher
-from partbox.worker.endpoint import Endpoint
-from partbox.worker.lane import Lane
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.state.lane import Lane
 
 log = logging.getLogger("partbox.worker")
 

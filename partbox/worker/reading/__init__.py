@@ -1,0 +1,1 @@
+"""From the log to memory: the poller, and what its thread reads."""
