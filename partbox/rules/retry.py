@@ -27,7 +27,7 @@ GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) o
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """Pure but for jitter; called on the dispatcher thread, so it must not block."""
+    """Pure but for jitter. It must not block: for async handlers the event loop calls it, for others who ran them."""
 
     def should_retry(self, error: BaseException) -> bool:
         """Whether another attempt may help; False makes the event dead at once."""

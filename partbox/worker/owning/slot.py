@@ -3,8 +3,8 @@
 A tick says that a thread lives, READ_AT and SAVED_AT that it has also done its work: a poller that only ever connects
 ticks and does not read.
 
-A lock-free array: each field has one writer. Embedded in an application both sides live in one process and the array
-is plain memory.
+An array without a lock: each place is written by one side, the supervisor or the worker, and STOPPING by both, which
+only set it. Embedded in an application both sides live in one process and the array is plain memory.
 """
 
 import time

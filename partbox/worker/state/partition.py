@@ -1,6 +1,7 @@
 """One owned partition in memory: where it is read, what is finished, what is parked, what runs.
 
-Everything but `cursor`, which is the poller's own, is touched only with the dispatcher's lock held.
+Everything is touched only with the lock of `Holdings` held, but for `cursor`, which is the poller's own, and for
+`stopping` and `life`, which runners read without it.
 """
 
 from collections import deque
