@@ -36,9 +36,6 @@ ROUTE: Final = slice(EVENT_TYPE, AGGREGATE_TYPE + 1)
 AGGREGATE: Final = slice(AGGREGATE_TYPE, AGGREGATE_ID + 1)
 """(aggregate type, aggregate id): the key of its order."""
 
-NAMES: Final = slice(EVENT_TYPE, TENANT_ID + 1)
-"""(event type, aggregate type, aggregate id, tenant id)."""
-
 
 _signed = struct.Struct(">q").unpack
 

@@ -14,7 +14,16 @@ from uuid_utils import UUID
 from partbox.codecs import JSON
 from partbox.events import DeliveredEvent
 from partbox.events.delivered import EPOCH
-from partbox.events.record import EVENT_ID, NAMES, OCCURRED_AT, microseconds
+from partbox.events.record import (
+    AGGREGATE_ID,
+    AGGREGATE_TYPE,
+    CONTENT_TYPE,
+    EVENT_ID,
+    EVENT_TYPE,
+    OCCURRED_AT,
+    TENANT_ID,
+    microseconds,
+)
 
 SOURCE: Final = "/partbox"
 
@@ -58,7 +67,7 @@ class Message:
     @property
     def key(self) -> str | None:
         """The aggregate id; None without one."""
-        return self.event.aggregate_id
+        return self.event.record[AGGREGATE_ID]  # type: ignore[no-any-return]
 
     @property
     def value(self) -> bytes:
@@ -68,7 +77,7 @@ class Message:
     @property
     def content_type(self) -> str:
         """The media type of the value."""
-        return self.event.content_type or JSON
+        return self.event.record[CONTENT_TYPE] or JSON
 
     @property
     def time(self) -> str:
@@ -87,19 +96,20 @@ class Message:
     def bound(self, prefix: str, content_type: str) -> dict[str, str]:
         """The publisher's headers, and all that is known under the names that a binding gives it; ours win."""
         bound = self._with_attributes(self.headers.copy(), prefix)
-        bound[content_type] = self.content_type
+        bound[content_type] = self.event.record[CONTENT_TYPE] or JSON
         return bound
 
     def _with_attributes(self, them: dict[str, str], prefix: str) -> dict[str, str]:
         """Made once for each message, so without a loop."""
         version, id, source, type_, time, aggregate_type, subject, partition_key, tenant, once = _prefixed(prefix)
-        event_type, aggregate, key, tenant_id = self.event.record[NAMES]
+        record = self.event.record
+        key, tenant_id = record[AGGREGATE_ID], record[TENANT_ID]
         them[version] = "1.0"
         them[id] = self.id
         them[source] = self.source
-        them[type_] = event_type
+        them[type_] = record[EVENT_TYPE]
         them[time] = self.time
-        them[aggregate_type] = aggregate
+        them[aggregate_type] = record[AGGREGATE_TYPE]
         if key is not None:
             them[subject] = them[partition_key] = key
         if tenant_id is not None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from partbox.errors import SettingsError
 from partbox.events import DeliveredEvent
+from partbox.events.record import AGGREGATE_TYPE, EVENT_TYPE, TENANT_ID
 
 DEFAULT: Final = "{aggregate_type}-events"
 FIELDS: Final = ("aggregate_type", "event_type", "tenant_id")
@@ -45,7 +46,8 @@ class Topic:
 
     def of(self, event: DeliveredEvent) -> str:
         """The topic of an event."""
-        return _made(self.template, event.aggregate_type, event.event_type, event.tenant_id)
+        record = event.record
+        return _made(self.template, record[AGGREGATE_TYPE], record[EVENT_TYPE], record[TENANT_ID])
 
 
 @lru_cache(KEPT)
