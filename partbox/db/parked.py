@@ -28,7 +28,7 @@ class Stored(NamedTuple):
 
 @dataclass(slots=True)
 class Park:
-    """What a save says of one parked row: `delay` in seconds from the database's now, or `due` as an ISO timestamp.
+    """One parked row as a save sends it: `delay` in seconds from the database's now, or `due` as an ISO timestamp.
 
     `trace` belongs to `error`: where that is None, what is stored of both stays. `new`: there is no row yet. `charge`:
     it is about to be started. A `letter` changes the due time of a row that is still dead, no more.

@@ -25,7 +25,7 @@ class Routes(dict[tuple[str, str], T]):
         self._registered = dict(registered)
         self._default = default
         self.only: T | None = registered[ANY, None] if registered.keys() == {(ANY, None)} else None
-        """What every event finds, where that is sure without a look-up."""
+        """The one that every event finds, where that is sure without a look-up; else None."""
 
     def all(self) -> list[T]:
         """Everything that an event may find, the default last."""

@@ -25,7 +25,7 @@ class Refused(ValueError):
 
 
 class Brokers:
-    """What librdkafka has said, not of messages: its words last, and `fatal`: the producer is good for nothing."""
+    """librdkafka's words on its brokers: the last `trouble`, and `fatal`, the producer is good for nothing any more."""
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -54,7 +54,7 @@ class Producer:
         self._waiting += 1
         try:
             await sending.send()
-            if self._asking is None:
+            if self._asking is None or self._asking.get_loop() is not asyncio.get_running_loop():
                 self._asking = asyncio.create_task(self._ask())
             results = await sending.ended()
         finally:

@@ -78,7 +78,7 @@ class Sink:
 
     @property
     def trouble(self) -> str:
-        """What the library says of a broker that does not answer, where it says anything."""
+        """The words of the library on a broker that does not answer; empty where it says nothing."""
         return ""
 
     async def close(self) -> None:

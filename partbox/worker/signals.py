@@ -1,4 +1,4 @@
-"""What the parts of one worker tell each other. Who tells knows nobody who listens: `worker.py` says who does.
+"""Signals between the parts of one worker. A part that tells knows none that listens: `worker.py` adds the listeners.
 
 A signal calls its listeners one after the other in the thread that tells, in the order in which they were added.
 """

@@ -115,6 +115,19 @@ def test_a_kafka_out_of_reach_is_told_in_its_librarys_words():
     assert "refused" in str(unanswered) or "brokers are down" in str(unanswered)
 
 
+def test_a_loop_that_stands_still_holds_up_no_list_of_the_next_one(kafka, cluster, topic):
+    sink, old = KafkaSink(kafka.servers, topic, timeout=10.0), asyncio.new_event_loop()
+    kafka.hold()
+    first = old.create_task(sink.handle(numbered(1)))
+    old.run_until_complete(asyncio.sleep(0.2))
+    kafka.release()
+    assert asyncio.run(sink.handle(numbered(2))) == [None]
+    assert old.run_until_complete(first) == [None]
+    old.run_until_complete(sink.close())
+    old.run_until_complete(asyncio.sleep(0.05))
+    old.close()
+
+
 def test_every_error_of_kafka_is_understood():
     codes = [code for name in dir(KafkaError) if isinstance(code := getattr(KafkaError, name), int) and name.isupper()]
     for code in codes:

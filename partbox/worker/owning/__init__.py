@@ -1,1 +1,1 @@
-"""Which partitions are mine: claims, releases, and the page of memory that is shared with the supervisor."""
+"""The ownership of partitions: claims, releases, and the page of memory that is shared with the supervisor."""

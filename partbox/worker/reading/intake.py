@@ -11,7 +11,7 @@ from partbox.db.blocking import Row
 from partbox.db.parked import Stored
 from partbox.db.records import size
 from partbox.events import Claim, DeliveredEvent
-from partbox.events.record import AGGREGATE, AGGREGATE_ID, AVAILABLE_AT, EVENT_TYPE, ID, ROUTE, microseconds
+from partbox.events.record import AGGREGATE, AGGREGATE_ID, AVAILABLE_AT, EVENT_TYPE, ID, PARTITION, ROUTE, microseconds
 from partbox.handlers import Routes
 from partbox.rules.cursor import Ask
 from partbox.rules.page import Page
@@ -27,7 +27,7 @@ from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.lane import Key, Lane, LetterLane, key_of
 from partbox.worker.state.partition import Partition
 
-_partition, _id = itemgetter(0), itemgetter(1)
+_partition, _id = itemgetter(PARTITION), itemgetter(ID)
 
 
 class Intake:
@@ -179,7 +179,7 @@ class Intake:
 
     def _hand_over(self, partition: Partition, rows: list[Row], late: int, clock: int) -> None:
         claim, lanes, woken = self._claim(partition), partition.lanes, []
-        last_late = rows[late - 1][1] if late and self._transactional else 0
+        last_late = rows[late - 1][ID] if late and self._transactional else 0
         plain = not (
             partition.ahead
             or partition.chains
@@ -187,7 +187,7 @@ class Intake:
             or partition.suspects_left
             or last_late
             or self.wanted is not None
-            or (rows and rows[0][1] <= partition.done_to)
+            or (rows and rows[0][ID] <= partition.done_to)
         )
         for row in rows:
             event = DeliveredEvent(row, claim)

@@ -52,7 +52,7 @@ HURRY = (1.0, 3)  # seconds, or this part of what a stop has left: a statement t
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the poller's thread moves, and whom it starts and ends."""
+    """The parts that the poller's thread moves, and those that it starts and ends."""
 
     ownership: Ownership
     intake: Intake

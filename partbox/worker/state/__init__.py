@@ -1,1 +1,1 @@
-"""What a worker holds in memory: partitions, their lanes, and what is suspected of killing a process."""
+"""The memory of a worker: partitions, their lanes, and what is suspected of killing a process."""
