@@ -61,7 +61,9 @@ def main() -> None:
 def _server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="partbox-bench-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)
-        server = Server(Path(folder) / "data", options={"max_wal_size": "4GB"})
+        # Room for a run's log in memory, as a server has that somebody has set up for its machine.
+        options = {"max_wal_size": "4GB", "shared_buffers": "1GB"}
+        server = Server(Path(folder) / "data", options=options)
         try:
             yield server.start()
         finally:

@@ -133,7 +133,9 @@ class DeliveredEvent:
     @property
     def raw(self) -> bytes:
         """The payload as it is stored: the text of the JSON, or the bytes that a codec made."""
-        data = self._data()
+        data = self.record[PAYLOAD]
+        if data is None:
+            data = self.record[PAYLOAD_BYTES]
         return data if type(data) is bytes else bytes(data or b"")
 
     def payload_as(self, model: type[T]) -> T:
