@@ -18,21 +18,18 @@ from partbox.worker.delivering.delivery import Delivery
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.state.charges import Charges
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Lane
-from partbox.worker.state.partition import Partition
+from partbox.worker.state.partition import Lane, Partition
 from partbox.worker.transactions import Transactions
 
 READ_FREELY = {
+    "phase",  # what is done in an earlier one is found so under the lock
     "stopping",  # a runner looks before each event; what it starts a moment too late is waited for
     "life",  # the same; what it starts of an earlier life is remembered when it is done
-    "remembered",  # the same: mostly there is nothing
-    "lost",  # it never goes back
-    "draining",  # the poller's own to change
-    "parked_version",  # the same
-    "waits_for",  # the same
+    "resumption",  # the same: mostly it remembers nothing
+    "ghost",  # the poller's own to change
     "running",  # that of a ghost only falls
 }
-CONSTANT = {"number", "epoch", "window", "letters"}
+CONSTANT = {"number", "epoch", "window"}
 OF_THE_POLLER = {"cursor"}
 
 violations: list[str] = []
@@ -158,12 +155,14 @@ class _Partitions(GuardedDict):  # type: ignore[misc, valid-type]
         fields = partition.__dict__
         fields["_lock"] = self.lock
         partition.__class__ = KnownPartition
-        fields["remembered"] = _wrapped(ChangedSet, fields["remembered"], self.lock, "Partition.remembered")
+        resumption = fields["resumption"]
+        resumption.remembered = _wrapped(ChangedSet, resumption.remembered, self.lock, "Resumption.remembered")
 
 
 def _fields() -> dict[str, _Written]:
     sample = Partition(Owned(0, 1, "1:1:", 0, 0, 0, None), 0.0, window=1, letters=False)
-    guarded = vars(sample).keys() - CONSTANT - OF_THE_POLLER
+    named = {name for name in vars(sample) if not name.startswith("_")}
+    guarded = named - CONSTANT - OF_THE_POLLER
     return {name: _Written(name) if name in READ_FREELY else _Guarded(name) for name in guarded}
 
 

@@ -15,7 +15,7 @@ from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.loop import Loop
 from partbox.worker.delivering.tally import Tally
 from partbox.worker.delivering.walk import Walk
-from partbox.worker.state.lane import Lane, LetterLane
+from partbox.worker.state.partition import Lane, LetterLane
 from partbox.worker.worker import Worker
 
 Await = Callable[[Coroutine[Any, Any, None]], None]

@@ -1,7 +1,7 @@
 """Delivers the events of the partitions that one process owns.
 
 **One event, from the log to its saved cursor.** The poller asks for what is new (`reading.log_reader`), and the
-intake puts each record into the lane of its aggregate (`reading.intake`, `state.lane`): lanes are what keeps the
+intake puts each record into the lane of its aggregate (`reading.intake`, `state.partition`): lanes are what keeps the
 order. A lane with something to do stands in the dispatcher's queue until a runner takes it (`delivering.dispatcher`).
 The runner walks the lane, event by event (`delivering.delivery`): it looks up the endpoint, calls the handler, and
 notes what became of the event, in its partition (`state.partition`). What is done moves the cursor that may be saved

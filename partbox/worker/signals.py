@@ -6,8 +6,8 @@ A signal calls its listeners one after the other in the thread that tells, in th
 from collections.abc import Callable, Sequence
 from typing import Generic, ParamSpec
 
-from partbox.worker.state.lane import Key, Lane
-from partbox.worker.state.partition import Partition
+from partbox.worker.state.key import Key
+from partbox.worker.state.partition import Lane, Partition
 
 P = ParamSpec("P")
 

@@ -44,8 +44,8 @@ from partbox.worker.losses import tell_lost
 from partbox.worker.saving.partition_save import PartitionSave, committed, sent, tell_saved
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Lane
-from partbox.worker.state.partition import Pair, Partition
+from partbox.worker.state.partition import Lane, Partition
+from partbox.worker.state.resumption import Pair
 
 log = logging.getLogger("partbox.worker")
 
@@ -272,7 +272,7 @@ class Transactions:
         for partition, queue in list(self._queues.items()):
             if partition.stopping or not (queue.new or queue.parked):
                 del self._queues[partition]
-            elif partition.sending and not partition.serial:
+            elif partition.last_save.under_way and not partition.serial:
                 continue  # that save would set the cursor back behind the effects
             elif (lane := _head(partition, queue, taken.get(partition, set()))) is not None:
                 if lane not in used:
@@ -284,7 +284,7 @@ class Transactions:
 
 def _head(partition: Partition, queue: _Queue, taken: set[int]) -> Lane | None:
     for lane in queue.parked:
-        if lane.queue and lane.queue[0].parked is not None and partition.passed(lane.queue[0].parked):
+        if lane.queue and lane.queue[0].parked is not None and partition.parked.passed(lane.queue[0].parked):
             del queue.parked[lane]
             return lane
     id = partition.progress.next_in_line(taken)
@@ -464,7 +464,7 @@ class _Transaction:
         with self._holdings.lock:
             for run in self._runs if self.noted else ():
                 run.lane.partition.progress.finished.pop(run.event.id, None)
-                run.lane.partition.deleting.pop(run.event.id, None)
+                run.lane.partition.parked.deleting.pop(run.event.id, None)
             for lane in self._used:
                 lane.current = None
             condemned = self.condemned

@@ -212,8 +212,8 @@ MUTATIONS = (
     Mutation(
         "what-is-done-forgotten-with-the-connection",
         "What is done and not saved would run again after every lost connection.",
-        "partbox/worker/state/partition.py",
-        "self.remembered.update(self.progress.done(), self.deleting.items())",
+        "partbox/worker/state/resumption.py",
+        "self.remembered.update(progress.done(), parked.deleting.items())",
         "self.remembered.clear()",
         (f"{FINDINGS}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",),
     ),

@@ -63,7 +63,7 @@ MUTATIONS = (
         "release-before-what-was-done-is-found-again",
         "A release after a lost connection saves the old cursor: the next owner repeats what was done.",
         "partbox/worker/owning/ownership.py",
-        "if partition.settled(time.monotonic()):",
+        "if partition.may_drain(time.monotonic()):",
         "if True:",
         (
             "tests/worker/test_release.py"
@@ -73,16 +73,16 @@ MUTATIONS = (
     Mutation(
         "release-before-what-ran-is-found-again",
         "What ran when the connection was lost is done by and by: with nothing read again there is nothing to save.",
-        "partbox/worker/state/partition.py",
-        "if self.life == 1 or now > self.reset_at + SETTLE:",
-        "if not self.remembered or now > self.reset_at + SETTLE:",
+        "partbox/worker/state/resumption.py",
+        "if self._reset_at is None or now > self._reset_at + SETTLE:\n            return True\n",
+        "if not self.remembered or self._reset_at is None or now > self._reset_at + SETTLE:\n            return True\n",
         (RAN,),
     ),
     Mutation(
         "release-before-what-is-due-is-found-again",
         "The same of a parked record without an aggregate, which is found by its due time only.",
-        "partbox/worker/state/partition.py",
-        "if self.again and not self.due_read:",
+        "partbox/worker/state/resumption.py",
+        "if self._parked_ids and not parked.due_read:",
         "if False:",
         (RAN,),
     ),
@@ -90,7 +90,7 @@ MUTATIONS = (
         "what-was-done-is-suspect-again",
         "After a death what was done before a lost connection would be parked, and handed over to be repeated.",
         "partbox/worker/reading/intake.py",
-        "elif event.identity in partition.remembered:",
+        "elif event.identity in remembered:",
         "elif False:",
         (
             "tests/worker/test_release.py"
@@ -120,7 +120,7 @@ MUTATIONS = (
         "parks-ahead-forgotten",
         "What is parked above the saved cursor is read again: without its row it runs twice.",
         "partbox/worker/owning/ownership.py",
-        "ahead = parked.ahead(*where) if any(partition.parked_version < 0 for partition in held) else []",
+        "ahead = parked.ahead(*where) if new else []",
         "ahead: list[tuple[int, int]] = []",
         (
             "tests/worker/test_outcomes.py::test_parked_rows_survive_a_restart_in_their_order",
@@ -130,17 +130,17 @@ MUTATIONS = (
     Mutation(
         "remembered-for-ever",
         "What was saved though the answer was lost would be kept after each lost connection, and cost a lock an event.",
-        "partbox/worker/state/partition.py",
-        "        self.unsure = set(self.remembered)\n",
+        "partbox/worker/state/resumption.py",
+        "        self._unsure = set(self.remembered)\n",
         "",
         ("tests/worker/test_remembered_bound.py::test_what_was_saved_after_all_is_forgotten_with_the_next_save",),
     ),
     Mutation(
         "forgotten-before-it-is-read-again",
         "What was done and not saved comes again: forgotten too early it runs twice.",
-        "partbox/worker/state/partition.py",
-        "if pair[0] <= passed and pair[0] not in parked}",
-        "if pair[0] not in parked}",
+        "partbox/worker/state/resumption.py",
+        "if pair[0] <= passed and pair[0] not in still_parked}",
+        "if pair[0] not in still_parked}",
         ("tests/worker/test_remembered_bound.py::test_what_was_not_saved_is_remembered_until_it_is_read_again",),
     ),
     Mutation(

@@ -19,7 +19,7 @@ MUTATIONS = (
         "put-back-unseen",
         "An event in a runner's hands is not in the queue when that is held: put back, it passes what came before it.",
         "partbox/worker/delivering/delivery.py",
-        "if partition.chains and _overtakes(lane, event):",
+        "if partition.parked.chains and _overtakes(lane, event):",
         "if False:",
         (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
     ),

@@ -29,8 +29,8 @@ from partbox.worker.reading.intake import Intake
 from partbox.worker.saving.partition_save import PartitionSave, committed
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Key, Lane
-from partbox.worker.state.partition import Partition
+from partbox.worker.state.key import Key
+from partbox.worker.state.partition import Lane, Partition
 
 KEY: Key = ("Key", "k")
 FAR = 1e12
@@ -76,8 +76,8 @@ class HandMoved:
         self.intake = Intake(self.holdings, self.dispatcher, self.routes, Codecs(), "default", reports)
         owned = Owned(5, 1, "1:1:", 0, 0, 0, None)
         self.partition = Partition(owned, 0.0, window=1_000, letters=False)
+        self.partition.loaded(0)
         self.holdings.partitions[5] = self.partition
-        self.partition.parked_version = 0
         self.read_to = 0
         self.turn_begins = 0.0  # a turn is over already: one event each; FAR: it never is
         self.meanwhile: list[Callable[[], None]] = []  # what others do, one at each event that is taken
@@ -97,7 +97,7 @@ class HandMoved:
         """A command has changed parked rows: these block the key, as the database says."""
         rows = [Stored(5, id, "Key", "k", state, 0, None, False, None) for id in stored]
         with self.holdings.lock:
-            keys = self.partition.load(rows, len(rows), 0.0)
+            keys = self.partition.parked.load(rows, len(rows), 0.0)
             for key in keys:
                 self.holdings.wake(self.partition, key)
             self.intake.hold_behind(self.partition, keys)
@@ -126,7 +126,7 @@ class HandMoved:
             saved = self.partition.progress.target()
             self.partition.reset(0.0)
             self.partition.begin(Owned(5, 1, "1:1:", saved.last_id, 0, 0, None), 0.0)
-            self.partition.parked_version = 0
+            self.partition.loaded(0)
             self._instrument()
 
     def turn(self) -> bool:

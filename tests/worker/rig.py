@@ -25,8 +25,7 @@ from partbox.worker.reading.payloads import Payloads
 from partbox.worker.saving.partition_save import PartitionSave
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Lane
-from partbox.worker.state.partition import Partition
+from partbox.worker.state.partition import Lane, Partition
 
 SCHEMA = "partbox"
 DEFAULT = "default"

@@ -134,7 +134,7 @@ def delivered(handlers: Handlers, failures: list[BaseException], done: Callable[
 
     def moved_on() -> bool:
         rig.go_on()
-        return done() and not rig.partition.running and not rig.partition.chains
+        return done() and not rig.partition.running and not rig.partition.parked.chains
 
     try:
         eventually(moved_on)
@@ -244,4 +244,8 @@ def test_what_the_loop_itself_cancels_is_neither_done_nor_failed(failures: list[
     assert begun.wait(10)
     assert not rig.dispatcher.join(0.0)
     with rig.holdings.lock:
-        assert (rig.partition.running, dict(rig.partition.parks), rig.partition.progress.finished) == (1, {}, {})
+        assert (rig.partition.running, dict(rig.partition.parked.pending), rig.partition.progress.finished) == (
+            1,
+            {},
+            {},
+        )

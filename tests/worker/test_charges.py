@@ -19,7 +19,7 @@ class Home:
     def __init__(self, number):
         self.number, self.life = number, 1
         self.lost = self.stopping = False
-        self.deleting, self.chains = {}, {KEY: None}
+        self.parked = SimpleNamespace(deleting={}, chains={KEY: None})
 
 
 def partition(number=1):
@@ -50,9 +50,9 @@ def test_an_accused_one_waits_for_all_others_and_all_others_wait_for_it():
 def test_a_turn_ends_when_the_outcome_is_saved():
     charges, first, accused, home = Charges(LIMIT), row(1), row(2, accused=True), partition()
     assert admitted(charges, first, of=home) == [True]
-    first.charged, home.deleting[1] = False, b""
+    first.charged, home.parked.deleting[1] = False, b""
     assert admitted(charges, accused, of=home) == [False]
-    del home.deleting[1]
+    del home.parked.deleting[1]
     assert list(charges.turns()) == [(home, KEY)]
     assert admitted(charges, accused, of=home) == [True]
     accused.charged = accused.committed = False  # parked anew
@@ -66,8 +66,8 @@ def test_what_has_ended_but_is_not_saved_is_bounded():
     for id in range(100):
         each = row(id)
         if charges.admit(home, KEY, each):
-            each.charged, home.deleting[id] = False, b""
-    assert len(home.deleting) == LIMIT + UNSAVED
+            each.charged, home.parked.deleting[id] = False, b""
+    assert len(home.parked.deleting) == LIMIT + UNSAVED
 
 
 def test_the_turns_of_a_partition_that_is_lost_or_read_anew_are_over():
@@ -91,7 +91,7 @@ def test_suspects_that_block_nothing_have_their_turn_too():
 
 def test_who_waits_is_woken_when_another_has_ended():
     holdings, home = Holdings(1), partition()
-    home.chains[KEY] = SimpleNamespace(wakes_at=lambda: 0.0)
+    home.parked.chains[KEY] = SimpleNamespace(wakes_at=lambda: 0.0)
     first = row(1)
     with holdings.lock:
         assert admitted(holdings.charges, first, row(2), of=home) == [True, False]
@@ -115,7 +115,7 @@ def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chanc
     charges, home = Charges(limit), partition()
     rows = [row(id, accused=flag) for id, flag in enumerate(accused)]
     keys = {each.id: None if keyless[each.id] else ("Key", str(each.id)) for each in rows}
-    home.chains = {key: None for key in keys.values() if key}
+    home.parked.chains = {key: None for key in keys.values() if key}
     by_key = {keys[each.id]: each for each in rows if keys[each.id]}
     running, unsaved, done = [], [], set()
 
@@ -137,11 +137,11 @@ def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chanc
     for _ in range(20 * len(rows)):
         if running and chance.random() < 0.5:
             each = running.pop(chance.randrange(len(running)))
-            each.charged, home.deleting[each.id] = False, b""
+            each.charged, home.parked.deleting[each.id] = False, b""
             unsaved.append(each)
         elif unsaved:
             for each in unsaved:
-                del home.deleting[each.id]
+                del home.parked.deleting[each.id]
                 done.add(each.id)
             unsaved.clear()
         for _, key in list(charges.turns()):

@@ -382,10 +382,10 @@ def test_after_a_reconnect_nothing_is_remembered_but_what_is_done(dsn: str, conn
     rig.reconnect()
     two_and_four = conn.execute("select id, event_id from partbox.record where id in (2, 4)").fetchall()
     pairs = {(id, event_id.bytes) for id, event_id in two_and_four}
-    assert rig.partition().remembered == pairs
+    assert rig.partition().resumption.remembered == pairs
     assert rig.read_all() == [1, 3]
     assert set(rig.partition().progress.done()) == pairs  # read again, and known to be done
-    assert rig.partition().remembered == set()
+    assert rig.partition().resumption.remembered == set()
 
 
 # A11: the snapshot of a page is taken by the statement that reads its rows.

@@ -10,7 +10,7 @@ from partbox.handlers import Handlers
 from partbox.rules.parking import ParkedRow
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.gathering import Gathering
-from partbox.worker.state.lane import Lane
+from partbox.worker.state.partition import Lane
 
 
 class Listing(HandMoved):
@@ -62,7 +62,7 @@ def test_of_a_list_that_ran_for_long_no_row_is_left_when_it_is_done(rig: Listing
     rig.meanwhile_it_runs = rig.stuck
     rig.go_on()
     assert rig.runs == [[1, 2, 3]]
-    assert (rig.partition.open_rows, rig.partition.chains, rig.partition.progress.unfinished()) == (0, {}, [])
+    assert (rig.partition.parked.open, rig.partition.parked.chains, rig.partition.progress.unfinished()) == (0, {}, [])
 
 
 def test_what_follows_in_a_list_that_runs_for_long_is_held_behind_its_first(rig: Listing) -> None:
@@ -71,11 +71,11 @@ def test_what_follows_in_a_list_that_runs_for_long_is_held_behind_its_first(rig:
 
     def look() -> None:
         rig.stuck()
-        states.update((id, pending.row.state) for id, pending in rig.partition.parks.items())
+        states.update((id, pending.row.state) for id, pending in rig.partition.parked.pending.items())
 
     rig.meanwhile_it_runs = look
     rig.go_on()
-    assert (states, rig.partition.open_rows) == ({1: "ready", 2: "held", 3: "held"}, 0)
+    assert (states, rig.partition.parked.open) == ({1: "ready", 2: "held", 3: "held"}, 0)
 
 
 def test_what_was_done_in_a_list_while_the_connection_was_lost_is_not_handed_over_again(rig: Listing) -> None:
@@ -100,7 +100,7 @@ def test_of_a_partition_that_stops_meanwhile_nothing_joins_a_list(rig: Listing) 
 
 def test_what_was_done_before_a_lost_connection_does_not_join_a_list(rig: Listing) -> None:
     rig.read(1, 2, keys="ab")
-    assert rig.gathered(lambda: rig.partition.remembered.add((2, (2).to_bytes(16)))) == [1]
+    assert rig.gathered(lambda: rig.partition.resumption.remembered.add((2, (2).to_bytes(16)))) == [1]
 
 
 def test_of_a_partition_that_is_read_anew_meanwhile_nothing_joins_a_list(rig: Listing) -> None:

@@ -138,7 +138,7 @@ def test_a_delayed_large_event_is_parked_without_being_fetched(conn: Conn, rig: 
     conn.execute("update partbox.record set available_at = now() + interval '1 hour'")
     monkeypatch.setattr("partbox.db.records.payloads", None)
     assert rig.read_all(3) == []
-    assert len(rig.partition().parks) == 5
+    assert len(rig.partition().parked.pending) == 5
 
 
 def test_a_large_record_that_is_deleted_while_it_is_read_is_passed(conn: Conn, rig: Rig, monkeypatch: Any) -> None:

@@ -15,7 +15,7 @@ from partbox.worker.delivering.watch import Watch
 from partbox.worker.owning.slot import Slot, boottime
 from partbox.worker.saving.partition_save import PartitionSave, committed
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.partition import SETTLE
+from partbox.worker.state.resumption import SETTLE
 
 Conn = psycopg.Connection[Any]
 EVENT_ID = b"\1" * 16
@@ -134,7 +134,7 @@ def test_what_was_done_before_a_lost_connection_is_no_suspect_when_it_is_read_ag
     write(conn)
     rig.reconnect()
     assert rig.read() == [4]
-    assert (rig.partition().parks, rig.partition().progress.released().last_id) == ({}, 3)
+    assert (rig.partition().parked.pending, rig.partition().progress.released().last_id) == ({}, 3)
 
 
 def test_the_same_if_the_process_is_to_end(asked_for: Rig) -> None:
@@ -159,7 +159,7 @@ def test_a_drain_under_way_when_the_connection_is_lost_begins_anew(rig: Rig, con
 
 
 def test_a_partition_that_may_not_read_is_let_go_after_a_while_though_its_events_come_again(asked_for: Rig) -> None:
-    asked_for.partition().reset_at -= SETTLE
+    asked_for.partition().resumption._reset_at -= SETTLE
     asked_for.ownership.tick(asked_for.conn)
     assert released(asked_for) == (True, 0, [])
 

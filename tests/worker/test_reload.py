@@ -7,7 +7,7 @@ import pytest
 from partbox import Dead
 from partbox.rules.hashing import partition_of
 from partbox.worker.owning import ownership
-from partbox.worker.state.partition import Partition
+from partbox.worker.state.parked_rows import ParkedRows
 
 OTHER = next(name for name in map(str, range(10_000)) if partition_of(name) == partition_of("k"))
 
@@ -18,7 +18,7 @@ class Between:
     def __init__(self, monkeypatch):
         self.act = None
         self.committed = threading.Event()
-        look, committed = ownership.parked.blocking, Partition.committed
+        look, committed = ownership.parked.blocking, ParkedRows.committed
 
         def looked(*where):
             rows = look(*where)
@@ -35,7 +35,7 @@ class Between:
             return keys
 
         monkeypatch.setattr(ownership.parked, "blocking", looked)
-        monkeypatch.setattr(Partition, "committed", noted)
+        monkeypatch.setattr(ParkedRows, "committed", noted)
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
 
 from partbox.db import cursors
 from partbox.db.parked import Stored
+from partbox.rules.page import Page
 from partbox.rules.parking import ParkedRow
 from partbox.worker.saving.partition_save import PartitionSave
+from partbox.worker.state.partition import Partition
 
 
 @pytest.fixture
@@ -36,11 +38,11 @@ def test_what_was_saved_after_all_is_forgotten_with_the_next_save(rig, conn):
         write(conn, 20)
         rig.done(*rig.read_all(3))
         save_unheard(rig)
-        assert len(partition.remembered) == 20
+        assert len(partition.resumption.remembered) == 20
         tick(rig)
         rig.read_all(3)
         rig.save()
-        assert (partition.remembered, partition.unsure) == (set(), set())
+        assert (partition.resumption.remembered, partition.resumption._unsure) == (set(), set())
 
 
 def test_what_was_not_saved_is_remembered_until_it_is_read_again(rig, conn):
@@ -50,23 +52,29 @@ def test_what_was_not_saved_is_remembered_until_it_is_read_again(rig, conn):
     rig.reconnect()
     tick(rig)
     rig.save()  # of nothing: it passes none of them
-    assert len(partition.remembered) == 20
+    assert len(partition.resumption.remembered) == 20
     assert rig.read_all(3) == []
-    assert partition.remembered == set()
+    assert partition.resumption.remembered == set()
     write(conn, 1)
     assert rig.read_all(3) == [21]
+
+
+def passed(partition: Partition, id: int) -> None:
+    """A cursor is saved whose floor and last id are this one."""
+    partition.parked.due_read = True
+    partition.resumption.saved(Page("1:1:", id), id, partition.parked)
 
 
 def test_what_another_transaction_may_still_add_to_is_kept(rig):
     """Below the floor nothing becomes visible any more; above it a record may come late, and be one of these."""
     partition = rig.partition()
     with rig.holdings.lock:
-        partition.remembered = {(5, b"e")}
-        partition.unsure = {(5, b"e")}
-        partition._forget_passed(4)
-        assert partition.remembered == {(5, b"e")}
-        partition._forget_passed(5)
-        assert partition.remembered == set()
+        partition.resumption.remembered = {(5, b"e")}
+        partition.resumption._unsure = {(5, b"e")}
+        passed(partition, 4)
+        assert partition.resumption.remembered == {(5, b"e")}
+        passed(partition, 5)
+        assert partition.resumption.remembered == set()
 
 
 @pytest.mark.parametrize("key", ["k", None])
@@ -75,14 +83,14 @@ def test_a_parked_record_that_was_done_is_remembered_while_its_row_is_there(rig,
     row = ParkedRow(3, "ready", 0, key is not None)
     stored = Stored(PARTITION, 3, "A", key, "ready", 0, None, False, None)
     with rig.holdings.lock:
-        partition.remembered = {(3, b"e"), (2, b"e")}
-        partition.unsure = set(partition.remembered)
+        partition.resumption.remembered = {(3, b"e"), (2, b"e")}
+        partition.resumption._unsure = set(partition.resumption.remembered)
         if key is None:
-            partition.taken[3] = row
+            partition.parked.taken[3] = row
         else:
-            partition.load([stored], 1, 0.0)
-        partition._forget_passed(9)
-    assert partition.remembered == {(3, b"e")}
+            partition.parked.load([stored], 1, 0.0)
+        passed(partition, 9)
+    assert partition.resumption.remembered == {(3, b"e")}
 
 
 def test_nothing_is_forgotten_before_it_is_known_what_is_parked(rig, conn):
@@ -90,6 +98,6 @@ def test_nothing_is_forgotten_before_it_is_known_what_is_parked(rig, conn):
     write(conn, 20)
     rig.done(*rig.read_all(3))
     save_unheard(rig)
-    partition.due_read = False
+    partition.parked.due_read = False
     rig.save()
-    assert len(partition.remembered) == 20
+    assert len(partition.resumption.remembered) == 20

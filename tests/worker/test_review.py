@@ -14,7 +14,7 @@ from partbox.rules.page import Page
 from partbox.rules.progress import Progress
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.parked_reader import ROWS
-from partbox.worker.state.partition import Partition
+from partbox.worker.state.parked_rows import ParkedRows
 
 LATER = 3_600
 SOON = 6  # seconds within which what is right happens, on a loaded machine
@@ -271,7 +271,7 @@ def test_parked_rows_wait_for_the_handlers_of_an_earlier_ownership_too(desk_with
         eventually(lambda: running, SOON)
         before = partition(worker)
         desk.conn.execute("update partbox.partition set owner = null where partition = %s", [P])
-        eventually(lambda: partition(worker) is not before and partition(worker).chains, SOON)
+        eventually(lambda: partition(worker) is not before and partition(worker).parked.chains, SOON)
         for number in range(3):  # each needs a step of the poller
             desk.publish("other", number)
             eventually(lambda number=number: number in desk.numbers("other"), SOON)
@@ -358,10 +358,10 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
     assert desk.numbers(NEIGHBOUR) == [2, 2]
 
 
-# `parks` is kept by record id: the end of a dead-letter hook takes the place of the park of its event, which was
-# replayed meanwhile and has failed again. That row stays uncommitted for ever, and its key waits for it.
+# What is pending is kept by record id: the end of a dead-letter hook takes the place of the park of its event, which
+# was replayed meanwhile and has failed again. That row stays uncommitted for ever, and its key waits for it.
 def test_a_hook_that_ends_after_its_event_was_replayed_does_not_stop_its_key(desk_with, monkeypatch):
-    desk, save, letter = desk_with(retry="fixed:0"), cursors.save, Partition.letter
+    desk, save, letter = desk_with(retry="fixed:0"), cursors.save, ParkedRows.letter
     inside, go_on, noted, answers = threading.Event(), threading.Event(), threading.Event(), [Dead("no")]
 
     def saving(conn, schema, subscription, me, savings, parks=(), *rest, **more):
@@ -388,7 +388,7 @@ def test_a_hook_that_ends_after_its_event_was_replayed_does_not_stop_its_key(des
         return None
 
     monkeypatch.setattr(cursors, "save", saving)
-    monkeypatch.setattr(Partition, "letter", noting)
+    monkeypatch.setattr(ParkedRows, "letter", noting)
     desk.outbox.register(handle, "Counted")
     desk.publish("k", 1)
     with desk.outbox.worker(concurrency=2), released_at_the_end(go_on, noted):
@@ -446,7 +446,7 @@ def test_rows_that_are_due_together_do_not_all_come_into_memory(desk, monkeypatc
         assert inside.wait(SOON)
         eventually(lambda: len(ticks) >= 8)
         with worker._worker.holdings.lock:
-            taken = sum(len(each.taken) for each in worker._worker.holdings.partitions.values())
+            taken = sum(len(each.parked.taken) for each in worker._worker.holdings.partitions.values())
         release.set()
         assert taken <= 2 * ROWS
 

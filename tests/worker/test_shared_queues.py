@@ -31,7 +31,7 @@ def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones() -> None:
     rig.read(*range(1, 7))
     lane = rig.lane
     held: list[int] = []
-    hold = rig.partition.hold
+    hold = rig.partition.parked.hold
 
     def takes_meanwhile(event: DeliveredEvent) -> None:
         held.append(event.id)
@@ -50,7 +50,7 @@ def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones() -> None:
 
     lane.queue = Taken(lane.queue)
     lane.queue.meanwhile = lambda: None
-    rig.partition.hold = takes_meanwhile  # type: ignore[method-assign]
+    rig.partition.parked.hold = takes_meanwhile  # type: ignore[method-assign]
     with rig.holdings.lock:
         hold_rest(lane)
     assert (seen, held) == ([1], [2, 3, 4, 5, 6])
@@ -156,7 +156,7 @@ def test_what_is_settled_and_saved_is_not_parked_before_its_runner_goes_on() -> 
     rig.save()
     with rig.holdings.lock:
         rig.dispatcher.unstick({rig.partition}, lane.started + STUCK + 1)
-    assert not rig.partition.chains
+    assert not rig.partition.parked.chains
     rig.end([lane])
     rig.go_on()
     assert seen == [11]
@@ -174,12 +174,12 @@ def test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself() 
     rig.read(10, 11)
     with rig.holdings.lock:
         rig.dispatcher.unstick({rig.partition}, lane.started + STUCK + 1)
-    assert [row.id for row in rig.partition.chains[KEY]] == [10, 11]
+    assert [row.id for row in rig.partition.parked.chains[KEY]] == [10, 11]
     lane.done.append(lane.current.identity)
     rig.end([lane])
     rig.go_on()
     assert seen == [11]
-    assert not rig.partition.chains
+    assert not rig.partition.parked.chains
 
 
 def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_that() -> None:
@@ -190,10 +190,10 @@ def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_t
     rig.lose_connection()
     rig.partition.done_to = 0  # as if it had not been known when the page came
     with rig.holdings.lock:
-        remembered = rig.partition.remembered.copy()
-        rig.partition.remembered.clear()
+        remembered = rig.partition.resumption.remembered.copy()
+        rig.partition.resumption.remembered.clear()
     rig.read(10, 11)
-    rig.partition.remembered |= remembered
+    rig.partition.resumption.remembered |= remembered
     event = rig.lane.queue[0]
     lane = rig.lane
     with rig.holdings.lock:
@@ -237,7 +237,7 @@ def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
         match others.pop():
             case "replay":
                 stored.append(next(replayed))
-                blocking = [row.id for row in rig.partition.chains.get(KEY, ()) if row.committed]
+                blocking = [row.id for row in rig.partition.parked.chains.get(KEY, ()) if row.committed]
                 rig.reload(*sorted({*blocking, stored[-1]}))
             case "save":
                 rig.save()
@@ -251,7 +251,7 @@ def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
             case "unstick":
                 with rig.holdings.lock:
                     rig.dispatcher.unstick({rig.partition}, 1e12)
-            case "lose" if not rig.partition.chains and not found:  # what is parked would have to be stored
+            case "lose" if not rig.partition.parked.chains and not found:  # what is parked would have to be stored
                 rig.lose_connection()
                 last = rig.partition.progress.last_id
                 rig.read(*(id for id in range(100, rig.read_to + 1) if id > last))

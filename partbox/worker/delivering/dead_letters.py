@@ -14,7 +14,7 @@ from partbox.observe.telling import tell
 from partbox.rules.signature import is_async, takes
 from partbox.worker.forks import leave
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import LetterLane
+from partbox.worker.state.partition import LetterLane
 
 log = logging.getLogger("partbox.worker")
 
@@ -47,7 +47,7 @@ class DeadLetters:
             tell(log, "dead_letter_failed", text, event, RETRY, failed, about=event, trace=failed, delay=RETRY)
         with self._holdings.lock:
             if not lane.partition.lost and lane.partition.life == lane.life:
-                lane.partition.letter(event, None if failed is None else RETRY)
+                lane.partition.parked.letter(event, None if failed is None else RETRY)
                 self._holdings.touch(lane.partition)
 
     def _tell(self, event: DeliveredEvent, error: str | None) -> None:

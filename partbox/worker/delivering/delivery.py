@@ -17,7 +17,7 @@ from partbox.worker.delivering.walk import TRUST_SPAN, Walk
 from partbox.worker.forks import leave
 from partbox.worker.owning.slot import Slot
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Lane
+from partbox.worker.state.partition import Lane
 
 Step = tuple[Endpoint, DeliveredEvent]
 _partition = attrgetter("partition")
@@ -46,6 +46,7 @@ class Delivery:
         It goes from event to event as `step` does, but without a call for each.
         """
         partition, routes, tally = lane.partition, self.routes, walk.tally
+        remembered = partition.resumption.remembered
         counted, count, got = None, 0, None
         if tally is not None:
             counted, count = tally.endpoint, tally.count
@@ -63,7 +64,7 @@ class Delivery:
                 event = queue.popleft()
             except IndexError:  # cleared meanwhile
                 continue
-            if partition.remembered and self._remembered(lane, event):
+            if remembered and self._remembered(lane, event):
                 continue
             now = monotonic()
             if now > walk.ends and lane.current is not None:
@@ -139,7 +140,7 @@ class Delivery:
 
     def step(self, lane: Lane, walk: Walk) -> Step | None:
         """The next event of the lane and where it goes; None at the end of the lane, or of its turn."""
-        partition = lane.partition
+        partition, remembered = lane.partition, lane.partition.resumption.remembered
         while (queue := lane.queue) and not partition.stopping:
             # Without a call, for it is done before each event.
             if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
@@ -152,7 +153,7 @@ class Delivery:
                 event = queue.popleft()
             except IndexError:  # cleared meanwhile
                 continue
-            if partition.remembered and self._remembered(lane, event):
+            if remembered and self._remembered(lane, event):
                 continue
             now = monotonic()
             if now > walk.ends and lane.current is not None:
@@ -173,7 +174,7 @@ class Delivery:
             if partition.life != lane.life or partition.lost:
                 return
             lane.queue.appendleft(event)
-            if partition.chains and _overtakes(lane, event):
+            if partition.parked.chains and _overtakes(lane, event):
                 hold_rest(lane)
                 self._holdings.touch(partition)
 
@@ -218,7 +219,7 @@ class Delivery:
                     self._holdings.take_turns()
                 self._holdings.touch(partition)
             elif verdict is None:
-                partition.remembered.add(event.identity)
+                partition.resumption.remembered.add(event.identity)
             else:
                 return
         self.reports.settled(event, verdict, result, seconds)
@@ -227,19 +228,18 @@ class Delivery:
         """Park the event, and hold its lane if it blocks; or count it as done. Lock held."""
         partition = lane.partition
         if verdict is not None:
-            if partition.park(event, verdict).blocks:
+            if partition.parked.park(event, verdict).blocks:
                 hold_rest(lane)
-        elif event.parked is not None:
-            partition.done_parked(event)
         else:
-            partition.finish([event.identity])
+            partition.settle_done(event)
 
     def record(self, lanes: Iterable[Lane]) -> None:
         """Note what these have done since it was last noted; neighbours of one partition together. Lock held."""
         for partition, neighbours in groupby(lanes, _partition):
             done: list[tuple[int, bytes]] = []
+            life = None if partition.lost else partition.life
             for lane in neighbours:
-                if partition.life == lane.life and lane.unstuck is None and not partition.lost:
+                if lane.life == life and lane.unstuck is None:
                     if lane.done:
                         done += lane.done
                         lane.done = []
@@ -253,12 +253,12 @@ class Delivery:
         """The same where the partition was read anew or lost meanwhile, or an event of the lane was parked."""
         partition, done = lane.partition, lane.done
         if partition.life != lane.life:  # read anew since the lane began: what is done will come again
-            partition.remembered.update(done)
+            partition.resumption.remembered.update(done)
             lane.life, lane.settled = partition.life, lane.current
         elif done and not partition.lost:
             if lane.unstuck is not None and lane.unstuck.identity in done:  # parked while it ran, done all the same
                 done.remove(lane.unstuck.identity)
-                partition.done_parked(lane.unstuck)
+                partition.parked.done(lane.unstuck)
             if done:
                 partition.finish(done)
             self._holdings.touch(partition)
@@ -280,18 +280,18 @@ class Delivery:
         if verdict is None and event.parked is not None:
             self._hold_behind(lane, event)
             return
-        if event.parked is not None and (not event.parked.loaded or event.id in partition.deleting):
+        if event.parked is not None and (not event.parked.loaded or event.id in partition.parked.deleting):
             return
         if event.parked is None and event.id in partition.progress.finished:
             return
-        row = partition.park(event, verdict or Verdict("ready", event.attempt - 1, None, True, None))
+        row = partition.parked.park(event, verdict or Verdict("ready", event.attempt - 1, None, True, None))
         row.loaded = True
         for follower in self.followers.get(lane, ()):
-            partition.hold(follower)
+            partition.parked.hold(follower)
             follower.parked.loaded = True
         lane.unstuck = event
-        if lane.key in partition.chains:
-            partition.chains[lane.key].stuck = True
+        if lane.key in partition.parked.chains:
+            partition.parked.chains[lane.key].stuck = True
         hold_rest(lane)
         self._holdings.touch(partition)
 
@@ -299,8 +299,8 @@ class Delivery:
         """A parked event runs for long: what waits behind it, parked or new, does not wait in memory. Lock held."""
         partition = lane.partition
         partition.weight.drop((event.id,))
-        if event.parked.loaded and lane.key in partition.chains:
-            partition.chains[lane.key].stuck = True
+        if event.parked.loaded and lane.key in partition.parked.chains:
+            partition.parked.chains[lane.key].stuck = True
         if lane.queue:
             hold_rest(lane)
             self._holdings.touch(partition)
@@ -317,15 +317,12 @@ class Delivery:
         partition = lane.partition
         with self._holdings.lock:
             pair = event.identity
-            if pair not in partition.remembered:
+            if pair not in partition.resumption.remembered:
                 return False
             if partition.life != lane.life or partition.lost:  # lost once more: it comes again, and is found then
                 return True
-            partition.remembered.discard(pair)
-            if event.parked is not None:
-                partition.done_parked(event)
-            else:
-                partition.finish([pair])
+            partition.resumption.remembered.discard(pair)
+            partition.settle_done(event)
             self._holdings.touch(partition)
             return True
 
@@ -351,12 +348,12 @@ def hold_rest(lane: Lane) -> None:
         except IndexError:  # the runner has taken the last one
             break
     for event in reversed(held):
-        lane.partition.hold(event)
+        lane.partition.parked.hold(event)
 
 
 def _overtakes(lane: Lane, event: DeliveredEvent) -> bool:
     """Whether the event, at the head of its lane, would run before one of its key that must run first."""
-    chain = lane.partition.chains.get(lane.key)
+    chain = lane.partition.parked.chains.get(lane.key)
     if chain is None:
         return False
     id = event.id

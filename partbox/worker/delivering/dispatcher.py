@@ -23,8 +23,7 @@ from partbox.worker.forks import fresh, leave
 from partbox.worker.owning.slot import RUNNING_SINCE, Slot, boottime
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Lane, LetterLane
-from partbox.worker.state.partition import Partition
+from partbox.worker.state.partition import Lane, LetterLane, Partition
 
 BUNDLE = 64  # lanes that a lone runner takes at a time
 SEARCHED = 4  # how many waiting lanes are looked at for each that a list still takes
@@ -101,7 +100,7 @@ class Dispatcher:
         with self._lock:
             self._holdings.forked = self._stopped = True
             for partition in {*self._holdings.partitions.values(), *(lane.partition for lane in self._running)}:
-                partition.lost = partition.stopping = True
+                partition.lose()
         self._loop.disown()
 
     def note_running(self) -> list[Lane]:
@@ -314,7 +313,7 @@ class Dispatcher:
         lane.active = False
         if not lane.queue and partition.lanes.get(lane.key) is lane:
             del partition.lanes[lane.key]
-        if partition.chains and lane.key in partition.chains:
+        if lane.key in partition.parked.chains:
             self._holdings.wake(partition, lane.key)
         if partition.stopping:
             self._holdings.touch(partition)

@@ -22,7 +22,7 @@ from partbox.rules.circuit import PROBE_LOST, Circuit
 from partbox.rules.parking import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
 from partbox.rules.signature import Call
 from partbox.rules.trace import trace_of
-from partbox.worker.state.lane import key_of
+from partbox.worker.state.key import key_of
 
 log = logging.getLogger("partbox.worker")
 

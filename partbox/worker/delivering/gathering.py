@@ -11,7 +11,7 @@ from partbox.events.record import ROUTE
 from partbox.worker.delivering.delivery import Delivery
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Lane
+from partbox.worker.state.partition import Lane
 
 More = Callable[[Endpoint, int], Sequence[Lane]]
 """At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""
@@ -70,7 +70,7 @@ class Gathering:
         with self._holdings.lock:
             for lane in lanes:
                 partition = lane.partition
-                if not (partition.stopping or partition.remembered or partition.life != lane.life):
+                if not (partition.stopping or partition.resumption.remembered or partition.life != lane.life):
                     members = self._heads(lane, endpoint, min(deep, most - len(taken)))
                     self._begin(lane, members)
                     taken += members

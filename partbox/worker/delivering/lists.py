@@ -11,8 +11,7 @@ from partbox.worker.delivering.gathering import Gathering, Member, More
 from partbox.worker.delivering.loop import Loop
 from partbox.worker.forks import leave
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Lane
-from partbox.worker.state.partition import Partition
+from partbox.worker.state.partition import Lane, Partition
 
 Pair = tuple[int, bytes]
 

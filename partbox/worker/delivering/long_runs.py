@@ -19,7 +19,7 @@ from partbox.observe.telling import tell
 from partbox.rules.printing import printable_line
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
-from partbox.worker.state.lane import Lane
+from partbox.worker.state.partition import Lane
 
 log = logging.getLogger("partbox.worker")
 

@@ -15,8 +15,7 @@ from partbox.worker.delivering.delivery import Delivery
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Lane
-from partbox.worker.state.partition import Partition
+from partbox.worker.state.partition import Lane, Partition
 
 log = logging.getLogger("partbox.worker")
 
@@ -59,7 +58,7 @@ class Watch:
             return False
         with self._holdings.lock:
             dirty = self._holdings.dirty
-            return not any(each.parks or each.sending or each in dirty for each in self.stuck)
+            return not any(each.parked.pending or each.last_save.under_way or each in dirty for each in self.stuck)
 
     def _judge(self, lane: Lane, event: DeliveredEvent, ran: float) -> None:
         endpoint = self._delivery.routes[event.route]

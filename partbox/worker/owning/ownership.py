@@ -87,7 +87,9 @@ class Ownership:
         with self._holdings.lock:
             self._slot[OWNED] = float(len(self._holdings.partitions))
             for number, partition in self._holdings.partitions.items():
-                partition.due_read |= dues.get(number, 1.0) > 0
+                partition.parked.due_read |= dues.get(number, 1.0) > 0
+                if not partition.haunted:
+                    partition.ghost = None
         later = [due for due in dues.values() if due > 0]
         return [partition for partition, due in dues.items() if due <= 0], min(later, default=None)
 
@@ -96,7 +98,7 @@ class Ownership:
         now = time.monotonic()
         with self._holdings.lock:
             for partition in self._holdings.partitions.values():
-                if not partition.stopping and partition.settled(now):
+                if not partition.stopping and partition.may_drain(now):
                     self._drain(partition)
 
     def leave(self, conn: Connection[Any]) -> None:
@@ -158,14 +160,14 @@ class Ownership:
             return not self._just_released(partition)
         elif not row.assigned and not partition.draining:
             with self._holdings.lock:
-                if partition.settled(time.monotonic()):
+                if partition.may_drain(time.monotonic()):
                     self._drain(partition)
         return False
 
     def _just_released(self, partition: Partition) -> bool:
         """The saver may have released it after it was listed, or may be about to learn that it has."""
         with self._holdings.lock:
-            leaving = partition.draining and partition.sending
+            leaving = partition.draining and partition.last_save.under_way
             return leaving or self._holdings.partitions.get(partition.number) is not partition
 
     def _forget_ghost(self, partition: Partition) -> None:
@@ -217,7 +219,7 @@ class Ownership:
             for row in rows:
                 partition = Partition(row, now, window=self._window, letters=self._letters)
                 ghost = self._holdings.partitions.get(row.partition)
-                partition.waits_for = ghost if ghost is not None and ghost.busy else None
+                partition.ghost = ghost if ghost is not None and ghost.busy else None
                 self._holdings.partitions[row.partition] = partition
         for row in rows:
             self._observers.claimed(row.partition, row.epoch, row.pause)
@@ -230,10 +232,11 @@ class Ownership:
     def _reload(self, conn: Connection[Any], rows: list[Seen]) -> None:
         """A command has changed parked rows, or they could not be read before: read those partitions' again."""
         changed, held = {}, {partition.number: partition for partition in self._held()}
-        for row in rows:
-            partition = held.get(row.partition)
-            if partition is not None and not partition.stopping and partition.parked_version < row.parked_version:
-                changed[row.partition] = row.parked_version
+        with self._holdings.lock:
+            for row in rows:
+                partition = held.get(row.partition)
+                if partition is not None and not partition.stopping and partition.parked.version < row.parked_version:
+                    changed[row.partition] = row.parked_version
         self._load(conn, changed)
 
     def _load(self, conn: Connection[Any], versions: dict[int, int]) -> None:
@@ -247,28 +250,34 @@ class Ownership:
                 break
             held = [partition for partition in self._held() if partition.number in numbers]
             with self._holdings.lock:
-                before = {each: each.commits for each in held if not each.lost and not each.sending}
+                before = {each: each.parked.changes for each in held if _is_sure(each)}
+                new = any(not each.parked.known for each in held)
             where = (conn, self._schema, self._subscription, numbers)
             blocking, open_rows = parked.blocking(*where), parked.open_rows(*where)
-            ahead = parked.ahead(*where) if any(partition.parked_version < 0 for partition in held) else []
+            ahead = parked.ahead(*where) if new else []
             with self._holdings.lock:
                 sure = {
                     each.number: each
-                    for each, commits in before.items()
-                    if each.commits == commits and not each.sending
+                    for each, changes in before.items()
+                    if each.parked.changes == changes and not each.last_save.under_way
                 }
                 for number, record_id in ahead:
-                    if number in sure and sure[number].parked_version < 0:
-                        sure[number].ahead.add(record_id)
+                    if number in sure and not sure[number].parked.known:
+                        sure[number].parked.ahead.add(record_id)
                 for number, partition in sure.items():
                     self._take(partition, [row for row in blocking if row.partition == number], open_rows)
-                    partition.parked_version = versions[number]
+                    partition.loaded(versions[number])
             numbers = [number for number in numbers if number not in sure]
 
     def _take(self, partition: Partition, rows: list[Stored], open_rows: dict[int, int]) -> None:
-        keys = partition.load(rows, open_rows.get(partition.number, 0), time.monotonic())
+        keys = partition.parked.load(rows, open_rows.get(partition.number, 0), time.monotonic())
         for key in keys:
             self._holdings.wake(partition, key)
-        if partition.parks:
+        if partition.parked.pending:
             self._holdings.touch(partition)
         self._signals.reloaded(partition, keys)
+
+
+def _is_sure(partition: Partition) -> bool:
+    """True if the database knows of its parked rows what is known here."""
+    return not partition.lost and not partition.last_save.under_way

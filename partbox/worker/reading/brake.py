@@ -24,7 +24,7 @@ class Brake:
     def look(self) -> None:
         """One look."""
         with self._holdings.lock:
-            rows = {number: each.open_rows for number, each in self._holdings.partitions.items() if not each.lost}
+            rows = {number: each.parked.open for number, each in self._holdings.partitions.items() if not each.lost}
         self._on &= rows.keys()
         on = {number for number, count in rows.items() if count >= self._max_parked} - self._on
         off = {number for number in self._on if rows[number] < RELEASED * self._max_parked}

@@ -24,8 +24,8 @@ from partbox.worker.reading.payloads import Brought
 from partbox.worker.reading.read_budget import OVERHEAD
 from partbox.worker.saving.partition_save import READY
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Key, Lane, LetterLane, key_of
-from partbox.worker.state.partition import Partition
+from partbox.worker.state.key import Key, key_of
+from partbox.worker.state.partition import Lane, LetterLane, Partition
 
 _partition, _id = itemgetter(PARTITION), itemgetter(ID)
 
@@ -76,7 +76,7 @@ class Intake:
 
         While their bodies were asked for, something of their key that ran may have failed, or been put back.
         """
-        chain, lane = partition.chains.get(key), partition.lanes.get(key)
+        chain, lane = partition.parked.chains.get(key), partition.lanes.get(key)
         if chain is not None:
             if lane is not None and any(each.id > rows[0].id for each in list(lane.queue)):
                 hold_rest(lane)
@@ -90,24 +90,24 @@ class Intake:
 
     def due(self, partition: Partition, stored: Stored, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
         """Queue a parked row that blocks nothing and is due, or hold it where its key is blocked. Lock held."""
-        partition.taken[row.id] = row
+        partition.parked.taken[row.id] = row
         if stored.state == "dead":
             self._letter(partition, stored, row, bodies.get(row.id))
             return
         key: Key = (None, row.id) if stored.aggregate_id is None else (stored.aggregate_type, stored.aggregate_id)
-        chain = partition.chains.get(key)
+        chain = partition.parked.chains.get(key)
         uncharged = row.suspect and not row.charged  # its key was blocked a moment ago
         if row.id not in bodies or not (uncharged or (chain is not None and not chain.caught_up())):
             self._queue(partition, key, [row], bodies)
         else:
-            partition.hold(self._event(partition, bodies[row.id], row))
+            partition.parked.hold(self._event(partition, bodies[row.id], row))
             self._holdings.touch(partition)
 
     def dead(self, partition: Partition, row: ParkedRow, body: Row) -> tuple[DeliveredEvent, Verdict]:
         """A parked row that killed its process so often that it does not run again; to be told. Lock held."""
         event = self._event(partition, body, row)
         verdict = self._routes[body[ROUTE]].perished(row.attempts)
-        partition.park(event, verdict)
+        partition.parked.park(event, verdict)
         self._holdings.touch(partition)
         self._holdings.wake(partition, key_of(event))
         return event, verdict
@@ -117,17 +117,10 @@ class Intake:
         for event, verdict in buried:
             self._reports.parked(event, verdict)
 
-    @staticmethod
-    def row(partition: Partition, stored: Stored) -> ParkedRow:
-        """A stored row that blocks nothing, in memory."""
-        row = ParkedRow(stored.record_id, stored.state, stored.attempts, False, loaded=True)  # type: ignore[arg-type]
-        partition.judge_stored(stored, row)
-        return row
-
     def hold_behind(self, partition: Partition, keys: Sequence[Key]) -> None:
         """What waits in memory for its turn, and now has a row before it that must run first, is held. Lock held."""
         for key in keys:
-            lane, chain = partition.lanes.get(key), partition.chains.get(key)
+            lane, chain = partition.lanes.get(key), partition.parked.chains.get(key)
             if lane is not None and chain is not None and lane.queue and not chain.caught_up():
                 hold_rest(lane)
                 self._holdings.touch(partition)
@@ -164,35 +157,35 @@ class Intake:
             rows = rows[: len(reading.late)]
         else:
             partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
-        had_ahead = bool(partition.ahead)
+        had_ahead = bool(partition.parked.ahead)
         if rows:
             if large := brought.large.get(partition.number):
                 self._hand_over_large(partition, rows, len(reading.late), large, brought.clock)
             else:
                 self._hand_over(partition, rows, len(reading.late), brought.clock)
         if not reading.piece and not partition.cursor.full:
-            partition.suspects_left = 0
+            partition.suspects.left = 0
         if had_ahead and not reading.piece:
             self._forget_ahead(partition)
         if reading.piece and (partition.draining or (reading.last and partition.progress.finished)):
             self._holdings.touch(partition)  # only now may a cursor be saved that passes what came with earlier pieces
 
     def _hand_over(self, partition: Partition, rows: list[Row], late: int, clock: int) -> None:
-        claim, lanes, woken = self._claim(partition), partition.lanes, []
+        claim, lanes, parked, woken = self._claim(partition), partition.lanes, partition.parked, []
         last_late = rows[late - 1][ID] if late and self._transactional else 0
         plain = not (
-            partition.ahead
-            or partition.chains
+            parked.ahead
+            or parked.chains
             or partition.draining
-            or partition.suspects_left
+            or partition.suspects.left
             or last_late
             or self.wanted is not None
-            or (rows and rows[0][ID] <= partition.done_to)
+            or (rows and rows[0][ID] <= partition.resumption.done_to)
         )
         for row in rows:
             event = DeliveredEvent(row, claim)
             if (row[AVAILABLE_AT] is not None or not plain) and self._consumed(partition, event, last_late, clock):
-                plain = plain and not partition.chains
+                plain = plain and not parked.chains
                 continue
             key: Key = row[AGGREGATE] if row[AGGREGATE_ID] is not None else (None, row[ID])
             lane = lanes.get(key)
@@ -217,30 +210,31 @@ class Intake:
     def _forget_ahead(self, partition: Partition) -> None:
         """All up to the last id was read: what was not met had been passed. After all, the rest has no record more."""
         last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
-        partition.ahead = {id for id in partition.ahead if id > last_id}
-        for key in partition.chains:
+        partition.parked.ahead = {id for id in partition.parked.ahead if id > last_id}
+        for key in partition.parked.chains:
             self._holdings.wake(partition, key)
 
     def _consumed(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
         """Whether the event is not to be handed over: it is unwanted, was done or parked before, or is parked now."""
-        chain = partition.chains.get(key_of(event))
-        if partition.consumed(event.id):
+        parked, remembered = partition.parked, partition.resumption.remembered
+        chain = parked.chains.get(key_of(event))
+        if parked.meet(event.id):
             partition.progress.finish([(event.id, b"")])
-        elif event.identity in partition.remembered:
-            partition.remembered.discard(event.identity)
+        elif event.identity in remembered:
+            remembered.discard(event.identity)
             partition.progress.finish([event.identity])
         elif self.wanted is not None and event.event_type not in self.wanted:
             partition.progress.finish([event.identity])
         elif _waits(event.record[AVAILABLE_AT], clock):
-            partition.schedule(event)
+            parked.schedule(event)
         elif partition.draining:
-            partition.park(event, READY)
-        elif partition.is_suspect(event.id):
-            partition.suspect(event)
+            parked.park(event, READY)
+        elif partition.suspects.include(event.id):
+            parked.suspect(event)
         elif event.id <= last_late:  # of any handler: a transaction waits until no late record is unfinished
-            partition.park(event, READY)
+            parked.park(event, READY)
         elif chain is not None and not chain.caught_up():
-            partition.hold(event)
+            parked.hold(event)
         else:
             return False
         self._holdings.touch(partition)
@@ -249,7 +243,7 @@ class Intake:
     def _letter(self, partition: Partition, stored: Stored, row: ParkedRow, body: Row | None) -> None:
         """A lane of its own for a dead event, which the hook is to get; without its record there is nothing to give."""
         if body is None:
-            partition.vanished_letter(row)
+            partition.parked.delete(row, b"")
             self._holdings.touch(partition)
             return
         event = DeliveredEvent(body, self._claim(partition), max(1, row.attempts), parked=row)
@@ -261,7 +255,7 @@ class Intake:
         for row in rows:
             body = bodies.get(row.id)
             if body is None:
-                partition.vanished(row, key)
+                partition.parked.vanished(row, key)
                 self._holdings.touch(partition)
             else:
                 lane.queue.append(self._event(partition, body, row))

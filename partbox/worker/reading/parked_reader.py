@@ -27,7 +27,7 @@ from partbox.worker.reading.payloads import Payloads
 from partbox.worker.reading.read_budget import ReadBudget
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.lane import Key
+from partbox.worker.state.key import Key
 from partbox.worker.state.partition import Partition
 
 CHAINS = 50  # blocked keys at a time
@@ -108,7 +108,7 @@ class ParkedReader:
                 for number, partition in held.items()
                 if partition and not partition.stopping and partition.may_begin()
             }
-            taken = [id for partition in mine.values() for id in (*partition.taken, *partition.deleting)]
+            taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
             left = self._room.left(self._holdings.partitions.values()) if mine else 0
         room = min(self._rows, IN_MEMORY - len(taken))
         if left <= 0 or me is None or room <= 0:
@@ -124,9 +124,9 @@ class ParkedReader:
         stored = [each for each in due if each.record_id not in left_out]
         with self._holdings.lock:
             found = [
-                (mine[each.partition], each, self._intake.row(mine[each.partition], each))
+                (mine[each.partition], each, mine[each.partition].parked.due(each))
                 for each in stored
-                if each.record_id not in mine[each.partition].taken  # parked and committed while it was asked
+                if each.record_id not in mine[each.partition].parked.taken  # parked and committed while it was asked
             ]
             # An accused one runs alone, so it is asked for first: else it would wait for all the others.
             accused_first = sorted(found, key=lambda each: not each[2].accused)
@@ -149,7 +149,7 @@ class ParkedReader:
                 elif not partition.stopping:
                     self._intake.due(partition, each, row, bodies)
             for partition in mine.values():
-                partition.due_read |= complete
+                partition.parked.due_read |= complete
         self._intake.tell(buried)
         return len(due) == room or bool(left_out)
 
@@ -186,7 +186,9 @@ class ParkedReader:
         """Dead ones go to the hook, and those whose key is blocked are held: neither runs."""
         if not row.suspect or stored.state == "dead":
             return False
-        chain = partition.chains.get((stored.aggregate_type, stored.aggregate_id)) if stored.aggregate_id else None
+        chain = (
+            partition.parked.chains.get((stored.aggregate_type, stored.aggregate_id)) if stored.aggregate_id else None
+        )
         return chain is None or chain.caught_up()
 
     def _charge(
@@ -217,8 +219,7 @@ class ParkedReader:
             return self._charge(conn, me, [each for each in charged if each[0] not in lost], bodies) | dead
         with self._holdings.lock:
             for partition, row in charged:
-                row.attempts += 1
-                partition.accused.discard(row.id)
+                partition.suspects.charged(row)
         return dead
 
     def _used_up(self, row: ParkedRow, body: Row) -> bool:

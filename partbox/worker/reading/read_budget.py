@@ -118,9 +118,10 @@ class ReadBudget:
             return 0
         progress = partition.progress
         unfinished = progress.read_new - progress.passed
-        brake = self._max_parked - partition.open_rows - unfinished
-        if brake < len(partition.ahead):  # parked before, and open: they only run once they are met
-            brake = max(brake, sum(id > partition.cursor.last_id for id in partition.ahead))
+        brake = self._max_parked - partition.parked.open - unfinished
+        ahead_ids = partition.parked.ahead
+        if brake < len(ahead_ids):  # parked before, and open: they only run once they are met
+            brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
         ahead = self._window_of(partition) - progress.unsaved()
         share = self._shares[partition.cursor.full]
         if partition.narrow is not None:

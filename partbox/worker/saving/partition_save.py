@@ -10,7 +10,7 @@ from partbox.observe import Observers
 from partbox.rules.parking import Verdict
 from partbox.rules.progress import Target
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.partition import Partition, Pending
+from partbox.worker.state.partition import Partition
 
 READY = Verdict("ready", 0, None, True, None)
 
@@ -30,19 +30,18 @@ class PartitionSave:
         self.release = partition.draining and partition.running == 0 and partition.cursor.until is None
         if partition.draining:
             for event in partition.charged():
-                partition.uncharge(event)
+                partition.parked.uncharge(event)
         if self.release:
             partition.settle_remembered()
             _hand_back(partition)
         progress = partition.progress
         self.target: Target = progress.released() if self.release else progress.target()
-        self.parks: list[Pending] = list(partition.parks.values())
-        self.done_ids = partition.done_ids
-        partition.parks, partition.done_ids = {}, []
-        partition.open_unsaved, partition.sending = 0, True
+        self.parks, self.done_ids = partition.parked.take_unsaved()
+        before = partition.last_save
+        before.under_way = True
         self.finished = progress.finished_ever()
-        stirred = self.release or self.parks or self.done_ids or self.finished != partition.finished_saved
-        self.still = not stirred and self.target.last_id == partition.last_id_saved
+        stirred = self.release or self.parks or self.done_ids or self.finished != before.finished
+        self.still = not stirred and self.target.last_id == before.last_id
 
     def saving(self) -> Saving:
         page = self.target.page
@@ -67,10 +66,9 @@ def committed(holdings: Holdings, batches: Sequence[PartitionSave]) -> None:
         partition = batch.partition
         if partition.life != batch.life:
             continue
-        partition.sending = False
         partition.saved(batch.target, batch.finished, now)
         if batch.parks or batch.done_ids:
-            for key in partition.committed(batch.parks, batch.done_ids, now):
+            for key in partition.parked.committed(batch.parks, batch.done_ids, now):
                 holdings.wake(partition, key)
     holdings.take_turns()
 
@@ -89,4 +87,4 @@ def _hand_back(partition: Partition) -> None:
     waiting = partition.waiting()
     for id in partition.progress.unfinished():
         if id <= last_id and id in waiting:
-            partition.park(waiting[id], READY)
+            partition.parked.park(waiting[id], READY)

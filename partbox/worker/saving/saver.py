@@ -148,7 +148,7 @@ class Saver:
             dirty = self._holdings.dirty
             if len(dirty) < MANY or self._unsent or time.monotonic() - self._saved_at > LONGEST:
                 return True
-            if any(partition.parks or partition.done_ids or partition.draining for partition in dirty):
+            if any(partition.draining or partition.parked.pending or partition.parked.done_ids for partition in dirty):
                 return True
             if sum(len(partition.progress.finished) for partition in dirty) >= self._enough * len(dirty):
                 return True
@@ -214,7 +214,7 @@ class Saver:
         self._advance_at = now + ADVANCE_LOOK
         with self._holdings.lock:
             for partition in self._holdings.partitions.values():
-                if partition.saved_at < now - IDLE_ADVANCE and not partition.stopping:
+                if partition.last_save.at < now - IDLE_ADVANCE and not partition.stopping:
                     self._holdings.touch(partition)
 
 

@@ -13,21 +13,18 @@ Every method wants the lock of the holdings held.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from partbox.rules.parking import ParkedRow
-from partbox.worker.state.lane import Key
-
-if TYPE_CHECKING:
-    from partbox.worker.state.partition import Partition
-
+from partbox.worker.state.key import Key
+from partbox.worker.state.partition import Partition
 
 UNSAVED = 32  # so many that have ended may be unsaved: one death accuses them too, and then each runs alone
 
 
 class _Charged(NamedTuple):
     row: ParkedRow
-    partition: "Partition"
+    partition: Partition
     life: int
     accused: bool
 
@@ -37,11 +34,11 @@ class _Charged(NamedTuple):
         partition, row = self.partition, self.row
         if partition.lost or partition.life != self.life:
             return False
-        return row.charged or not row.committed or row.id in partition.deleting
+        return row.charged or not row.committed or row.id in partition.parked.deleting
 
 
 class _Waiting(NamedTuple):
-    partition: "Partition"
+    partition: Partition
     life: int
     key: Key
 
@@ -62,7 +59,7 @@ class Charges:
         """Does any suspect wait for its turn?"""
         return bool(self._accused or self._others or self.keyless)
 
-    def admit(self, partition: "Partition", key: Key | None, row: ParkedRow) -> bool:
+    def admit(self, partition: Partition, key: Key | None, row: ParkedRow) -> bool:
         """May this suspect be charged and run now? If not it waits, and `turns` tells when."""
         self._prune()
         if self._turn_of(row):
@@ -75,7 +72,7 @@ class Charges:
             (self._accused if row.accused else self._others)[_Waiting(partition, partition.life, key)] = None
         return False
 
-    def turns(self) -> Iterator[tuple["Partition", Key]]:
+    def turns(self) -> Iterator[tuple[Partition, Key]]:
         """The blocked keys whose turn may have come."""
         self._prune()
         if self._accused:
@@ -109,11 +106,11 @@ class Charges:
         self._noted = [each for each in self._noted if each.counts]
 
 
-def _next(waiting: dict[_Waiting, None], most: int) -> Iterator[tuple["Partition", Key]]:
+def _next(waiting: dict[_Waiting, None], most: int) -> Iterator[tuple[Partition, Key]]:
     while waiting and most > 0:
         first = next(iter(waiting))
         del waiting[first]
         partition, life, key = first
-        if not partition.stopping and partition.life == life and key in partition.chains:
+        if not partition.stopping and partition.life == life and key in partition.parked.chains:
             most -= 1
             yield partition, key

@@ -10,7 +10,7 @@ from itertools import count, takewhile
 
 from partbox.rules.parking import ParkedRow
 from partbox.worker.state.charges import Charges
-from partbox.worker.state.lane import Key
+from partbox.worker.state.key import Key
 from partbox.worker.state.partition import Partition
 
 AGAIN = 0.05  # seconds until a partition that may not begin yet is looked at again
@@ -57,7 +57,7 @@ class Holdings:
 
     def wake(self, partition: Partition, key: Key) -> None:
         """Note when the head of a blocked key may run, if it may by itself."""
-        chain = partition.chains.get(key)
+        chain = partition.parked.chains.get(key)
         at = chain.wakes_at() if chain else None
         if at is not None:
             heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.life, key))
@@ -67,13 +67,13 @@ class Holdings:
         found: list[tuple[Partition, Key, list[ParkedRow]]] = []
         while self._wakeups and self._wakeups[0][0] <= now and len(found) < most:
             _, _, partition, life, key = heapq.heappop(self._wakeups)
-            chain = partition.chains.get(key)
+            chain = partition.parked.chains.get(key)
             if chain is None or partition.life != life or partition.stopping:
                 continue
             if not partition.may_begin():
                 heapq.heappush(self._wakeups, (now + AGAIN, next(self._ticket), partition, life, key))
                 continue
-            rows = list(takewhile(partition.met, chain.runnable(now)))
+            rows = list(takewhile(partition.parked.met, chain.runnable(now)))
             if rows and rows[0].suspect and not self.charges.admit(partition, key, rows[0]):
                 continue
             for row in rows:

@@ -1,0 +1,17 @@
+"""The last save of one partition."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class LastSave:
+    """When it was committed (monotonic seconds), and what of the partition the database knows by it. Lock held.
+
+    `finished` counts the records that had been finished here when it was made. `under_way`: another has been gathered
+    and is not committed, so that what the database knows cannot be told.
+    """
+
+    at: float
+    last_id: int
+    finished: int = 0
+    under_way: bool = False
