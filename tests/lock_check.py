@@ -1,6 +1,6 @@
 """Makes the lock of the holdings checked: whoever touches what it guards without holding it fails the test.
 
-`Holdings`, `Partition`, `Lane` and what dispatcher and transactions share are as they are in production, but for this:
+`Holdings`, `Partition`, `Lane` and what dispatcher and transactor share are as they are in production, but for this:
 their containers and fields ask who touches them. A field of `Partition` that is not named here is guarded; so is a new
 one. What may be read without the lock is named in `READ_FREELY`, with the reason why that is right.
 """
@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from partbox.db.cursors import Owned
-from partbox.worker.delivering.delivery import Delivery
 from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.state.charges import Charges
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane, Partition
-from partbox.worker.transactions import Transactions
+from partbox.worker.transactions.transactor import Transactor
 
 READ_FREELY = {
     "phase",  # what is done in an earlier one is found so under the lock
@@ -183,8 +183,8 @@ def _install(patch: pytest.MonkeyPatch) -> None:
     for kind, after in (
         (Holdings, _holdings),
         (Dispatcher, _dispatcher),
-        (Delivery, _delivery),
-        (Transactions, _queues),
+        (Settlement, _settlement),
+        (Transactor, _queues),
     ):
         patch.setattr(kind, "__init__", _then(kind.__init__, after))
 
@@ -223,12 +223,13 @@ def _dispatcher(self: Any) -> None:
         setattr(self, name, _wrapped(GuardedSet, (), self._lock, f"Dispatcher.{name}"))
 
 
-def _delivery(self: Any) -> None:
-    self.followers = _wrapped(GuardedDict, {}, self._holdings.lock, "Delivery.followers")
+def _settlement(self: Any) -> None:
+    self.followers = _wrapped(GuardedDict, {}, self._holdings.lock, "Settlement.followers")
 
 
 def _queues(self: Any) -> None:
-    self._queues = _wrapped(GuardedDict, {}, self._holdings.lock, "Transactions._queues")
+    waiting = self._around.waiting
+    waiting._queues = _wrapped(GuardedDict, {}, self._lock, "Waiting._queues")
 
 
 @pytest.fixture(scope="session", autouse=True)

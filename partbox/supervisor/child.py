@@ -241,14 +241,14 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     worker.start()
-    while not slot[STOPPING] and not worker.watch.stuck and worker.failure is None and os.getppid() == parent:
+    while not slot[STOPPING] and not worker.timeouts.stuck and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK)
     if isinstance(worker.failure, SchemaError):
         slot[STOPPING] = 1.0  # a deploy may bring that about: what runs has no part in it
         return UNFIT
     if worker.failure is not None:
         return 1
-    if worker.watch.stuck:
+    if worker.timeouts.stuck:
         worker.leave_stuck()
         return OVERDUE
     if os.getppid() == parent:

@@ -75,9 +75,9 @@ class Drain:
         self._stepper = worker.dispatcher
         self._stepper.awaiting(await_it)
         self._poller = worker.poller
-        self._transactions = worker.poller.transactions
-        if self._transactions is not None:
-            self._transactions.one_by_one()
+        self._transactor = worker.poller.transactor
+        if self._transactor is not None:
+            self._transactor.one_by_one()
 
     def run(self) -> Drained:
         """Deliver; what became of each event. What ends a test (Ctrl-C, `pytest.fail`) goes through a handler."""
@@ -100,7 +100,7 @@ class Drain:
             raise
 
     def _open(self) -> None:
-        self._conn, self._log, self._effects, self._checked = self._connect(self._transactions is not None)
+        self._conn, self._log, self._effects, self._checked = self._connect(self._transactor is not None)
 
     def _check(self) -> None:
         """Nobody else may deliver; who has died owns nothing when its lease is over."""
@@ -151,7 +151,7 @@ class Drain:
 
     def _step(self) -> bool:
         """The event of the lowest id, or the move of its lane to the transactional ones."""
-        waiting = None if self._transactions is None else self._transactions.first()
+        waiting = None if self._transactor is None else self._transactor.first()
         if waiting is None:
             return self._stepper.step()
         other = self._stepper.first()
@@ -161,9 +161,9 @@ class Drain:
 
     def _transact(self) -> bool:
         """Whether a transactional handler had its event."""
-        assert self._transactions is not None
+        assert self._transactor is not None
         before = len(self._noting)
-        ended = self._transactions.once()
+        ended = self._transactor.once()
         if self._poller.broken:  # its transaction has failed: what was read is read again
             self._open()
             self._begin()

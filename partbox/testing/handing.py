@@ -15,7 +15,7 @@ from partbox.testing.noting import Noting
 from partbox.testing.settled import Drained
 from partbox.testing.stepping import Await
 from partbox.worker.delivering.endpoint import Endpoint, Kind
-from partbox.worker.delivering.loop import Loop
+from partbox.worker.delivering.event_loop import EventLoop
 from partbox.worker.delivering.reports import Reports
 
 
@@ -60,7 +60,7 @@ def _awaited(endpoint: Endpoint, given: Any, await_it: Await) -> object:
     results: list[object] = []
 
     async def call() -> None:
-        results.append(await Loop.call(endpoint.call, given, endpoint.handler.timeout))
+        results.append(await EventLoop.call(endpoint.call, given, endpoint.handler.timeout))
 
     await_it(call())
     return results[0]

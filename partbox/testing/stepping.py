@@ -12,7 +12,7 @@ from typing import Any
 from partbox.events import DeliveredEvent
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
-from partbox.worker.delivering.loop import Loop
+from partbox.worker.delivering.event_loop import EventLoop
 from partbox.worker.delivering.tally import Tally
 from partbox.worker.delivering.walk import Walk
 from partbox.worker.state.partition import Lane, LetterLane
@@ -22,7 +22,7 @@ Await = Callable[[Coroutine[Any, Any, None]], None]
 """Runs a coroutine to its end."""
 
 
-class _OneByOne(Loop):
+class _OneByOne(EventLoop):
     """Runs each coroutine to its end before it comes back."""
 
     await_it: Await

@@ -3,30 +3,30 @@
 **One event, from the log to its saved cursor.** The poller asks for what is new (`reading.log_reader`), and the
 intake puts each record into the lane of its aggregate (`reading.intake`, `state.partition`): lanes are what keeps the
 order. A lane with something to do stands in the dispatcher's queue until a runner takes it (`delivering.dispatcher`).
-The runner walks the lane, event by event (`delivering.delivery`): it looks up the endpoint, calls the handler, and
-notes what became of the event, in its partition (`state.partition`). What is done moves the cursor that may be saved
-(`rules.progress`); what is not done becomes a parked row. The saver sends both in one statement (`saving.saver`),
-which writes nothing if the partition is not ours any more (`owning.ownership`). No step comes back to an earlier one
-but by a parked row, whose record is fetched when its time has come (`reading.parked_reader`), and goes into its lane
-like a new one.
+The runner walks the lane, event by event (`delivering.lane_runner`): it looks up the endpoint, and calls the handler.
+What became of the event is settled in one place, whatever the kind of its handler (`delivering.settlement`), and noted
+in its partition (`state.partition`). What is done moves the cursor that may be saved (`rules.progress`); what is not
+done becomes a parked row (`state.parked_rows`). The saver sends both in one statement (`saving.saver`), which writes
+nothing if the partition is not ours any more (`owning.ownership`). No step comes back to an earlier one but by a parked
+row, whose record is fetched when its time has come (`reading.parked_reader`), and goes into its lane like a new one.
 
 **Threads.** The *poller* has all connections, and reads, claims and fetches. The *saver* borrows one of them, and
 saves. *Runners* run sync handlers; there are as many as `concurrency` says, made when they are needed. An *event
-loop* in a thread of its own runs async handlers and lists for them, and one more thread the *transactional* handlers,
-with a connection that it borrows too. Who tells whom what goes through `signals`; `worker` says who listens, and
-makes all parts.
+loop* in a thread of its own runs async handlers and lists for them, and one more thread, the *transactor*, the
+transactional handlers, with a connection that it borrows too (`transactions`). Who tells whom what goes through
+`signals`; `worker` says who listens, and makes all parts.
 
 **The lock.** `state.holdings.Holdings.lock` guards all that is in memory: partitions, lanes, parked rows, the
 dispatcher's queues. It is held for moments, never while a handler runs or a statement is on its way. "Lock held" in a
 docstring means this one.
 
 **Without the lock** are read: by the runner of a lane the head of its queue, from which it takes events while others
-may take from the other end (`delivering.delivery.hold_rest`); a partition's `stopping` and `life`, which tell the
-runner to stop, or that the partition was read anew, and are looked at again under the lock where it matters; a
+may take from the other end (`delivering.holding.hold_rest`); a partition's `phase`, `stopping` and `life`, which tell
+the runner to stop, or that the partition was read anew, and are looked at again under the lock where it matters; a
 partition's `cursor`, which is the poller's own; and the page of memory that is shared with the supervisor
 (`owning.slot`), each place of which one side writes.
 
 **A lost connection** makes a new life: all connections are closed, all that was read is forgotten, and reading begins
 anew from the saved cursors. What was done and not saved, or runs, is remembered by id and event id, and is not
-started again when it is read again.
+started again when it is read again (`state.resumption`).
 """

@@ -7,20 +7,21 @@ from typing import Any, ClassVar
 
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
-from partbox.handlers import Handlers
+from partbox.handlers import Handlers, Routes
 from partbox.observe import Observers, Started
 from partbox.observe.telling import tell
 from partbox.observe.traffic import TrafficObserver
 from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.worker.delivering.dead_letters import DeadLetters
-from partbox.worker.delivering.delivery import Delivery
 from partbox.worker.delivering.dispatcher import BUNDLE, Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint, Kind
+from partbox.worker.delivering.lane_runner import LaneRunner
 from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.reports import Reports
+from partbox.worker.delivering.settlement import Settlement
+from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.delivering.unroutable import Unroutable
-from partbox.worker.delivering.watch import Watch
 from partbox.worker.forks import tell_forked
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.owning.slot import STOPPING, TIMEOUT, Slot
@@ -35,7 +36,10 @@ from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Partition
-from partbox.worker.transactions import Transactions
+from partbox.worker.transactions.blame import Blame
+from partbox.worker.transactions.transaction import Surroundings
+from partbox.worker.transactions.transactor import Transactor
+from partbox.worker.transactions.waiting import Waiting
 from partbox.worker.workload import Workload
 
 log = logging.getLogger("partbox.worker")
@@ -46,6 +50,7 @@ class Worker:
 
     dispatchers: ClassVar[type[Dispatcher]] = Dispatcher
 
+    # More than seven parameters: each comes from elsewhere, and none belongs to another.
     def __init__(
         self,
         settings: Settings,
@@ -63,100 +68,98 @@ class Worker:
         self._slot = slot
         self._failure: BaseException | None = None
         traffic = TrafficObserver()
-        self._observers = observers = (observers or Observers(handlers.observers)).and_also(traffic)
-        self._routes = handlers.routes(subscription, settings, _missed(handlers, subscription, settings)).map(
-            lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers)
-        )
-        for each in self._routes.registered():
-            if each.handler.observed_by is not None:
-                each.handler.observed_by(each.handler.name, observers)
+        self._observers = (observers or Observers(handlers.observers)).and_also(traffic)
+        self._routes = _endpoints(handlers, subscription, settings, self._observers)
         names = dict.fromkeys(each.handler.name for each in self._routes.registered())
         self._about = Started(subscription, tuple(names), concurrency)
-        kinds = {endpoint.kind for endpoint in self._routes.all()}
-        self.holdings = holdings = Holdings(concurrency)
-        reports = Reports(observers, self._routes)
-        self._delivery = Delivery(holdings, self._routes, slot, reports)
         self._signals = Signals()
-        self.dispatcher = self.dispatchers(
-            holdings,
-            self._delivery,
-            slot,
-            concurrency,
-            letters=DeadLetters(holdings, handlers.dead_letter),
-            bundle=1 if Kind.LISTS in kinds else BUNDLE,
-            signals=self._signals,
-        )
-        self.watch = Watch(holdings, self._delivery, self.dispatcher, isolates=isolates)
-        self.poller = self._poller(handlers, codecs, reports, traffic, dsn)
-        # The default takes what has no handler; unless it is the application's it does nothing that could last.
-        timed = self._routes.all() if callable(settings.on_unroutable) else self._routes.registered()
-        timeouts = [endpoint.handler.timeout for endpoint in timed] or [settings.handler_timeout]
-        slot[TIMEOUT] = 0.0 if None in timeouts else max(timeout for timeout in timeouts if timeout)
-
+        self.holdings = Holdings(concurrency)
+        self._settlement = Settlement(self.holdings, Reports(self._observers, self._routes))
+        self._runner = LaneRunner(self.holdings, self._routes, slot, self._settlement)
+        self.dispatcher = self._dispatcher(handlers)
+        self.timeouts = Timeouts(self.holdings, self._routes, self._settlement, self.dispatcher, isolates=isolates)
+        parts = self._parts(handlers, codecs, traffic)
+        self.workload = parts.workload
+        self.poller = Poller(self.holdings, parts, slot, settings, subscription, dsn, self._signals)
+        self._listen(parts)
+        slot[TIMEOUT] = _longest(self._routes, settings)
         tell_forked(self._disown)
 
     def _disown(self) -> None:
         self.dispatcher.disown()
 
-    def _poller(
-        self, handlers: Handlers, codecs: Codecs, reports: Reports, traffic: TrafficObserver, dsn: Callable[[], str]
-    ) -> Poller:
-        """The poller, all that its thread moves, and who listens to whom."""
+    def _dispatcher(self, handlers: Handlers) -> Dispatcher:
+        kinds = {endpoint.kind for endpoint in self._routes.all()}
+        return self.dispatchers(
+            self.holdings,
+            self._runner,
+            self._settlement,
+            self._slot,
+            self._about.concurrency,
+            letters=DeadLetters(self.holdings, handlers.dead_letter),
+            bundle=1 if Kind.LISTS in kinds else BUNDLE,
+            signals=self._signals,
+        )
+
+    def _parts(self, handlers: Handlers, codecs: Codecs, traffic: TrafficObserver) -> Parts:
+        """All that the poller's thread moves."""
         holdings, settings, slot, signals = self.holdings, self._settings, self._slot, self._signals
         schema, subscription, observers = settings.schema_name, self._about.subscription, self._observers
         payloads = Payloads(schema, subscription, settings.lease)
-        intake = Intake(holdings, self.dispatcher, self._routes, codecs, subscription, reports)
+        intake = Intake(holdings, self.dispatcher, self._routes, codecs, subscription, self._settlement.reports)
         reader = LogReader(holdings, self.dispatcher, intake, payloads, settings, observers)
         letters = handlers.dead_letter is not None
-        ownership = Ownership(
-            holdings, slot, settings, subscription, letters=letters, observers=observers, signals=signals
-        )
-        self.workload = Workload(holdings, self.dispatcher, reader, observers)
-        transactions = self._transactions()
-        parts = Parts(
-            ownership=ownership,
+        return Parts(
+            ownership=Ownership(
+                holdings, slot, settings, subscription, letters=letters, observers=observers, signals=signals
+            ),
             intake=intake,
             reader=reader,
             parked=ParkedReader(
                 holdings, intake, self._routes, payloads, reader.room, schema, subscription, signals=signals
             ),
             brake=Brake(holdings, settings.max_parked, subscription),
-            watch=self.watch,
+            timeouts=self.timeouts,
             long_runs=LongRuns(self.dispatcher, self._routes, schema, subscription),
             sink_notes=SinkNotes(traffic, schema, subscription),
-            workload=self.workload,
+            workload=Workload(holdings, self.dispatcher, reader, observers),
             saver=Saver(
                 holdings, slot, schema, subscription, window=settings.window, observers=observers, signals=signals
             ),
-            transactions=transactions,
+            transactor=self._transactor(),
         )
-        poller = Poller(holdings, parts, slot, settings, subscription, dsn, signals)
-        signals.failed.listen(self._fail)
-        signals.claimed.listen(reader.claimed)
-        signals.reloaded.listen(intake.hold_behind)
-        signals.lost.listen(ownership.refused)
-        signals.released.listen(ownership.released)
-        signals.saved.listen(holdings.look.set)
-        signals.broken.listen(poller.break_off)
-        if transactions is not None:
-            signals.saved.listen(transactions.wake)
-            signals.transactional.listen(transactions.wait)
-        return poller
 
-    def _transactions(self) -> Transactions | None:
+    def _transactor(self) -> Transactor | None:
         """The thread of transactional handlers, if there are any."""
         if not any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in self._routes.all()):
             return None
-        return Transactions(
-            self.holdings,
-            self._delivery,
-            self.dispatcher,
-            self._settings.schema_name,
-            self._about.subscription,
-            self._settings.lease,
-            observers=self._observers,
+        around = Surroundings(
+            holdings=self.holdings,
+            runner=self._runner,
+            settlement=self._settlement,
+            dispatcher=self.dispatcher,
+            waiting=Waiting(),
+            blame=Blame(),
             signals=self._signals,
+            schema=self._settings.schema_name,
+            subscription=self._about.subscription,
+            lease=self._settings.lease,
         )
+        return Transactor(around, self._settlement.reports, self._observers)
+
+    def _listen(self, parts: Parts) -> None:
+        """Who listens to whom."""
+        signals, transactor = self._signals, parts.transactor
+        signals.failed.listen(self._fail)
+        signals.claimed.listen(parts.reader.claimed)
+        signals.reloaded.listen(parts.intake.hold_behind)
+        signals.lost.listen(parts.ownership.refused)
+        signals.released.listen(parts.ownership.released)
+        signals.saved.listen(self.holdings.look.set)
+        signals.broken.listen(self.poller.break_off)
+        if transactor is not None:
+            signals.saved.listen(transactor.wake)
+            signals.transactional.listen(transactor.wait)
 
     @property
     def failure(self) -> BaseException | None:
@@ -203,7 +206,7 @@ class Worker:
         self._slot[STOPPING] = 1.0
         self.poller.wake()
         until = time.monotonic() + self._settings.drain_timeout
-        while time.monotonic() < until and not (self._owned() <= self.watch.stuck and self.watch.settled()):
+        while time.monotonic() < until and not (self._owned() <= self.timeouts.stuck and self.timeouts.settled()):
             time.sleep(0.005)
         self._end(False)
 
@@ -228,6 +231,27 @@ class Worker:
     def _owned(self) -> set[Partition]:
         with self.holdings.lock:
             return {partition for partition in self.holdings.partitions.values() if not partition.lost}
+
+
+def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observers: Observers) -> Routes[Endpoint]:
+    """What events of each type are handed to."""
+    routes = handlers.routes(subscription, settings, _missed(handlers, subscription, settings)).map(
+        lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers)
+    )
+    for each in routes.registered():
+        if each.handler.observed_by is not None:
+            each.handler.observed_by(each.handler.name, observers)
+    return routes
+
+
+def _longest(routes: Routes[Endpoint], settings: Settings) -> float:
+    """The longest timeout of a handler in seconds; 0: some have none.
+
+    The default takes what has no handler; unless it is the application's it does nothing that could last.
+    """
+    timed = routes.all() if callable(settings.on_unroutable) else routes.registered()
+    timeouts = [endpoint.handler.timeout for endpoint in timed] or [settings.handler_timeout]
+    return 0.0 if None in timeouts else max(timeout for timeout in timeouts if timeout)
 
 
 def _missed(handlers: Handlers, subscription: str, settings: Settings) -> Unroutable | None:

@@ -9,7 +9,7 @@ MUTATIONS = (
     Mutation(
         "parked-done-with-the-new",
         "A parked event that is done in a list has a row to delete.",
-        "partbox/worker/delivering/lists.py",
+        "partbox/worker/delivering/batches.py",
         "if event.parked is not None or partition.life != life:",
         "if partition.life != life:",
         (f"{GATHERING}::test_of_a_list_that_ran_for_long_no_row_is_left_when_it_is_done",),
@@ -25,7 +25,7 @@ MUTATIONS = (
     Mutation(
         "a-list-amid-a-lost-connection",
         "What a list has done in a partition that is read anew comes again, and has to be known then.",
-        "partbox/worker/delivering/lists.py",
+        "partbox/worker/delivering/batches.py",
         "if event.parked is not None or partition.life != life:",
         "if event.parked is not None:",
         (f"{GATHERING}::test_what_was_done_in_a_list_while_the_connection_was_lost_is_not_handed_over_again",),

@@ -24,7 +24,7 @@ MUTATIONS = (
     Mutation(
         "a list of outcomes is believed",
         "a list of the application's own may not let itself be read: the runner ended of it",
-        "partbox/worker/delivering/lists.py",
+        "partbox/worker/delivering/batches.py",
         "except BaseException as wrong:",
         "except ZeroDivisionError as wrong:",
         (f"{TESTS}::test_a_list_of_outcomes_may_be_anything",),

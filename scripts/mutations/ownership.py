@@ -230,7 +230,7 @@ MUTATIONS = (
     Mutation(
         "starting-after-the-lease",
         "An owner that froze and thaws would start handlers for what is others' by now.",
-        "partbox/worker/delivering/delivery.py",
+        "partbox/worker/delivering/lane_runner.py",
         "if self._slot.version != self._holdings.version or not self._slot.trusted():",
         "if self._slot.version != self._holdings.version:",
         ("tests/worker/test_release.py::test_no_handler_starts_without_trust",),

@@ -10,7 +10,7 @@ MUTATIONS = (
     Mutation(
         "hold-from-the-left",
         "The runner takes from the left without the lock: what it takes meanwhile runs before what was held.",
-        "partbox/worker/delivering/delivery.py",
+        "partbox/worker/delivering/holding.py",
         "held.append(lane.queue.pop())",
         "held.append(lane.queue.popleft())",
         (f"{QUEUES}::test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones",),
@@ -18,8 +18,8 @@ MUTATIONS = (
     Mutation(
         "put-back-unseen",
         "An event in a runner's hands is not in the queue when that is held: put back, it passes what came before it.",
-        "partbox/worker/delivering/delivery.py",
-        "if partition.parked.chains and _overtakes(lane, event):",
+        "partbox/worker/delivering/lane_runner.py",
+        "if partition.parked.chains and overtakes(lane, event):",
         "if False:",
         (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
     ),
@@ -34,7 +34,7 @@ MUTATIONS = (
     Mutation(
         "parked-beside-itself",
         "An event that runs through a lost connection is read again: parked beside itself, it blocks its key.",
-        "partbox/worker/delivering/delivery.py",
+        "partbox/worker/delivering/settlement.py",
         "if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself",
         "if False:",
         (f"{QUEUES}::test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself",),
@@ -55,7 +55,7 @@ MUTATIONS = (
     Mutation(
         "cancelling-believed",
         "A handler that cancels its own task ends the walk of its lane, which nobody ever ends.",
-        "partbox/worker/delivering/loop.py",
+        "partbox/worker/delivering/event_loop.py",
         "if task is None or (",
         "if isinstance(error, asyncio.CancelledError) or task is None or (",
         (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
@@ -63,7 +63,7 @@ MUTATIONS = (
     Mutation(
         "cancelling-handed-on",
         "A cancelling that a handler asked for and did not wait for meets the next handler of its lane.",
-        "partbox/worker/delivering/loop.py",
+        "partbox/worker/delivering/event_loop.py",
         "            await _uncancel(task)\n",
         "            pass\n",
         (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),

@@ -19,14 +19,15 @@ from partbox.rules.parking import ParkedRow
 from partbox.rules.progress import Page
 from partbox.settings import load
 from partbox.worker.delivering.dead_letters import DeadLetters
-from partbox.worker.delivering.delivery import Delivery
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.lane_runner import LaneRunner
 from partbox.worker.delivering.reports import Reports
+from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.delivering.walk import Walk
 from partbox.worker.owning.slot import Slot
 from partbox.worker.reading.intake import Intake
-from partbox.worker.saving.partition_save import PartitionSave, committed
+from partbox.worker.saving.partition_save import committed, gather
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.key import Key
@@ -63,10 +64,12 @@ class HandMoved:
             self.holdings.lock.strict = True  # type: ignore[attr-defined]
         self.routes = handlers.routes("default", settings).map(lambda each: Endpoint(each, (), 4_000, NOBODY))
         reports = Reports(NOBODY, self.routes)
-        self.delivery = Delivery(self.holdings, self.routes, self.slot, reports)
+        self.settlement = Settlement(self.holdings, reports)
+        self.runner = LaneRunner(self.holdings, self.routes, self.slot, self.settlement)
         self.dispatcher = Dispatcher(
             self.holdings,
-            self.delivery,
+            self.runner,
+            self.settlement,
             self.slot,
             0,  # no threads
             letters=DeadLetters(self.holdings, None),
@@ -117,8 +120,8 @@ class HandMoved:
     def save(self) -> None:
         """A save of all that there is to save, committed at once."""
         with self.holdings.lock:
-            batches = [PartitionSave(partition) for partition in self.holdings.clean()]
-            committed(self.holdings, batches)
+            saves = [gather(partition) for partition in self.holdings.clean()]
+            committed(self.holdings, saves)
 
     def lose_connection(self) -> None:
         """What was read is forgotten, and its saved cursor read."""
@@ -139,7 +142,7 @@ class HandMoved:
         return True
 
     def walk(self) -> Walk:
-        return self.delivery.begin(self.turn_begins)
+        return self.runner.begin(self.turn_begins)
 
     def end(self, lanes: Sequence[Lane]) -> None:
         with self.holdings.lock:

@@ -22,7 +22,7 @@ from partbox.worker.owning.slot import Slot
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.log_reader import LogReader
 from partbox.worker.reading.payloads import Payloads
-from partbox.worker.saving.partition_save import PartitionSave
+from partbox.worker.saving.partition_save import gather
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane, Partition
@@ -124,7 +124,7 @@ class Rig:
         """Save every partition, or only those that have something to save; those that are still mine."""
         with self.holdings.lock:
             dirty = self.holdings.clean()
-            batches = [PartitionSave(partition) for partition in (self.holdings.partitions.values() if all else dirty)]
+            batches = [gather(partition) for partition in (self.holdings.partitions.values() if all else dirty)]
         if not batches:
             return set()
         mine, _ = cursors.save(self.conn, SCHEMA, DEFAULT, self.me, [batch.saving() for batch in batches])

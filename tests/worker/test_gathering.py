@@ -40,7 +40,7 @@ class Listing(HandMoved):
                 between()
             return found
 
-        gathering = Gathering(self.holdings, self.delivery, more)
+        gathering = Gathering(self.holdings, self.runner, self.settlement, more)
         with self.holdings.lock:
             (lane,) = self.dispatcher._begin([self.dispatcher._fresh.popleft()])
         members, _ = gathering.gather(lane, self.endpoint)
@@ -49,7 +49,7 @@ class Listing(HandMoved):
     def stuck(self) -> None:
         """The handler runs for long: what it runs is parked."""
         with self.holdings.lock:
-            self.delivery.unstick(self.lane)
+            self.settlement.unstick(self.lane)
 
 
 @pytest.fixture

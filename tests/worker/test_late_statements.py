@@ -10,7 +10,7 @@ from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
 from partbox.db import cursors
 from partbox.db.cursors import Saving
 from partbox.db.parked import Park
-from partbox.worker.saving.partition_save import PartitionSave
+from partbox.worker.saving.partition_save import gather
 
 Conn = psycopg.Connection[Any]
 OTHER = PARTITION + 1
@@ -31,7 +31,7 @@ def cursor(conn: Conn) -> Any:
 def sent(rig: Rig) -> Saving:
     """What a save of the partition says now."""
     with rig.holdings.lock:
-        return PartitionSave(rig.partition()).saving()
+        return gather(rig.partition()).saving()
 
 
 def test_a_save_that_arrives_late_takes_no_cursor_back(conn: Conn, rig: Rig) -> None:

@@ -10,10 +10,10 @@ import pytest
 from rig import PARTITION, Rig, write
 
 from partbox.rules.page import Page
-from partbox.worker.delivering.delivery import Delivery
-from partbox.worker.delivering.watch import Watch
+from partbox.worker.delivering.lane_runner import LaneRunner
+from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.owning.slot import Slot, boottime
-from partbox.worker.saving.partition_save import PartitionSave, committed
+from partbox.worker.saving.partition_save import committed, gather
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.resumption import SETTLE
 
@@ -48,7 +48,7 @@ def test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves(rig: Rig) 
     with rig.holdings.lock:
         partition.finish([(2, EVENT_ID)])
         partition.drain()
-        batch = PartitionSave(partition)
+        batch = gather(partition)
     assert (batch.release, batch.target.last_id) == (True, 2)
     assert [(each.park.record_id, each.park.state) for each in batch.parks] == [(1, "ready")]
 
@@ -58,9 +58,9 @@ def test_nothing_is_released_while_a_handler_runs(rig: Rig) -> None:
     with rig.holdings.lock:
         partition.drain()
         partition.running = 1
-        assert not PartitionSave(partition).release
+        assert not gather(partition).release
         partition.running = 0
-        assert PartitionSave(partition).release
+        assert gather(partition).release
 
 
 def test_what_was_let_go_is_not_saved_again_though_a_lane_that_began_nothing_touches_it(rig: Rig) -> None:
@@ -80,22 +80,22 @@ def test_nothing_is_released_inside_a_cut_page(rig: Rig) -> None:
     with rig.holdings.lock:
         partition.drain()
         partition.cursor.until = Page("1:1:", 0)
-        assert not PartitionSave(partition).release
+        assert not gather(partition).release
         partition.cursor.until = None
-        assert PartitionSave(partition).release
+        assert gather(partition).release
 
 
 def test_a_process_with_a_handler_that_was_given_up_ends_when_the_save_that_says_so_is_committed(rig: Rig) -> None:
     nothing_runs: Any = SimpleNamespace(running=list)
-    watch = Watch(rig.holdings, nothing_runs, nothing_runs, isolates=True)
-    watch.stuck.add(rig.partition())
-    assert watch.settled()
+    timeouts = Timeouts(rig.holdings, nothing_runs, nothing_runs, nothing_runs, isolates=True)
+    timeouts.stuck.add(rig.partition())
+    assert timeouts.settled()
     with rig.holdings.lock:
-        batch = PartitionSave(rig.partition())
-    assert not watch.settled()
+        batch = gather(rig.partition())
+    assert not timeouts.settled()
     with rig.holdings.lock:
         committed(rig.holdings, [batch])
-    assert watch.settled()
+    assert timeouts.settled()
 
 
 def finish_all(rig: Rig) -> None:
@@ -116,7 +116,7 @@ def asked_for(rig: Rig, conn: Conn) -> Rig:
 def released(rig: Rig) -> tuple[bool, int, list[Any]]:
     """What a save would say now: whether it lets go, at which id, with which records parked."""
     with rig.holdings.lock:
-        batch = PartitionSave(rig.partition())
+        batch = gather(rig.partition())
     return batch.release, batch.target.last_id, [each.park.record_id for each in batch.parks]
 
 
@@ -195,6 +195,6 @@ def test_no_handler_starts_without_trust() -> None:
     holdings.version = slot.version
     worker: Any = SimpleNamespace(_slot=slot, _holdings=holdings, _trusted_at=0.0)
     slot.trust_until(boottime() - 1, time.time() - 1)
-    assert not Delivery.trusted(worker)
+    assert not LaneRunner.trusted(worker)
     slot.trust_until(boottime() + 60, time.time() + 60)
-    assert Delivery.trusted(worker)
+    assert LaneRunner.trusted(worker)

@@ -9,7 +9,7 @@ from partbox.db import cursors
 from partbox.db.parked import Stored
 from partbox.rules.page import Page
 from partbox.rules.parking import ParkedRow
-from partbox.worker.saving.partition_save import PartitionSave
+from partbox.worker.saving.partition_save import gather
 from partbox.worker.state.partition import Partition
 
 
@@ -27,7 +27,7 @@ def tick(rig: Rig) -> None:
 def save_unheard(rig: Rig) -> None:
     """A save that is committed, and whose answer is lost with the connection."""
     with rig.holdings.lock:
-        batches = [PartitionSave(partition) for partition in rig.holdings.partitions.values()]
+        batches = [gather(partition) for partition in rig.holdings.partitions.values()]
     cursors.save(rig.conn, SCHEMA, DEFAULT, rig.me, [batch.saving() for batch in batches])
     rig.reconnect()
 

@@ -11,8 +11,8 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.rules.progress import Page
 from partbox.rules.retry import Fixed
-from partbox.worker.delivering.delivery import hold_rest
 from partbox.worker.delivering.dispatcher import STUCK
+from partbox.worker.delivering.holding import hold_rest
 
 
 def moved(handler: Callable[[DeliveredEvent], None]) -> HandMoved:
@@ -73,7 +73,7 @@ def test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile() -> No
         rig.dispatcher._begin([lane])
     event = lane.queue.popleft()
     rig.reload(4)
-    rig.delivery.put_back(lane, event)
+    rig.runner.put_back(lane, event)
     rig.dispatcher._fresh.clear()
     rig.end([lane])
     rig.go_on()
@@ -91,7 +91,7 @@ def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile(
     rig.save()
     rig.bring(rig.awake())
     assert [each.id for each in lane.queue] == [4, 11, 12]
-    rig.delivery.put_back(lane, event)
+    rig.runner.put_back(lane, event)
     rig.dispatcher._fresh.clear()
     rig.end([lane])
     rig.go_on()
@@ -108,7 +108,7 @@ def test_what_is_put_back_while_a_replay_is_fetched_waits_for_it() -> None:
     rig.reload(4)
     rig.save()
     found = rig.awake()
-    rig.delivery.put_back(lane, event)
+    rig.runner.put_back(lane, event)
     rig.bring(found)
     rig.dispatcher._fresh.clear()
     rig.end([lane])
@@ -134,7 +134,7 @@ def test_what_fails_while_its_followers_are_fetched_goes_before_them() -> None:
         rig.dispatcher._fresh.clear()
         rig.dispatcher._begin([rig.lane])
     lane = rig.lane
-    rig.delivery.walk(lane, rig.walk())
+    rig.runner.walk(lane, rig.walk())
     assert [row.id for row in found[0][2]] == [4, 11, 12]  # type: ignore[index]
     rig.bring(found)  # type: ignore[arg-type]
     rig.end([lane])
@@ -152,7 +152,7 @@ def test_what_is_settled_and_saved_is_not_parked_before_its_runner_goes_on() -> 
         rig.dispatcher._begin([lane])
     lane.current = lane.queue.popleft()
     lane.started -= STUCK + 1
-    rig.delivery.settle(lane, lane.current, None)
+    rig.settlement.settle(lane, lane.current, None)
     rig.save()
     with rig.holdings.lock:
         rig.dispatcher.unstick({rig.partition}, lane.started + STUCK + 1)
@@ -201,7 +201,7 @@ def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_t
         rig.dispatcher._begin([lane])
     lane.queue.popleft()
     rig.lose_connection()  # between the taking of the event and the look at what is remembered
-    assert rig.delivery._remembered(lane, event)
+    assert rig.runner._remembered(lane, event)
     rig.read(10, 11)
     rig.end([lane])
     rig.go_on()

@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from partbox.events.record import ROUTE
+from partbox.worker.delivering.batches import Batches
 from partbox.worker.delivering.dead_letters import DeadLetters
-from partbox.worker.delivering.delivery import Delivery
 from partbox.worker.delivering.endpoint import Endpoint, Kind
-from partbox.worker.delivering.lists import Lists
-from partbox.worker.delivering.loop import Loop
+from partbox.worker.delivering.event_loop import EventLoop
+from partbox.worker.delivering.lane_runner import LaneRunner
+from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.delivering.tally import Tally
 from partbox.worker.delivering.walk import Walk
 from partbox.worker.forks import fresh, leave
@@ -37,7 +38,8 @@ class Dispatcher:
     def __init__(
         self,
         holdings: Holdings,
-        delivery: Delivery,
+        runner: LaneRunner,
+        settlement: Settlement,
         slot: Slot,
         concurrency: int,
         *,
@@ -47,9 +49,10 @@ class Dispatcher:
     ) -> None:
         self._holdings = holdings
         self._lock = holdings.lock
-        self._delivery = delivery
-        self._reports = delivery.reports
-        self._lists = Lists(holdings, delivery, self._more)
+        self._runner = runner
+        self._settlement = settlement
+        self._reports = settlement.reports
+        self._batches = Batches(holdings, runner, settlement, self._more)
         self._letters = letters
         self._slot = slot
         self._concurrency = concurrency
@@ -65,7 +68,7 @@ class Dispatcher:
         self._idle = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
-        self._loop = Loop()
+        self._loop = EventLoop()
 
     def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
         """These lanes have something to do; runners take them when they are free. Lock held."""
@@ -78,7 +81,7 @@ class Dispatcher:
         """Let long-running handlers not hold up these partitions any more, whose windows are full. Lock held."""
         late = now - STUCK
         for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
-            self._delivery.unstick(lane)
+            self._settlement.unstick(lane)
 
     def stop(self) -> None:
         """Start no handler any more; runners end when theirs do."""
@@ -90,7 +93,7 @@ class Dispatcher:
         """Wait for the runners until then (monotonic seconds), cancel async handlers; False if some still run."""
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
-        handlers = (endpoint.handler for endpoint in self._delivery.routes.all())
+        handlers = (endpoint.handler for endpoint in self._runner.routes.all())
         cancelled = self._loop.stop({handler.close for handler in handlers if handler.close is not None})
         return not cancelled and not any(thread.is_alive() for thread in self._threads)
 
@@ -181,7 +184,7 @@ class Dispatcher:
             if isinstance(lane, LetterLane):
                 self._letters.walk(lane)
                 ended.append(lane)
-            elif (endpoint := self._delivery.walk(lane, walk)) is None or self._go_on(lane, endpoint, walk.tally):
+            elif (endpoint := self._runner.walk(lane, walk)) is None or self._go_on(lane, endpoint, walk.tally):
                 ended.append(lane)
             if lane.started > walk.ends:
                 return ended + lanes[at:]  # these wait for another turn
@@ -189,7 +192,7 @@ class Dispatcher:
 
     def _new_walk(self, began: float, tally: Tally | None) -> Walk:
         """A turn of whoever walks lanes."""
-        return self._delivery.begin(began, tally)
+        return self._runner.begin(began, tally)
 
     def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:
         """Its next event is not for a runner alone; False if the event loop will end the lane."""
@@ -199,7 +202,7 @@ class Dispatcher:
             with self._lock:
                 self._serial.add(lane)
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
-            self._end_all(self._lists.run(lane, endpoint))
+            self._end_all(self._batches.run(lane, endpoint))
             if tally is not None:
                 tally.begin(time.monotonic())
         else:
@@ -213,10 +216,10 @@ class Dispatcher:
         others: list[Lane] = []
         try:
             if endpoint.kind is Kind.LISTS:
-                others = await self._lists.run_async(lane, endpoint)
+                others = await self._batches.run_async(lane, endpoint)
             else:
                 walk = self._new_walk(time.monotonic(), self._reports.tally())
-                await self._delivery.walk_async(lane, walk)
+                await self._runner.walk_async(lane, walk)
         except Exception as error:
             self._signals.failed(error)
         self._end_all([lane, *others])
@@ -243,7 +246,7 @@ class Dispatcher:
     def _waits_for(self, lane: Lane, endpoint: Endpoint) -> bool:
         if isinstance(lane, LetterLane) or lane.partition.stopping or not lane.queue:
             return False
-        routes = self._delivery.routes
+        routes = self._runner.routes
         return routes.only is endpoint or routes[lane.queue[0].record[ROUTE]] is endpoint
 
     def _next(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
@@ -260,7 +263,7 @@ class Dispatcher:
                         self._idle += 1  # whoever notifies takes it off again
                         self._work.wait()
                         continue
-                elif not self._stopped and self._delivery.trusted():
+                elif not self._stopped and self._runner.trusted():
                     return self._begin(self._pick())
             if owed is not None:
                 self._reports.delivered(owed)
@@ -287,7 +290,7 @@ class Dispatcher:
         return lanes
 
     def _end(self, lanes: Sequence[Lane]) -> None:
-        self._delivery.record(lanes)
+        self._settlement.record(lanes)
         again = [lane for lane in lanes if self._leave(lane)]
         if again:
             self.ready(again)
@@ -296,9 +299,9 @@ class Dispatcher:
         """Whether it is to go on by a runner; else it goes to where it runs next, if anything waits in it."""
         partition = lane.partition
         self._running.discard(lane)
-        if self._joined or self._delivery.followers:
+        if self._joined or self._settlement.followers:
             self._joined.discard(lane)
-            self._delivery.followers.pop(lane, None)
+            self._settlement.followers.pop(lane, None)
         if not self._running:
             self._slot[RUNNING_SINCE] = 0.0
         lane.running, lane.current = False, None

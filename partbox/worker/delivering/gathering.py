@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 
 from partbox.events import DeliveredEvent
 from partbox.events.record import ROUTE
-from partbox.worker.delivering.delivery import Delivery
 from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.lane_runner import LaneRunner
+from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane
 
@@ -24,9 +25,10 @@ Member = tuple[Lane, DeliveredEvent, int]
 class Gathering:
     """Of one process; any runner thread, and the event loop. `more` brings further lanes."""
 
-    def __init__(self, holdings: Holdings, delivery: Delivery, more: More) -> None:
+    def __init__(self, holdings: Holdings, runner: LaneRunner, settlement: Settlement, more: More) -> None:
         self._holdings = holdings
-        self._delivery = delivery
+        self._runner = runner
+        self._settlement = settlement
         self._more = more
 
     def gather(self, lane: Lane, endpoint: Endpoint) -> tuple[list[Member], list[Lane]]:
@@ -48,12 +50,12 @@ class Gathering:
     def _take(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
         """What the lane has at its head for this endpoint."""
         taken: list[Member] = []
-        walk = self._delivery.begin(float("inf"))
-        while len(taken) < most and (step := self._delivery.step(lane, walk)) is not None:
+        walk = self._runner.begin(float("inf"))
+        while len(taken) < most and (step := self._runner.step(lane, walk)) is not None:
             found, event = step
             alone = _runs_alone(event)
             if found is not endpoint or (alone and taken):
-                self._delivery.put_back(lane, event)
+                self._runner.put_back(lane, event)
                 break
             taken.append((lane, event, lane.life))
             if alone:
@@ -64,7 +66,7 @@ class Gathering:
 
     def _join(self, lanes: Sequence[Lane], endpoint: Endpoint, deep: int, most: int) -> list[Member]:
         """The same of many lanes at once; of one with something odd about it nothing: it will begin a list itself."""
-        if not self._delivery.trusted():
+        if not self._runner.trusted():
             return []
         taken: list[Member] = []
         with self._holdings.lock:
@@ -77,7 +79,7 @@ class Gathering:
         return taken
 
     def _heads(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
-        queue, life, routes, taken = lane.queue, lane.life, self._delivery.routes, list[Member]()
+        queue, life, routes, taken = lane.queue, lane.life, self._runner.routes, list[Member]()
         fits = routes.only is endpoint
         while queue and len(taken) < most:
             event = queue[0]
@@ -92,7 +94,7 @@ class Gathering:
         """These of the lane run from now on. Lock held."""
         lane.current, lane.settled = members[0][1] if members else None, None
         if len(members) > 1:
-            self._delivery.followers[lane] = [event for _, event, _ in members[1:]]
+            self._settlement.followers[lane] = [event for _, event, _ in members[1:]]
 
 
 def _runs_alone(event: DeliveredEvent) -> bool:

@@ -17,9 +17,8 @@ TELL_EVERY = 0.02  # seconds
 
 
 class Tally:
-    """Whoever walks a lane sets what a call for each would cost too much for: `oldest`, the first event of all,
-    `endpoint` and `count`, which one had the last events in a row and how many of them are done whose time was too
-    short to be measured, and `last` and `started`, the last event that a handler got and when (monotonic seconds)."""
+    """`oldest` is the first event of all, which whoever walks a lane sets; `last` and `started` the last one that a
+    handler got and when (monotonic seconds)."""
 
     __slots__ = (
         "_began",
@@ -29,8 +28,6 @@ class Tally:
         "_spent",
         "_tells_at",
         "_timed",
-        "count",
-        "endpoint",
         "last",
         "oldest",
         "started",
@@ -39,8 +36,6 @@ class Tally:
 
     def __init__(self) -> None:
         self.oldest: DeliveredEvent | None = None
-        self.endpoint: Endpoint | None = None
-        self.count = 0
         self.last: tuple[Endpoint, DeliveredEvent] | None = None
         self.started = 0.0
         self.timed: DeliveredEvent | None = None  # the last one whose time is known
@@ -67,9 +62,15 @@ class Tally:
         self._began = now
         return now >= self._tells_at
 
-    def switch(self, endpoint: Endpoint, count: int) -> None:
-        """This one had `count` quick events in a row, and another one comes."""
-        self._quick[endpoint] += count
+    def walked(self, quick: list[Endpoint], last: tuple[Endpoint, DeliveredEvent], started: float) -> None:
+        """A lane was walked: `quick` had an event each that is done, in a time too short to be measured."""
+        if quick:
+            if quick.count(quick[0]) == len(quick):
+                self._quick[quick[0]] += len(quick)
+            else:
+                for endpoint in quick:
+                    self._quick[endpoint] += 1
+        self.last, self.started = last, started
 
     def passed(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
         """Time has passed since the last look: it may have been this event's handler, which has ended just now."""
@@ -101,14 +102,11 @@ class Tally:
         """What was delivered since this was asked last, an endpoint each. The time that no handler is known for is
         shared by the quick ones."""
         self.end()
-        if self.endpoint is not None:
-            self._quick[self.endpoint] += self.count
         turns = self._turns(self.oldest, self._newest) if self.oldest and self._newest else []
         self._quick.clear()
         self._timed.clear()
         self._other = self._spent = self._tells_at = 0.0
-        self.oldest = self._newest = self.endpoint = None
-        self.count = 0
+        self.oldest = self._newest = None
         return turns
 
     def _turns(self, first: DeliveredEvent, last: DeliveredEvent) -> list[Turn]:

@@ -16,9 +16,9 @@ from partbox.handlers import Routes
 from partbox.rules.cursor import Ask
 from partbox.rules.page import Page
 from partbox.rules.parking import ParkedRow, Verdict
-from partbox.worker.delivering.delivery import hold_rest
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint, Kind
+from partbox.worker.delivering.holding import hold_rest
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.reading.payloads import Brought
 from partbox.worker.reading.read_budget import OVERHEAD

@@ -23,7 +23,7 @@ from partbox.db.deadline import Watched, allowed
 from partbox.observe.telling import tell
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
-from partbox.worker.delivering.watch import Watch
+from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.forks import leave
 from partbox.worker.losses import tell_lost
 from partbox.worker.owning.ownership import Ownership
@@ -36,7 +36,7 @@ from partbox.worker.saving.saver import Saver
 from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.transactions import Transactions
+from partbox.worker.transactions.transactor import Transactor
 from partbox.worker.workload import Workload
 
 log = logging.getLogger("partbox.worker")
@@ -59,12 +59,12 @@ class Parts:
     reader: LogReader
     parked: ParkedReader
     brake: Brake
-    watch: Watch
+    timeouts: Timeouts
     long_runs: LongRuns
     sink_notes: SinkNotes
     workload: Workload
     saver: Saver
-    transactions: Transactions | None
+    transactor: Transactor | None
 
 
 class Poller:
@@ -84,7 +84,7 @@ class Poller:
         self._parts = parts
         self.ownership = parts.ownership
         self.saver = parts.saver
-        self.transactions = parts.transactions
+        self.transactor = parts.transactor
         self._reader = parts.reader
         self._subscription = subscription
         self._slot = slot
@@ -102,8 +102,8 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
-        if self.transactions is not None:
-            self.transactions.start()
+        if self.transactor is not None:
+            self.transactor.start()
         self.saver.start()
         self._thread.start()
 
@@ -122,7 +122,7 @@ class Poller:
         """End now, whatever is still owned; False if a transactional handler had to be abandoned."""
         self._ended.set()
         self._wake.set()
-        quiet = self.transactions is None or self.transactions.stop(1.0)
+        quiet = self.transactor is None or self.transactor.stop(1.0)
         self._thread.join()
         self.saver.stop()
         return quiet
@@ -155,9 +155,9 @@ class Poller:
             conn = connections.enter_context(self._connect("poller"))
             saving = connections.enter_context(self._connect("saver"))
             effects = None
-            if self.transactions is not None:
+            if self.transactor is not None:
                 effects = self._connect("effects", lent=True)
-                connections.callback(self.transactions.close, effects)
+                connections.callback(self.transactor.close, effects)
             self._shorten(conn, saving, effects)
             try:
                 self.begin(conn, saving, effects)
@@ -208,13 +208,13 @@ class Poller:
         self._parts.long_runs.begin(self.ownership.me)
         self._parts.sink_notes.begin(self.ownership.me)
         self.saver.connected(saving, self.ownership.me)
-        if self.transactions is not None and effects is not None:
-            self.transactions.connected(effects, self.ownership.me)
+        if self.transactor is not None and effects is not None:
+            self.transactor.connected(effects, self.ownership.me)
 
     def _hold_still(self) -> None:
         """Wait for the save in hand, and for a transaction that is about to commit; none does after this."""
-        if self.transactions is not None:
-            self.transactions.hold_still()
+        if self.transactor is not None:
+            self.transactor.hold_still()
         self.saver.connected(None, None)
 
     def _try_step(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
@@ -237,7 +237,7 @@ class Poller:
         if self._holdings.forked:  # by an observer, or what gives the DSN
             leave(None)
         self._slot[POLL_TICK] = boottime()
-        self._parts.watch.look()
+        self._parts.timeouts.look()
         self._wake.clear()
         if self.ownership.outdated:
             self._take_up(conn, saving, effects)

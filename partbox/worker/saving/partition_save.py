@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from partbox.db.cursors import Saving
 from partbox.db.parked import Park
@@ -10,75 +11,83 @@ from partbox.observe import Observers
 from partbox.rules.parking import Verdict
 from partbox.rules.progress import Target
 from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.parked_rows import Pending
 from partbox.worker.state.partition import Partition
 
 READY = Verdict("ready", 0, None, True, None)
 
 
-class PartitionSave:
-    """What a save says of one partition, taken in one moment. Lock held.
+class PartitionSave(NamedTuple):
+    """Its cursor, parks and deletions; `finished` counts the records that had been finished here by then.
 
     `still`: nothing has become of its records since the save before, whose last id it has. Such a save only moves the
     snapshot and the floor, and does not count as progress: who asks since when a partition stands still is told so.
     """
 
-    __slots__ = ("done_ids", "finished", "life", "parks", "partition", "release", "still", "target")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.life = partition.life
-        self.release = partition.draining and partition.running == 0 and partition.cursor.until is None
-        if partition.draining:
-            for event in partition.charged():
-                partition.parked.uncharge(event)
-        if self.release:
-            partition.settle_remembered()
-            _hand_back(partition)
-        progress = partition.progress
-        self.target: Target = progress.released() if self.release else progress.target()
-        self.parks, self.done_ids = partition.parked.take_unsaved()
-        before = partition.last_save
-        before.under_way = True
-        self.finished = progress.finished_ever()
-        stirred = self.release or self.parks or self.done_ids or self.finished != before.finished
-        self.still = not stirred and self.target.last_id == before.last_id
+    partition: Partition
+    life: int
+    target: Target
+    parks: list[Pending]
+    done_ids: list[int]
+    finished: int
+    release: bool
+    still: bool
 
     def saving(self) -> Saving:
+        """Its cursor, as the statement has it."""
         page = self.target.page
-        number, epoch = self.partition.number, self.partition.epoch
         last_id = None if self.still else self.target.last_id
-        return Saving(number, epoch, page.snapshot, last_id, page.floor, self.release)
+        return Saving(self.partition.number, self.partition.epoch, page.snapshot, last_id, page.floor, self.release)
 
 
-def sent(batches: Sequence[PartitionSave]) -> tuple[list[Saving], list[Park], list[int]]:
+def gather(partition: Partition) -> PartitionSave:
+    """Take what there is to save of it, and of one that drains and is quiet the release. Lock held."""
+    release = partition.draining and partition.running == 0 and partition.cursor.until is None
+    if partition.draining:
+        for event in partition.charged():
+            partition.parked.uncharge(event)
+    if release:
+        partition.settle_remembered()
+        _hand_back(partition)
+    progress, before = partition.progress, partition.last_save
+    target = progress.released() if release else progress.target()
+    parks, done_ids = partition.parked.take_unsaved()
+    before.under_way = True
+    finished = progress.finished_ever()
+    stirred = release or parks or done_ids or finished != before.finished
+    still = not stirred and target.last_id == before.last_id
+    return PartitionSave(partition, partition.life, target, parks, done_ids, finished, release, still)
+
+
+def sent(saves: Sequence[PartitionSave]) -> tuple[list[Saving], list[Park], list[int]]:
     """The arguments of the save: cursors, parks, finished parked rows."""
     return (
-        [batch.saving() for batch in batches],
-        [pending.park for batch in batches for pending in batch.parks],
-        [id for batch in batches for id in batch.done_ids],
+        [save.saving() for save in saves],
+        [pending.park for save in saves for pending in save.parks],
+        [id for save in saves for id in save.done_ids],
     )
 
 
-def committed(holdings: Holdings, batches: Sequence[PartitionSave]) -> None:
+def committed(holdings: Holdings, saves: Sequence[PartitionSave]) -> None:
     """The save of these is committed. Lock held."""
     now = time.monotonic()
-    for batch in batches:
-        partition = batch.partition
-        if partition.life != batch.life:
+    for save in saves:
+        partition = save.partition
+        if partition.life != save.life:
             continue
-        partition.saved(batch.target, batch.finished, now)
-        if batch.parks or batch.done_ids:
-            for key in partition.parked.committed(batch.parks, batch.done_ids, now):
+        partition.saved(save.target, save.finished, now)
+        if save.parks or save.done_ids:
+            for key in partition.parked.committed(save.parks, save.done_ids, now):
                 holdings.wake(partition, key)
     holdings.take_turns()
 
 
-def tell_saved(observers: Observers, batches: Sequence[PartitionSave], seconds: float) -> None:
+def tell_saved(observers: Observers, saves: Sequence[PartitionSave], seconds: float) -> None:
     """Tell that these were saved."""
     if observers.hears("saved"):
-        parks = (pending.park for batch in batches for pending in batch.parks)
+        parks = (pending.park for save in saves for pending in save.parks)
         states = Counter(park.state for park in parks if not park.letter)  # those that a hook had were dead before
-        observers.saved(len(batches), states, seconds)
+        observers.saved(len(saves), states, seconds)
 
 
 def _hand_back(partition: Partition) -> None:

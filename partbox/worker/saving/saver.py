@@ -24,7 +24,7 @@ from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.worker.losses import tell_lost
 from partbox.worker.owning.slot import SAVE_TICK, SAVED_AT, Slot, boottime
-from partbox.worker.saving.partition_save import PartitionSave, committed, sent, tell_saved
+from partbox.worker.saving.partition_save import PartitionSave, committed, gather, sent, tell_saved
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
 
@@ -171,17 +171,17 @@ class Saver:
         total = 0.0
         while waiting:
             self._unsent = waiting
-            batches = waiting[: _most(waiting)]
-            mine, took = cursors.save(conn, self._schema, self._subscription, me, *sent(batches))
+            saves = waiting[: _most(waiting)]
+            mine, took = cursors.save(conn, self._schema, self._subscription, me, *sent(saves))
             total += took
-            lost = [batch for batch in batches if batch.partition.number not in mine]
+            lost = [save.partition for save in saves if save.partition.number not in mine]
             if not lost:
-                waiting = waiting[len(batches) :]
-                self._committed(batches)
-                tell_saved(self._observers, batches, took)
+                waiting = waiting[len(saves) :]
+                self._committed(saves)
+                tell_saved(self._observers, saves, took)
                 break
-            self._signals.lost([batch.partition for batch in lost])
-            waiting = [batch for batch in waiting if batch not in lost]
+            self._signals.lost(lost)
+            waiting = [save for save in waiting if save.partition not in lost]
         self._unsent = waiting
         if waiting:
             self._holdings.progressed.set()
@@ -191,13 +191,13 @@ class Saver:
         """What an earlier call left, else all that is dirty now."""
         with self._holdings.lock:
             if self._unsent:
-                return [batch for batch in self._unsent if not batch.partition.lost]
-            return [PartitionSave(partition) for partition in self._holdings.clean()]
+                return [save for save in self._unsent if not save.partition.lost]
+            return [gather(partition) for partition in self._holdings.clean()]
 
-    def _committed(self, batches: list[PartitionSave]) -> None:
+    def _committed(self, saves: list[PartitionSave]) -> None:
         with self._holdings.lock:
-            committed(self._holdings, batches)
-            released = [batch.partition for batch in batches if batch.release]
+            committed(self._holdings, saves)
+            released = [save.partition for save in saves if save.release]
             for partition in released:
                 self._holdings.drop(partition)
         for partition in released:
@@ -218,7 +218,7 @@ class Saver:
                     self._holdings.touch(partition)
 
 
-def _most(batches: Sequence[PartitionSave]) -> int:
+def _most(saves: Sequence[PartitionSave]) -> int:
     """How many of these one call takes: the first, and as many more as it may write the rows of."""
-    rows = accumulate(len(batch.parks) + len(batch.done_ids) for batch in batches)
+    rows = accumulate(len(save.parks) + len(save.done_ids) for save in saves)
     return max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MOST_ROWS, rows)))

@@ -5,10 +5,11 @@ from typing import Any, cast
 
 from partbox.events.record import IDENTITY
 from partbox.rules.parking import Deferral, Verdict
-from partbox.worker.delivering.delivery import Delivery
 from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.event_loop import EventLoop
 from partbox.worker.delivering.gathering import Gathering, Member, More
-from partbox.worker.delivering.loop import Loop
+from partbox.worker.delivering.lane_runner import LaneRunner
+from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.forks import leave
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane, Partition
@@ -16,13 +17,13 @@ from partbox.worker.state.partition import Lane, Partition
 Pair = tuple[int, bytes]
 
 
-class Lists:
+class Batches:
     """Lists of one process; the caller ends the lanes that come back. `more` brings further lanes."""
 
-    def __init__(self, holdings: Holdings, delivery: Delivery, more: More) -> None:
+    def __init__(self, holdings: Holdings, runner: LaneRunner, settlement: Settlement, more: More) -> None:
         self._holdings = holdings
-        self._delivery = delivery
-        self._gathering = Gathering(holdings, delivery, more)
+        self._settlement = settlement
+        self._gathering = Gathering(holdings, runner, settlement, more)
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
         """Run one list by a sync handler in this thread; the lanes beside `lane` that took part."""
@@ -40,7 +41,7 @@ class Lists:
         members, others = self._gathering.gather(lane, endpoint)
         if members and not self._refused(members, endpoint):
             events = [event for _, event, _ in members]
-            self._settle(members, endpoint, await Loop.call(endpoint.call, events, endpoint.handler.timeout))
+            self._settle(members, endpoint, await EventLoop.call(endpoint.call, events, endpoint.handler.timeout))
         return others
 
     def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
@@ -58,11 +59,11 @@ class Lists:
             verdicts: list[Verdict | None] = self._finish(members, endpoint, share)
         else:
             verdicts = self._verdicts(members, endpoint, result, share)
-        tally = self._delivery.reports.tally()
+        tally = self._settlement.reports.tally()
         if tally is not None:
             for (_, event, _), verdict in zip(members, verdicts, strict=True):
                 tally.ran(endpoint, event, share, done=verdict is None)
-            self._delivery.reports.delivered(tally)
+            self._settlement.reports.delivered(tally)
 
     def _finish(self, members: list[Member], endpoint: Endpoint, share: float) -> list[Verdict | None]:
         """All are done, and nobody hears of each: they are noted in one go, but for those with something odd."""
@@ -78,7 +79,7 @@ class Lists:
                     if event is lane.current:
                         lane.settled = event
                     else:
-                        self._delivery.ended(lane, event)
+                        self._settlement.ended(lane, event)
                     done.setdefault(partition, []).append(event.record[IDENTITY])
             for partition, pairs in done.items():
                 partition.finish(pairs)
@@ -132,7 +133,7 @@ class Lists:
 
     def _end(self, member: Member, verdict: Verdict | None, result: object = None, share: float | None = None) -> None:
         lane, event, life = member
-        self._delivery.settle(lane, event, verdict, result, share, life)
+        self._settlement.settle(lane, event, verdict, result, share, life)
 
 
 def _plain(result: Any) -> list[Any] | TypeError:

@@ -10,10 +10,11 @@ import time
 from functools import cached_property
 
 from partbox.events import DeliveredEvent
+from partbox.handlers import Routes
 from partbox.observe.telling import tell
-from partbox.worker.delivering.delivery import Delivery
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane, Partition
 
@@ -24,12 +25,21 @@ LEAST = 1.0  # seconds that are not slow, whatever the timeout
 RESISTS = 5.0  # seconds that an async handler may take to end once it is cancelled
 
 
-class Watch:
+class Timeouts:
     """The handlers of one process. The poller's thread looks, at each of its steps."""
 
-    def __init__(self, holdings: Holdings, delivery: Delivery, dispatcher: Dispatcher, *, isolates: bool) -> None:
+    def __init__(
+        self,
+        holdings: Holdings,
+        routes: Routes[Endpoint],
+        settlement: Settlement,
+        dispatcher: Dispatcher,
+        *,
+        isolates: bool,
+    ) -> None:
         self._holdings = holdings
-        self._delivery = delivery
+        self._routes = routes
+        self._settlement = settlement
         self._dispatcher = dispatcher
         self._isolates = isolates
         self._slow: dict[Lane, DeliveredEvent] = {}  # of these it was said that they run for long,
@@ -50,7 +60,7 @@ class Watch:
     @cached_property
     def _soonest(self) -> float:
         """Seconds before which there is nothing to say of any handler: in lists thousands of lanes may run."""
-        return min(_soonest(endpoint.handler.timeout) for endpoint in self._delivery.routes.all())
+        return min(_soonest(endpoint.handler.timeout) for endpoint in self._routes.all())
 
     def settled(self) -> bool:
         """Whether no handler runs but those that were given up, and what is known of all is saved."""
@@ -61,7 +71,7 @@ class Watch:
             return not any(each.parked.pending or each.last_save.under_way or each in dirty for each in self.stuck)
 
     def _judge(self, lane: Lane, event: DeliveredEvent, ran: float) -> None:
-        endpoint = self._delivery.routes[event.route]
+        endpoint = self._routes[event.route]
         timeout = endpoint.handler.timeout
         if timeout is not None and ran > timeout + RESISTS * endpoint.handler.is_async:
             self._said[lane] = event
@@ -87,15 +97,15 @@ class Watch:
             if lane.current is not event or lane.has_settled(event) or lane.partition.lost:
                 return
             if verdict is None:
-                self._delivery.note(lane, event, None)
+                self._settlement.note(lane, event, None)
                 self._holdings.touch(lane.partition)
             else:
-                self._delivery.unstick(lane, verdict)
+                self._settlement.unstick(lane, verdict)
             lane.partition.serial = False
             self._given_up.add(lane)
             self.stuck.add(lane.partition)
         if verdict is not None:
-            self._delivery.reports.parked(event, verdict, error, ran)
+            self._settlement.reports.parked(event, verdict, error, ran)
 
 
 def _long(timeout: float) -> float:

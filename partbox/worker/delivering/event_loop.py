@@ -1,8 +1,8 @@
 """One event loop in a thread of its own, for `async def` handlers; it begins with the first of them.
 
 A handler runs in the task that walks its lane, and may do with it and the loop what it likes: cancel the task, or all
-of them, stop the loop, raise SystemExit in a task of its own. Only `Loop.stop` ends a lane's task; everything else is
-the error of the handler that it meets.
+of them, stop the loop, raise SystemExit in a task of its own. Only `EventLoop.stop` ends a lane's task; everything else
+is the error of the handler that it meets.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ CLOSING = 2.0  # seconds for what a handler has open to be closed
 _told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
-class Loop:
+class EventLoop:
     """Runs coroutines; errors of handlers come back as values."""
 
     def __init__(self) -> None:
