@@ -24,7 +24,7 @@ from partbox.observe.observer import Observer
 from partbox.observe.telling import tell
 from partbox.settings import load
 from partbox.supervisor import Purging
-from partbox.worker.delivering import watch
+from partbox.worker.delivering import timeouts
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.owning.slot import Slot
 from partbox.worker.signals import Signals
@@ -190,7 +190,7 @@ def test_a_circuit_says_when_it_opens_and_when_it_closes(outbox, lines):
 
 
 def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
-    monkeypatch.setattr(watch, "SLOW", 0.05)
+    monkeypatch.setattr(timeouts, "SLOW", 0.05)
     gate = threading.Event()
     outbox.on("Counted")(lambda event: gate.wait(30) and None)
 
@@ -210,7 +210,7 @@ def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(1000.0, 60.0), (30.0, 15.0), (0.2, 1.0)])
 def test_slow_is_a_minute_or_half_the_timeout_but_never_a_moment(timeout, seconds):
-    assert watch._long(timeout) == seconds
+    assert timeouts._long(timeout) == seconds
 
 
 def test_a_brake_is_said_once_an_episode_and_when_it_is_over(dsn, lines):

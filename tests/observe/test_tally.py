@@ -39,8 +39,7 @@ def begun(clock):
 def leave(tally, started, first, endpoint, last, *, quick):
     """As whoever walks a lane leaves it, with so many quick ones."""
     tally.oldest = tally.oldest or first
-    tally.endpoint, tally.count = endpoint, tally.count + quick
-    tally.last, tally.started = (endpoint, last), started
+    tally.walked([endpoint] * quick, (endpoint, last), started)
 
 
 @pytest.fixture
@@ -95,10 +94,8 @@ def test_it_is_time_to_tell_once_in_a_while(clock, endpoint):
 def test_each_endpoint_has_a_turn_of_its_own(clock, endpoint):
     other = Endpoint(replace(endpoint.handler, name="other"), (), 100, Observers())
     tally = begun(clock)
-    tally.switch(endpoint, 2)
-    leave(tally, clock.now, event(1), other, event(2), quick=3)
-    tally.switch(other, tally.count)
-    tally.count = 0
+    tally.walked([endpoint, other, other, endpoint], (endpoint, event(0)), clock.now)
+    leave(tally, clock.now, event(1), other, event(2), quick=1)
     leave(tally, clock.now, event(3), endpoint, event(4), quick=4)
     assert {turn.handler: turn.count for turn in tally.turns()} == {"h": 6, "other": 3}
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from partbox.worker.owning.slot import OWNED, STOPPING, Slot
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Partition
+from partbox.worker.state.phase import Phase
 
 log = logging.getLogger("partbox.worker")
 
@@ -78,7 +79,7 @@ class Ownership:
         if self.me is None:
             return [], None
         seen = {row.partition: row for row in cursors.tick(conn, self._schema, self._subscription, self.me)}
-        self.lose([each for each in self._held() if self._compare(each, seen.get(each.number))])
+        self._compare(seen)
         self._find(conn, [row.partition for row in seen.values() if row.owned])
         if not self._slot[STOPPING] and any(row.assigned and row.free for row in seen.values()):
             self._take_on(conn, cursors.claim(conn, self._schema, self._subscription, self.me))
@@ -112,11 +113,12 @@ class Ownership:
 
     def lose(self, partitions: Sequence[Partition]) -> None:
         """No longer mine. While their handlers run they stay, as ghosts: their next selves must wait for them."""
-        lost = [partition for partition in partitions if self._lose(partition)]
-        for partition in lost:
-            self._observers.lost(partition.number)
+        phases = {partition: self._lose(partition) for partition in partitions}
+        lost = {partition.number: phase for partition, phase in phases.items() if phase is not Phase.LOST}
+        for number in lost:
+            self._observers.lost(number)
         for name, is_draining in (("lost", False), ("lost_draining", True)):
-            numbers = [partition.number for partition in lost if partition.draining == is_draining]
+            numbers = [number for number, phase in lost.items() if (phase is Phase.DRAINING) == is_draining]
             text = "lost %s (%s): what was not saved is delivered again by the next owner"
             if numbers:
                 what = counted(len(numbers), "partition")
@@ -127,14 +129,14 @@ class Ownership:
         with self._holdings.lock:
             return list(self._holdings.partitions.values())
 
-    def _lose(self, partition: Partition) -> bool:
-        """Whether it was mine until now."""
+    def _lose(self, partition: Partition) -> Phase:
+        """The phase that it was in until now."""
         with self._holdings.lock:
-            known = partition.lost
+            before = partition.phase
             partition.lose()
             self._holdings.dirty.discard(partition)
             self._forget_ghost(partition)
-        return not known
+        return before
 
     def released(self, partition: Partition) -> None:
         """Its release is committed, and it is dropped."""
@@ -151,18 +153,23 @@ class Ownership:
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
         tell(log, name, text, *arguments, subscription=self._subscription, **fields)
 
-    def _compare(self, partition: Partition, row: Seen | None) -> bool:
-        """Whether it was taken; drains it if that is asked for."""
-        if partition.lost:
-            with self._holdings.lock:
-                self._forget_ghost(partition)
-        elif row is None or not row.owned or row.epoch != partition.epoch:
-            return not self._just_released(partition)
-        elif not row.assigned and not partition.draining:
-            with self._holdings.lock:
-                if partition.may_drain(time.monotonic()):
+    def _compare(self, seen: Mapping[int, Seen]) -> None:
+        """Lose what was taken, drain what is asked for, forget what was lost before and is quiet now."""
+        self.lose([each for each in self._held() if self._was_taken(each, seen.get(each.number))])
+        now = time.monotonic()
+        with self._holdings.lock:
+            for partition in list(self._holdings.partitions.values()):
+                row = seen.get(partition.number)
+                if partition.lost:
+                    self._forget_ghost(partition)
+                elif row is not None and not row.assigned and not partition.draining and partition.may_drain(now):
                     self._drain(partition)
-        return False
+
+    def _was_taken(self, partition: Partition, row: Seen | None) -> bool:
+        """True if it was mine until now, and the database says that it is not."""
+        if partition.lost or (row is not None and row.owned and row.epoch == partition.epoch):
+            return False
+        return not self._just_released(partition)
 
     def _just_released(self, partition: Partition) -> bool:
         """The saver may have released it after it was listed, or may be about to learn that it has."""
