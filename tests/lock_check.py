@@ -217,8 +217,8 @@ def _holdings(self: Any) -> None:
 
 
 def _dispatcher(self: Any) -> None:
-    for name, kind in (("_fresh", GuardedDeque), ("_due", GuardedDeque)):
-        setattr(self, name, _wrapped(kind, (), self._lock, f"Dispatcher.{name}"))
+    self._ready.fresh = _wrapped(GuardedDeque, (), self._lock, "ReadyLanes.fresh")
+    self._ready.due = _wrapped(GuardedDeque, (), self._lock, "ReadyLanes.due")
     for name in ("_running", "_joined", "_serial"):
         setattr(self, name, _wrapped(GuardedSet, (), self._lock, f"Dispatcher.{name}"))
 

@@ -23,6 +23,7 @@ from partbox.testing.noting import Noting
 from partbox.testing.settled import Drained, Settled
 from partbox.testing.stepping import Await, Stepped
 from partbox.worker.owning.slot import STOPPING, Slot
+from partbox.worker.session import Session
 
 LEASE = 3_600.0  # seconds: who debugs a handler takes his time
 MOST = 10_000
@@ -100,7 +101,8 @@ class Drain:
             raise
 
     def _open(self) -> None:
-        self._conn, self._log, self._effects, self._checked = self._connect(self._transactor is not None)
+        self._conn, log, effects, self._checked = self._connect(self._transactor is not None)
+        self._session = Session(log, log, effects)
 
     def _check(self) -> None:
         """Nobody else may deliver; who has died owns nothing when its lease is over."""
@@ -129,7 +131,7 @@ class Drain:
         )[pid]
 
     def _begin(self) -> None:
-        self._poller.begin(self._log, self._log, self._effects, checked=self._checked)
+        self._poller.begin(self._session, checked=self._checked)
 
     def _assign(self) -> bool:
         return testing.assign(self._conn, self._schema, self._subscription, self._me)
@@ -137,7 +139,7 @@ class Drain:
     def _round(self) -> bool:
         """Claim, read, deliver, save; False when there was nothing to do: what is due has run, or waits for that."""
         self._poller.tick_next()
-        brought = self._poller.look(self._log, self._log, self._effects)
+        brought = self._poller.look(self._session)
         stepped = self._step_all()
         return (self._save() or stepped or brought) and self._noting.fatal is None
 
@@ -172,7 +174,7 @@ class Drain:
     def _save(self) -> bool:
         if not self._worker.holdings.dirty:
             return False
-        self._poller.saver.save(self._log, self._me)
+        self._poller.saver.save(self._session.saving, self._me)
         return True
 
     def _release(self) -> None:
@@ -180,7 +182,7 @@ class Drain:
         self._poller.ownership.drain_all()
         self._save()
         while self._worker.holdings.partitions:  # a page that was cut is read to its end
-            self._poller.look(self._log, self._log, self._effects)
+            self._poller.look(self._session)
             self._save()
 
     def _leave(self, settled: list[Settled]) -> Drained:

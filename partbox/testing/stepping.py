@@ -59,10 +59,10 @@ class Stepper(Dispatcher):
             lanes = self._begin([lane]) if lane is not None else []
         if not lanes:
             return False
-        tally = self._reports.tally()
+        tally = self._settlement.reports.tally()
         ended = self._walk_all(lanes, self._new_walk(lanes[0].started, tally))
         if tally is not None and tally.end():
-            self._reports.delivered(tally)
+            self._settlement.reports.delivered(tally)
         with self._lock:
             self._end(ended)
         return True
@@ -83,23 +83,24 @@ class Stepper(Dispatcher):
         self._sort()
         return super()._more(endpoint, most)
 
-    def _waits_for(self, lane: Lane, endpoint: Endpoint) -> bool:
-        return self._may_run(lane) and super()._waits_for(lane, endpoint)
+    def _waits_for(self, endpoint: Endpoint, lane: Lane) -> bool:
+        return self._may_run(lane) and super()._waits_for(endpoint, lane)
 
     def _first(self) -> Lane | None:
         self._sort()
-        heads = [next(filter(self._may_run, queue), None) for queue in (self._fresh, self._due)]
+        heads = [next(filter(self._may_run, queue), None) for queue in (self._ready.fresh, self._ready.due)]
         return min((lane for lane in heads if lane is not None), key=_head, default=None)
 
     def _take(self) -> Lane | None:
         lane = self._first()
         if lane is not None:
-            (self._fresh if lane in self._fresh else self._due).remove(lane)
+            (self._ready.fresh if lane in self._ready.fresh else self._ready.due).remove(lane)
         return lane
 
     def _sort(self) -> None:
         """By the ids of what they have at their heads; those that have nothing any more go first, and end."""
-        self._fresh, self._due = (deque(sorted(queue, key=_head)) for queue in (self._fresh, self._due))
+        ready = self._ready
+        ready.fresh, ready.due = (deque(sorted(queue, key=_head)) for queue in (ready.fresh, ready.due))
 
     def _may_run(self, lane: Lane) -> bool:
         """Unless what it has at its head ran before. What blocks nothing does not stand in the way of others then."""

@@ -32,6 +32,7 @@ from partbox.worker.reading.parked_reader import ParkedReader
 from partbox.worker.reading.payloads import Payloads
 from partbox.worker.reading.poller import Parts, Poller
 from partbox.worker.saving.saver import Saver
+from partbox.worker.session import Sessions
 from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.state.holdings import Holdings
@@ -80,7 +81,8 @@ class Worker:
         self.timeouts = Timeouts(self.holdings, self._routes, self._settlement, self.dispatcher, isolates=isolates)
         parts = self._parts(handlers, codecs, traffic)
         self.workload = parts.workload
-        self.poller = Poller(self.holdings, parts, slot, settings, subscription, dsn, self._signals)
+        self._sessions = Sessions(self.holdings, slot, settings, dsn)
+        self.poller = Poller(self.holdings, parts, slot, settings, subscription, self._sessions, self._signals)
         self._listen(parts)
         slot[TIMEOUT] = _longest(self._routes, settings)
         tell_forked(self._disown)
@@ -183,7 +185,7 @@ class Worker:
         """Start nothing new, release every partition, wait at most `timeout` seconds; whether all are released."""
         self._slot[STOPPING] = 1.0
         self.poller.wake()
-        self.poller.hurry(timeout)
+        self._sessions.hurry(timeout)
         until = time.monotonic() + timeout
         while self._owned() and self.failure is None and time.monotonic() < until:
             time.sleep(0.005)

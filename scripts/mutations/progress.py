@@ -63,8 +63,8 @@ MUTATIONS = (
         "release-before-what-was-done-is-found-again",
         "A release after a lost connection saves the old cursor: the next owner repeats what was done.",
         "partbox/worker/owning/ownership.py",
-        "if partition.may_drain(time.monotonic()):",
-        "if True:",
+        "not partition.draining and partition.may_drain(now)",
+        "not partition.draining",
         (
             "tests/worker/test_release.py"
             "::test_what_was_done_before_a_lost_connection_is_read_again_before_the_partition_is_let_go",

@@ -135,9 +135,9 @@ class HandMoved:
     def turn(self) -> bool:
         """One turn of a runner; whether there was a lane for it."""
         with self.holdings.lock:
-            if not (self.dispatcher._fresh or self.dispatcher._due):
+            if not self.dispatcher._ready:
                 return False
-            lanes = self.dispatcher._begin(self.dispatcher._pick())
+            lanes = self.dispatcher._begin(self.dispatcher._ready.take())
         self.end(self.dispatcher._walk_all(lanes, self.walk()))
         return True
 

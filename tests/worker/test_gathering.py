@@ -42,7 +42,7 @@ class Listing(HandMoved):
 
         gathering = Gathering(self.holdings, self.runner, self.settlement, more)
         with self.holdings.lock:
-            (lane,) = self.dispatcher._begin([self.dispatcher._fresh.popleft()])
+            (lane,) = self.dispatcher._begin([self.dispatcher._ready.fresh.popleft()])
         members, _ = gathering.gather(lane, self.endpoint)
         return [event.id for _, event, _ in members]
 

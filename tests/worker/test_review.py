@@ -481,10 +481,10 @@ def test_an_event_that_a_list_puts_back_does_not_count_as_running(desk_with):
         desk.publish("block", 0, event_type="Block")
         assert blocked.wait(SOON)
         desk.make_due()
-        eventually(lambda: dispatcher._due, SOON)
+        eventually(lambda: dispatcher._ready.due, SOON)
         desk.publish("fresh", 2)
-        eventually(lambda: dispatcher._fresh, SOON)
-        dispatcher._turn = 0  # a fresh one is next
+        eventually(lambda: dispatcher._ready.fresh, SOON)
+        dispatcher._ready._turn = 0  # a fresh one is next
         unblock.set()
         assert inside.wait(SOON)
         assert [lane.key[1] for lane in dispatcher.running()] == ["fresh"]

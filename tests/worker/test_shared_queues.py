@@ -74,7 +74,7 @@ def test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile() -> No
     event = lane.queue.popleft()
     rig.reload(4)
     rig.runner.put_back(lane, event)
-    rig.dispatcher._fresh.clear()
+    rig.dispatcher._ready.fresh.clear()
     rig.end([lane])
     rig.go_on()
     assert seen == [4, 10, 11, 12]
@@ -92,7 +92,7 @@ def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile(
     rig.bring(rig.awake())
     assert [each.id for each in lane.queue] == [4, 11, 12]
     rig.runner.put_back(lane, event)
-    rig.dispatcher._fresh.clear()
+    rig.dispatcher._ready.fresh.clear()
     rig.end([lane])
     rig.go_on()
     assert seen == [4, 10, 11, 12]
@@ -110,7 +110,7 @@ def test_what_is_put_back_while_a_replay_is_fetched_waits_for_it() -> None:
     found = rig.awake()
     rig.runner.put_back(lane, event)
     rig.bring(found)
-    rig.dispatcher._fresh.clear()
+    rig.dispatcher._ready.fresh.clear()
     rig.end([lane])
     rig.go_on()
     assert seen == [4, 10, 11, 12]
@@ -131,7 +131,7 @@ def test_what_fails_while_its_followers_are_fetched_goes_before_them() -> None:
     rig = moved(handler)
     rig.read(10, 11, 12)
     with rig.holdings.lock:
-        rig.dispatcher._fresh.clear()
+        rig.dispatcher._ready.fresh.clear()
         rig.dispatcher._begin([rig.lane])
     lane = rig.lane
     rig.runner.walk(lane, rig.walk())
@@ -148,7 +148,7 @@ def test_what_is_settled_and_saved_is_not_parked_before_its_runner_goes_on() -> 
     rig.read(10, 11)
     lane = rig.lane
     with rig.holdings.lock:
-        rig.dispatcher._fresh.clear()
+        rig.dispatcher._ready.fresh.clear()
         rig.dispatcher._begin([lane])
     lane.current = lane.queue.popleft()
     lane.started -= STUCK + 1
@@ -167,7 +167,7 @@ def test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself() 
     rig.read(10, 11)
     lane = rig.lane
     with rig.holdings.lock:
-        rig.dispatcher._fresh.clear()
+        rig.dispatcher._ready.fresh.clear()
         rig.dispatcher._begin([lane])
     lane.current = lane.queue.popleft()
     rig.lose_connection()
@@ -197,7 +197,7 @@ def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_t
     event = rig.lane.queue[0]
     lane = rig.lane
     with rig.holdings.lock:
-        rig.dispatcher._fresh.clear()
+        rig.dispatcher._ready.fresh.clear()
         rig.dispatcher._begin([lane])
     lane.queue.popleft()
     rig.lose_connection()  # between the taking of the event and the look at what is remembered

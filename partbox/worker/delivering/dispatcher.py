@@ -1,15 +1,14 @@
 """Gives lanes that have something to do to runners.
 
-Two queues of ready lanes, of fresh events and of parked ones that are due, share the handlers 2:1. A runner thread
-takes one lane at a time; a lane whose next handler is `async def` goes on in one event loop, one whose next handler is
-transactional in the thread of those, and its runner turns to the next. `concurrency` bounds the handlers in progress,
-lists count as one; threads are made when they are needed.
+A runner thread takes one lane at a time (`ready_lanes`); one whose next handler is `async def` goes on in an event
+loop, a transactional one in the thread of those, and its runner turns to the next. `concurrency` bounds
+the handlers in progress, lists count as one; threads are made when they are needed.
 """
 
 import threading
 import time
-from collections import deque
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from partbox.events.record import ROUTE
 from partbox.worker.delivering.batches import Batches
@@ -17,6 +16,7 @@ from partbox.worker.delivering.dead_letters import DeadLetters
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.event_loop import EventLoop
 from partbox.worker.delivering.lane_runner import LaneRunner
+from partbox.worker.delivering.ready_lanes import ReadyLanes
 from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.delivering.tally import Tally
 from partbox.worker.delivering.walk import Walk
@@ -27,7 +27,6 @@ from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane, LetterLane, Partition
 
 BUNDLE = 64  # lanes that a lone runner takes at a time
-SEARCHED = 4  # how many waiting lanes are looked at for each that a list still takes
 UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
 STUCK = 1.0  # a handler that runs longer does not hold up its partition any more
 
@@ -51,17 +50,13 @@ class Dispatcher:
         self._lock = holdings.lock
         self._runner = runner
         self._settlement = settlement
-        self._reports = settlement.reports
         self._batches = Batches(holdings, runner, settlement, self._more)
         self._letters = letters
         self._slot = slot
         self._concurrency = concurrency
-        self._bundle = bundle if concurrency == 1 else 1
         self._signals = signals
         self._work = threading.Condition(self._lock)
-        self._fresh: deque[Lane] = deque()
-        self._due: deque[Lane] = deque()
-        self._turn = 0
+        self._ready = ReadyLanes(bundle if concurrency == 1 else 1)
         self._running: set[Lane] = set()
         self._joined: set[Lane] = set()  # those of them that run in the list of another
         self._serial: set[Lane] = set()  # those of them whose next event is transactional
@@ -74,7 +69,7 @@ class Dispatcher:
         """These lanes have something to do; runners take them when they are free. Lock held."""
         for lane in lanes:
             lane.active = True
-        (self._due if due else self._fresh).extend(lanes)
+        self._ready.add(lanes, due=due)
         self._summon(min(len(lanes), self._concurrency))
 
     def unstick(self, partitions: Collection[Partition], now: float) -> None:
@@ -165,7 +160,7 @@ class Dispatcher:
 
     def _run(self) -> None:
         lanes: list[Lane] = []
-        tally = self._reports.tally()
+        tally = self._settlement.reports.tally()
         try:
             while lanes := self._next(lanes, tally):
                 walk = self._new_walk(lanes[0].started, tally)
@@ -173,7 +168,7 @@ class Dispatcher:
                 if self._holdings.forked:
                     leave(None)
                 if tally is not None and tally.end():
-                    self._reports.delivered(tally)
+                    self._settlement.reports.delivered(tally)
         except BaseException as error:
             self._signals.failed(error)
 
@@ -197,7 +192,7 @@ class Dispatcher:
     def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:
         """Its next event is not for a runner alone; False if the event loop will end the lane."""
         if tally is not None:
-            self._reports.delivered(tally)  # what follows takes its own time
+            self._settlement.reports.delivered(tally)  # what follows takes its own time
         if endpoint.kind is Kind.TRANSACTIONAL:
             with self._lock:
                 self._serial.add(lane)
@@ -218,7 +213,7 @@ class Dispatcher:
             if endpoint.kind is Kind.LISTS:
                 others = await self._batches.run_async(lane, endpoint)
             else:
-                walk = self._new_walk(time.monotonic(), self._reports.tally())
+                walk = self._new_walk(time.monotonic(), self._settlement.reports.tally())
                 await self._runner.walk_async(lane, walk)
         except Exception as error:
             self._signals.failed(error)
@@ -232,18 +227,12 @@ class Dispatcher:
 
     def _more(self, endpoint: Endpoint, most: int) -> list[Lane]:
         """Lanes that wait with an event for this endpoint; they run from now on."""
-        found: list[Lane] = []
         with self._lock:
-            for queue in (self._fresh, self._due):
-                for _ in range(min(len(queue), SEARCHED * most)):
-                    if len(found) == most:
-                        break
-                    lane = queue.popleft()
-                    (found if self._waits_for(lane, endpoint) else queue).append(lane)
+            found = self._ready.take_those(partial(self._waits_for, endpoint), most)
             self._joined.update(found)
             return self._begin(found)
 
-    def _waits_for(self, lane: Lane, endpoint: Endpoint) -> bool:
+    def _waits_for(self, endpoint: Endpoint, lane: Lane) -> bool:
         if isinstance(lane, LetterLane) or lane.partition.stopping or not lane.queue:
             return False
         routes = self._runner.routes
@@ -258,25 +247,17 @@ class Dispatcher:
                 owed = tally if tally is not None and tally.oldest is not None else None
                 if self._stopped and owed is None:
                     return []
-                if not (self._fresh or self._due) or len(self._running) - len(self._joined) >= self._concurrency:
+                if not self._ready or len(self._running) - len(self._joined) >= self._concurrency:
                     if owed is None:
                         self._idle += 1  # whoever notifies takes it off again
                         self._work.wait()
                         continue
                 elif not self._stopped and self._runner.trusted():
-                    return self._begin(self._pick())
+                    return self._begin(self._ready.take())
             if owed is not None:
-                self._reports.delivered(owed)
+                self._settlement.reports.delivered(owed)
             else:
                 time.sleep(UNTRUSTED)
-
-    def _pick(self) -> list[Lane]:
-        """The next lanes, two fresh ones to a due one. More than one where nobody else could take the others."""
-        fresh, due = self._fresh, self._due
-        if self._bundle > 1 and not due:
-            return [fresh.popleft() for _ in range(min(self._bundle, len(fresh)))]
-        self._turn = (self._turn + 1) % 3
-        return [due.popleft() if due and (self._turn == 0 or not fresh) else fresh.popleft()]
 
     def _begin(self, lanes: list[Lane]) -> list[Lane]:
         if not self._running:

@@ -9,17 +9,16 @@ id, so that a plain reconnect starts nothing twice. A statement that fails on a 
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection, Error
 
-from partbox.db import life, migrate, subscriptions
+from partbox.db import migrate, subscriptions
 from partbox.db.blocking import lean
-from partbox.db.connect import check, connect
-from partbox.db.deadline import Watched, allowed
+from partbox.db.connect import check
 from partbox.observe.telling import tell
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
@@ -33,6 +32,7 @@ from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.log_reader import LOOK_AGAIN, LogReader
 from partbox.worker.reading.parked_reader import ParkedReader
 from partbox.worker.saving.saver import Saver
+from partbox.worker.session import Session, Sessions
 from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.state.holdings import Holdings
@@ -47,7 +47,6 @@ LINGER = 0.1  # seconds for which looks stay `poll_busy` apart after something c
 BACKOFF = 1.5
 RETRY = 0.1
 RECONNECT = (0.1, 2.0)
-HURRY = (1.0, 3)  # seconds, or this part of what a stop has left: a statement that takes the longer of them hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Poller:
         slot: Slot,
         settings: Settings,
         subscription: str,
-        dsn: Callable[[], str],
+        sessions: Sessions,
         signals: Signals,
     ) -> None:
         self._holdings = holdings
@@ -89,11 +88,9 @@ class Poller:
         self._subscription = subscription
         self._slot = slot
         self._settings = settings
-        self._dsn = dsn
+        self._sessions = sessions
         self._signals = signals
         self._wake = holdings.look
-        self._limit = allowed(settings.lease)
-        self._connections: tuple[Watched, ...] = ()
         self._broken = threading.Event()
         self._ended = threading.Event()
         self._tick_at = 0.0
@@ -111,12 +108,6 @@ class Poller:
         """Look at once."""
         self._pause = self._settings.poll_busy
         self._wake.set()
-
-    def hurry(self, left: float) -> None:
-        """There are `left` seconds to save what is done: find out in time if a connection hangs. Any thread."""
-        self._limit = min(self._limit, max(HURRY[0], left / HURRY[1]))
-        for conn in self._connections:
-            conn.deadline.shorten(self._limit)
 
     def end(self) -> bool:
         """End now, whatever is still owned; False if a transactional handler had to be abandoned."""
@@ -152,64 +143,40 @@ class Poller:
     def _session(self) -> None:
         """From connecting to the loss of either connection."""
         with ExitStack() as connections:
-            conn = connections.enter_context(self._connect("poller"))
-            saving = connections.enter_context(self._connect("saver"))
-            effects = None
-            if self.transactor is not None:
-                effects = self._connect("effects", lent=True)
-                connections.callback(self.transactor.close, effects)
-            self._shorten(conn, saving, effects)
+            close_effects = None if self.transactor is None else self.transactor.close
+            session = self._sessions.open(connections, close_effects)
             try:
-                self.begin(conn, saving, effects)
+                self.begin(session)
                 self._reconnect_in = RECONNECT[0]
                 while not self._ended.is_set() and not self._broken.is_set():
-                    self._try_step(conn, saving, effects)
+                    self._try_step(session)
             finally:
                 self._hold_still()
 
-    def begin(self, conn: Watched, saving: Watched, effects: Watched | None, *, checked: bool = False) -> None:
+    def begin(self, session: Session, *, checked: bool = False) -> None:
         """Begin a session on these connections: nothing is known of the log yet.
 
         SchemaError if it cannot be read, unless an earlier session has `checked` the same.
         """
         if not checked:
-            check(conn, self._settings.schema_name)
-            migrate.check(conn, self._settings.schema_name)
-        self._live(conn, saving, effects)
-        lean(conn)
+            check(session.reading, self._settings.schema_name)
+            migrate.check(session.reading, self._settings.schema_name)
+        session.live(self._settings.schema_name)
+        lean(session.reading)
         self._broken.clear()
         self._reader.forget()
-        self._take_up(conn, saving, effects)
+        self._take_up(session)
 
-    def _connect(self, role: str, *, lent: bool = False) -> Watched:
-        self._slot[POLL_TICK] = boottime()  # for as long as a connection may take
-        dsn = self._dsn()
-        if self._holdings.forked:
-            leave(None)
-        lease, pooler, name = self._settings.lease, self._settings.pooler, f"partbox {role}"
-        return connect(dsn, lease=lease, pooler=pooler, name=name, lent=lent, limit=self._limit)
-
-    def _shorten(self, *connections: Watched | None) -> None:
-        self._connections = tuple(conn for conn in connections if conn is not None)
-        for conn in self._connections:
-            conn.deadline.shorten(self._limit)  # a stop may have begun while they were made
-
-    def _live(self, conn: Watched, *others: Watched | None) -> None:
-        """Begin the session in the life that the server is in now: before anything is read that is remembered."""
-        began = life.begin(conn, self._settings.schema_name)
-        for each in (conn, *others):
-            if each is not None:
-                life.live(each, began)
-
-    def _take_up(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
+    def _take_up(self, session: Session) -> None:
         self._hold_still()
+        conn = session.reading
         self._parts.intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
         self.ownership.take_up(conn)
         self._parts.long_runs.begin(self.ownership.me)
         self._parts.sink_notes.begin(self.ownership.me)
-        self.saver.connected(saving, self.ownership.me)
-        if self.transactor is not None and effects is not None:
-            self.transactor.connected(effects, self.ownership.me)
+        self.saver.connected(session.saving, self.ownership.me)
+        if self.transactor is not None and session.effects is not None:
+            self.transactor.connected(session.effects, self.ownership.me)
 
     def _hold_still(self) -> None:
         """Wait for the save in hand, and for a transaction that is about to commit; none does after this."""
@@ -217,30 +184,31 @@ class Poller:
             self.transactor.hold_still()
         self.saver.connected(None, None)
 
-    def _try_step(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
+    def _try_step(self, session: Session) -> None:
         try:
-            self._step(conn, saving, effects)
+            self._step(session)
         except Error as error:
-            if conn.closed:
+            if session.reading.closed:
                 raise
             text = "reading failed and is tried again: %s"
             tell(log, "loop_error", text, error, subscription=self._subscription, loop="poller")
             self._ended.wait(RETRY)
 
-    def _step(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> None:
-        brought = self.look(conn, saving, effects)
+    def _step(self, session: Session) -> None:
+        brought = self.look(session)
         self._slot[READ_AT] = boottime()
         self._wait(brought)
 
-    def look(self, conn: Connection[Any], saving: Connection[Any], effects: Connection[Any] | None) -> bool:
-        """Hand over what is new, and what is due; whether anything new came."""
+    def look(self, session: Session) -> bool:
+        """Hand over what is new, and what is due; True if anything new came."""
+        conn = session.reading
         if self._holdings.forked:  # by an observer, or what gives the DSN
             leave(None)
         self._slot[POLL_TICK] = boottime()
         self._parts.timeouts.look()
         self._wake.clear()
         if self.ownership.outdated:
-            self._take_up(conn, saving, effects)
+            self._take_up(session)
         if self._slot[STOPPING]:
             self.ownership.drain_all()
             self.ownership.leave(conn)

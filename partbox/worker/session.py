@@ -1,0 +1,76 @@
+"""The connections of one life of a worker, and how they are made."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from partbox.db import life
+from partbox.db.connect import connect
+from partbox.db.deadline import Watched, allowed
+from partbox.settings import Settings
+from partbox.worker.forks import leave
+from partbox.worker.owning.slot import POLL_TICK, Slot, boottime
+from partbox.worker.state.holdings import Holdings
+
+HURRY = (1.0, 3)  # seconds, or this part of what a stop has left: a statement that takes the longer of them hangs
+
+
+class Session(NamedTuple):
+    """The poller's connection, and those that it lends to the saver and, if there is one, to the transactor."""
+
+    reading: Watched
+    saving: Watched
+    effects: Watched | None
+
+    @property
+    def all(self) -> list[Watched]:
+        """Each once."""
+        return list(dict.fromkeys(conn for conn in self if conn is not None))
+
+    def live(self, schema: str) -> None:
+        """Begin in the life that the server is in now: before anything is read that is remembered."""
+        began = life.begin(self.reading, schema)
+        for conn in self.all:
+            life.live(conn, began)
+
+
+class Sessions:
+    """Makes those of one process; the poller's thread, but for `hurry`."""
+
+    def __init__(self, holdings: Holdings, slot: Slot, settings: Settings, dsn: Callable[[], str]) -> None:
+        self._holdings = holdings
+        self._slot = slot
+        self._settings = settings
+        self._dsn = dsn
+        self._limit = allowed(settings.lease)  # seconds for a statement
+        self._made: list[Watched] = []
+
+    def open(self, close: ExitStack, close_effects: Callable[[Watched], None] | None) -> Session:
+        """Connect; `close` gets what closes the connections again. `close_effects`: there is a transactor."""
+        reading = close.enter_context(self._connect("poller"))
+        saving = close.enter_context(self._connect("saver"))
+        effects = None
+        if close_effects is not None:
+            effects = self._connect("effects", lent=True)
+            close.callback(close_effects, effects)
+        session = Session(reading, saving, effects)
+        self._made = session.all
+        self._shorten()  # a stop may have begun while they were made
+        return session
+
+    def hurry(self, left: float) -> None:
+        """There are `left` seconds to save what is done: find out in time if a connection hangs. Any thread."""
+        self._limit = min(self._limit, max(HURRY[0], left / HURRY[1]))
+        self._shorten()
+
+    def _shorten(self) -> None:
+        for conn in self._made:
+            conn.deadline.shorten(self._limit)
+
+    def _connect(self, role: str, *, lent: bool = False) -> Watched:
+        self._slot[POLL_TICK] = boottime()  # for as long as a connection may take
+        dsn = self._dsn()
+        if self._holdings.forked:
+            leave(None)
+        lease, pooler, name = self._settings.lease, self._settings.pooler, f"partbox {role}"
+        return connect(dsn, lease=lease, pooler=pooler, name=name, lent=lent, limit=self._limit)
