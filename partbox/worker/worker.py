@@ -14,7 +14,7 @@ from partbox.observe.traffic import TrafficObserver
 from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.worker.delivering.dead_letters import DeadLetters
-from partbox.worker.delivering.dispatcher import BUNDLE, Dispatcher
+from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.lane_runner import LaneRunner
 from partbox.worker.delivering.long_runs import LongRuns
@@ -26,6 +26,7 @@ from partbox.worker.forks import tell_forked
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.owning.slot import STOPPING, TIMEOUT, Slot
 from partbox.worker.reading.brake import Brake
+from partbox.worker.reading.charging import Charging
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.log_reader import LogReader
 from partbox.worker.reading.parked_reader import ParkedReader
@@ -91,7 +92,6 @@ class Worker:
         self.dispatcher.disown()
 
     def _dispatcher(self, handlers: Handlers) -> Dispatcher:
-        kinds = {endpoint.kind for endpoint in self._routes.all()}
         return self.dispatchers(
             self.holdings,
             self._runner,
@@ -99,7 +99,6 @@ class Worker:
             self._slot,
             self._about.concurrency,
             letters=DeadLetters(self.holdings, handlers.dead_letter),
-            bundle=1 if Kind.LISTS in kinds else BUNDLE,
             signals=self._signals,
         )
 
@@ -110,6 +109,7 @@ class Worker:
         payloads = Payloads(schema, subscription, settings.lease)
         intake = Intake(holdings, self.dispatcher, self._routes, codecs, subscription, self._settlement.reports)
         reader = LogReader(holdings, self.dispatcher, intake, payloads, settings, observers)
+        charging = Charging(holdings, self._routes, schema, subscription, signals)
         letters = handlers.dead_letter is not None
         return Parts(
             ownership=Ownership(
@@ -117,9 +117,7 @@ class Worker:
             ),
             intake=intake,
             reader=reader,
-            parked=ParkedReader(
-                holdings, intake, self._routes, payloads, reader.room, schema, subscription, signals=signals
-            ),
+            parked=ParkedReader(holdings, intake, payloads, reader.room, charging, schema, subscription),
             brake=Brake(holdings, settings.max_parked, subscription),
             timeouts=self.timeouts,
             long_runs=LongRuns(self.dispatcher, self._routes, schema, subscription),

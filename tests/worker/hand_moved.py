@@ -73,7 +73,6 @@ class HandMoved:
             self.slot,
             0,  # no threads
             letters=DeadLetters(self.holdings, None),
-            bundle=1,
             signals=Signals(),
         )
         self.intake = Intake(self.holdings, self.dispatcher, self.routes, Codecs(), "default", reports)
@@ -93,7 +92,7 @@ class HandMoved:
         """A page brings these, of one aggregate if no `keys` are given."""
         with self.holdings.lock:
             self.partition.progress.read(Page("1:1:", 0), [], list(ids))
-            self.intake._hand_over(self.partition, list(map(row, ids, keys or "k" * len(ids))), 0, 0)
+            self.intake._queue_new(self.partition, list(map(row, ids, keys or "k" * len(ids))), 0, 0)
             self._instrument()
 
     def reload(self, *stored: int, state: str = "ready") -> None:

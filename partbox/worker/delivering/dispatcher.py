@@ -43,7 +43,6 @@ class Dispatcher:
         concurrency: int,
         *,
         letters: DeadLetters,
-        bundle: int,
         signals: Signals,
     ) -> None:
         self._holdings = holdings
@@ -56,7 +55,8 @@ class Dispatcher:
         self._concurrency = concurrency
         self._signals = signals
         self._work = threading.Condition(self._lock)
-        self._ready = ReadyLanes(bundle if concurrency == 1 else 1)
+        shared = concurrency > 1 or any(endpoint.kind is Kind.LISTS for endpoint in runner.routes.all())
+        self._ready = ReadyLanes(1 if shared else BUNDLE)
         self._running: set[Lane] = set()
         self._joined: set[Lane] = set()  # those of them that run in the list of another
         self._serial: set[Lane] = set()  # those of them whose next event is transactional

@@ -136,21 +136,17 @@ class Intake:
         *,
         together: bool,
     ) -> None:
-        ids = list(map(_id, rows))
-        if ids != sorted(ids):  # rarely: late ones come first, and both kinds by id
-            rows.sort(key=_id)
-            ids.sort()
-        late = bisect_right(ids, ask.last_id)
-        cap = brought.cap
-        if (end := brought.ends.get(partition.number)) is not None:  # from there on it was not asked for, as it were
+        ids = _in_order(rows)
+        late, cap = bisect_right(ids, ask.last_id), brought.cap
+        end = brought.ends.get(partition.number)
+        new = ids[late:]
+        if end is not None:  # from there on it was not asked for, as it were
             kept = bisect_left(ids, end)
             rows, new, cap = rows[:kept], ids[late:kept], min(kept, cap)
             ask = ask._replace(room=len(new))
             partition.narrow = 2 * len(new) + 1
-        else:
-            new = ids[late:]
-            if partition.narrow is not None:
-                partition.widen()
+        elif partition.narrow is not None:
+            partition.widen()
         reading = partition.cursor.read(ask, page, floor, ids[:late], new, together=together, cap=cap)
         if reading.piece:
             partition.progress.read_piece(reading.page, reading.late, reading.last)
@@ -159,18 +155,27 @@ class Intake:
             partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
         had_ahead = bool(partition.parked.ahead)
         if rows:
-            if large := brought.large.get(partition.number):
-                self._hand_over_large(partition, rows, len(reading.late), large, brought.clock)
-            else:
-                self._hand_over(partition, rows, len(reading.late), brought.clock)
-        if not reading.piece and not partition.cursor.full:
+            self._hand_over(partition, rows, len(reading.late), brought)
+        if reading.piece:
+            # Only after the last piece may a cursor be saved that passes what came with the earlier ones.
+            if partition.draining or (reading.last and partition.progress.finished):
+                self._holdings.touch(partition)
+            return
+        if not partition.cursor.full:
             partition.suspects.left = 0
-        if had_ahead and not reading.piece:
+        if had_ahead:
             self._forget_ahead(partition)
-        if reading.piece and (partition.draining or (reading.last and partition.progress.finished)):
-            self._holdings.touch(partition)  # only now may a cursor be saved that passes what came with earlier pieces
 
-    def _hand_over(self, partition: Partition, rows: list[Row], late: int, clock: int) -> None:
+    def _hand_over(self, partition: Partition, rows: list[Row], late: int, brought: Brought) -> None:
+        """The records of one partition, the first `late` of them late ones; sizes of large ones are noted."""
+        large = brought.large.get(partition.number, {})
+        there = [(row[ID], large[row[ID]]) for row in rows if row[ID] in large] if large else []
+        for id, bytes in there:
+            partition.weight.add(id, bytes)
+        self._queue_new(partition, rows, late, brought.clock)
+        partition.weight.drop(id for id, _ in there if id in partition.progress.finished)
+
+    def _queue_new(self, partition: Partition, rows: list[Row], late: int, clock: int) -> None:
         claim, lanes, parked, woken = self._claim(partition), partition.lanes, partition.parked, []
         last_late = rows[late - 1][ID] if late and self._transactional else 0
         plain = not (
@@ -196,16 +201,6 @@ class Intake:
                 lane.active = True
                 woken.append(lane)
         self._dispatcher.ready(woken)
-
-    def _hand_over_large(
-        self, partition: Partition, rows: list[Row], late: int, large: Mapping[int, int], clock: int
-    ) -> None:
-        """The same for a page with these large records: sizes by id."""
-        weight, there = partition.weight, [(row[ID], large[row[ID]]) for row in rows if row[ID] in large]
-        for id, bytes in there:
-            weight.add(id, bytes)
-        self._hand_over(partition, rows, late, clock)
-        weight.drop(id for id, _ in there if id in partition.progress.finished)
 
     def _forget_ahead(self, partition: Partition) -> None:
         """All up to the last id was read: what was not met had been passed. After all, the rest has no record more."""
@@ -278,3 +273,12 @@ class Intake:
 def _waits(available_at: bytes | None, clock: int) -> bool:
     """Whether the time of a record had not come by this clock (microseconds since 2000)."""
     return available_at is not None and microseconds(available_at) > clock
+
+
+def _in_order(rows: list[Row]) -> list[int]:
+    """The ids of these rows, which it sorts by them: late ones come first, and both kinds by id."""
+    ids = list(map(_id, rows))
+    if ids != sorted(ids):
+        rows.sort(key=_id)
+        ids.sort()
+    return ids

@@ -1,10 +1,10 @@
 """Brings back parked records: heads of blocked keys that may run with what may follow them, and rows that are due.
 
-A suspect is charged first: by the fenced save function, in autocommit, so that the charge is there before it runs.
+A suspect is charged first (`charging`).
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -12,20 +12,17 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.errors import QueryCanceled
 
-from partbox.db import cursors, parked, records
+from partbox.db import parked, records
 from partbox.db.blocking import Row
-from partbox.db.cursors import Saving
 from partbox.db.deadline import HungError
-from partbox.db.parked import Park, Stored
+from partbox.db.parked import Stored
 from partbox.events import DeliveredEvent
-from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, ID, PLACE, ROUTE
-from partbox.handlers import Routes
+from partbox.events.record import ID, PLACE
 from partbox.rules.parking import ParkedRow, Verdict
-from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.reading.charging import Charging
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.payloads import Payloads
 from partbox.worker.reading.read_budget import ReadBudget
-from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.key import Key
 from partbox.worker.state.partition import Partition
@@ -41,6 +38,12 @@ class _Found(NamedTuple):
     rows: list[ParkedRow]
 
 
+class _Due(NamedTuple):
+    partition: Partition
+    stored: Stored
+    row: ParkedRow
+
+
 class ParkedReader:
     """Fetches the bodies of parked rows whose time has come. The poller's thread only."""
 
@@ -48,23 +51,20 @@ class ParkedReader:
         self,
         holdings: Holdings,
         intake: Intake,
-        routes: Routes[Endpoint],
         payloads: Payloads,
         room: ReadBudget,
+        charging: Charging,
         schema: str,
         subscription: str,
-        *,
-        signals: Signals,
     ) -> None:
         self._holdings = holdings
         self._intake = intake
-        self._routes = routes
         self._payloads = payloads
         self._room = room
+        self._charging = charging
         self._chains, self._rows = CHAINS, ROWS  # fewer after a statement that took too long
         self._schema = schema
         self._subscription = subscription
-        self._signals = signals
 
     def run_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
         """Heads of blocked keys that may run now."""
@@ -82,7 +82,7 @@ class ParkedReader:
             found = [self._cut(each, left_out) for each in found] if left_out else found
             found = [each for each in found if each.rows]
             suspects = [(each.partition, each.rows[0]) for each in found if each.rows[0].charged]
-            dead = self._charge(conn, me, suspects, bodies)
+            dead = self._charging.charge(conn, me, suspects, bodies)
         except BaseException as error:
             if isinstance(error, (QueryCanceled, HungError)):
                 self._chains = max(1, len(found) // 2)
@@ -100,58 +100,80 @@ class ParkedReader:
         self._intake.tell(buried)
 
     def run_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
-        """Rows of these partitions that block nothing and are due; whether there may be more."""
+        """Rows of these partitions that block nothing and are due; True if there may be more."""
         with self._holdings.lock:
-            held = {number: self._holdings.partitions.get(number) for number in numbers}
-            mine = {
-                number: partition
-                for number, partition in held.items()
-                if partition and not partition.stopping and partition.may_begin()
-            }
+            mine = self._begun(numbers)
             taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
             left = self._room.left(self._holdings.partitions.values()) if mine else 0
         room = min(self._rows, IN_MEMORY - len(taken))
         if left <= 0 or me is None or room <= 0:
             return False
-        due = parked.due(conn, self._schema, self._subscription, list(mine), taken, room)
-        wanted = [(each.partition, each.record_id) for each in due]
+        stored = parked.due(conn, self._schema, self._subscription, list(mine), taken, room)
+        bodies, left_out = self._bodies_of_due(conn, stored, left)
+        with self._holdings.lock:
+            due = [
+                _Due(mine[each.partition], each, mine[each.partition].parked.due(each))
+                for each in stored
+                if each.record_id not in left_out
+                and each.record_id not in mine[each.partition].parked.taken  # parked and committed while it was asked
+            ]
+            admitted = self._admitted(due)
+        dead = self._charge_due(conn, me, admitted, bodies)
+        whole = len(stored) < room and not left_out
+        self._hand_over(admitted, dead, bodies, read=mine.values() if whole and len(admitted) == len(due) else ())
+        return not whole
+
+    def _begun(self, numbers: Collection[int]) -> dict[int, Partition]:
+        """Those of them that are mine, and in which something may start. Lock held."""
+        held = {number: self._holdings.partitions.get(number) for number in numbers}
+        return {number: each for number, each in held.items() if each and not each.stopping and each.may_begin()}
+
+    def _bodies_of_due(
+        self, conn: Connection[Any], stored: Sequence[Stored], left: int
+    ) -> tuple[dict[int, Row], set[int]]:
+        """As `_bodies`; fewer rows are asked for after a statement that took too long."""
+        wanted = [(each.partition, each.record_id) for each in stored]
         try:
-            bodies, left_out = self._bodies(conn, wanted, left) if wanted else ({}, set())
+            found = self._bodies(conn, wanted, left) if wanted else ({}, set())
         except (QueryCanceled, HungError):
             self._rows = max(1, len(wanted) // 2)
             raise
         self._rows = min(ROWS, self._rows + 1)
-        stored = [each for each in due if each.record_id not in left_out]
-        with self._holdings.lock:
-            found = [
-                (mine[each.partition], each, mine[each.partition].parked.due(each))
-                for each in stored
-                if each.record_id not in mine[each.partition].parked.taken  # parked and committed while it was asked
-            ]
-            # An accused one runs alone, so it is asked for first: else it would wait for all the others.
-            accused_first = sorted(found, key=lambda each: not each[2].accused)
-            admitted = {each[2].id for each in accused_first if self._admit(*each)}
-            complete = len(due) < room and not left_out and len(admitted) == len(found)
-            found = [each for each in found if each[2].id in admitted]
-        suspects = [(partition, row) for partition, _, row in found if row.charged]
+        return found
+
+    def _admitted(self, due: Sequence[_Due]) -> list[_Due]:
+        """Those of them that may go on now. Lock held.
+
+        An accused one runs alone, so it is asked for first: else it would wait for all the others.
+        """
+        accused_first = sorted(due, key=lambda each: not each.row.accused)
+        admitted = {each.row.id for each in accused_first if self._admit(*each)}
+        return [each for each in due if each.row.id in admitted]
+
+    def _charge_due(self, conn: Connection[Any], me: UUID, due: Sequence[_Due], bodies: dict[int, Row]) -> set[int]:
+        suspects = [(each.partition, each.row) for each in due if each.row.charged]
         try:
-            dead = self._charge(conn, me, suspects, bodies)
+            return self._charging.charge(conn, me, suspects, bodies)
         except BaseException:
             with self._holdings.lock:
                 for _, row in suspects:
                     row.charged = False
             raise
+
+    def _hand_over(
+        self, due: Sequence[_Due], dead: Container[int], bodies: dict[int, Row], *, read: Iterable[Partition]
+    ) -> None:
+        """These run, or are `dead`; of the partitions in `read` there are no more."""
         buried = []
         with self._holdings.lock:
-            for partition, each, row in found:
+            for partition, stored, row in due:
                 if row.id in dead:
                     buried += self._bury(partition, row, bodies[row.id])
                 elif not partition.stopping:
-                    self._intake.due(partition, each, row, bodies)
-            for partition in mine.values():
-                partition.parked.due_read |= complete
+                    self._intake.due(partition, stored, row, bodies)
+            for partition in read:
+                partition.parked.due_read = True
         self._intake.tell(buried)
-        return len(due) == room or bool(left_out)
 
     def _bodies(
         self, conn: Connection[Any], wanted: Sequence[tuple[int, int]], left: int
@@ -191,41 +213,6 @@ class ParkedReader:
         )
         return chain is None or chain.caught_up()
 
-    def _charge(
-        self,
-        conn: Connection[Any],
-        me: UUID,
-        suspects: Sequence[tuple[Partition, ParkedRow]],
-        bodies: dict[int, Row],
-    ) -> set[int]:
-        """Charge these, but for those whose attempts are used up: the ids of these."""
-        there = [(partition, row) for partition, row in suspects if row.id in bodies]
-        dead = {row.id for _, row in there if row.accused and self._used_up(row, bodies[row.id])}
-        charged = [(partition, row) for partition, row in there if row.id not in dead]
-        partitions = {partition.number: partition for partition, _ in charged}
-        if not partitions:
-            return dead
-        mine, _ = cursors.save(
-            conn,
-            self._schema,
-            self._subscription,
-            me,
-            [Saving(each.number, each.epoch, None, None, None, False) for each in partitions.values()],
-            [_charged(partition, row, bodies[row.id]) for partition, row in charged],
-        )
-        lost = [partition for number, partition in partitions.items() if number not in mine]
-        if lost:
-            self._signals.lost(lost)
-            return self._charge(conn, me, [each for each in charged if each[0] not in lost], bodies) | dead
-        with self._holdings.lock:
-            for partition, row in charged:
-                partition.suspects.charged(row)
-        return dead
-
-    def _used_up(self, row: ParkedRow, body: Row) -> bool:
-        most = self._routes[body[ROUTE]].handler.max_attempts
-        return most is not None and row.attempts >= most
-
     def _bury(self, partition: Partition, row: ParkedRow, body: Row) -> list[tuple[DeliveredEvent, Verdict]]:
         """Its process died each time it ran: it is dead without another try. Lock held."""
         return [] if partition.stopping else [self._intake.dead(partition, row, body)]
@@ -235,19 +222,3 @@ def _heads_first(found: Sequence[_Found]) -> list[tuple[int, int]]:
     """(partition, id) of all these rows: the first of every key, then the second of every one."""
     ranked = sorted((rank, row.id, each.partition.number) for each in found for rank, row in enumerate(each.rows))
     return [(number, id) for _, id, number in ranked]
-
-
-def _charged(partition: Partition, row: ParkedRow, body: Row) -> Park:
-    return Park(
-        partition.number,
-        row.id,
-        body[AGGREGATE_TYPE],
-        body[AGGREGATE_ID],
-        body[EVENT_TYPE],
-        "ready",
-        blocks=row.blocks,
-        attempts=row.attempts + 1,
-        delay=None if row.blocks else 0.0,  # what blocks nothing is found by its due time
-        new=False,
-        charge=True,
-    )
