@@ -148,7 +148,7 @@ class Worker:
         return Transactor(around, self._settlement.reports, self._observers)
 
     def _listen(self, parts: Parts) -> None:
-        """Who listens to whom."""
+        """Connect signals and listeners."""
         signals, transactor = self._signals, parts.transactor
         signals.failed.listen(self._fail)
         signals.claimed.listen(parts.reader.claimed)
@@ -163,7 +163,7 @@ class Worker:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the worker, if it ended by itself."""
+        """The error that ended the worker, if it ended by itself."""
         return self._failure
 
     def start(self) -> None:
@@ -234,7 +234,7 @@ class Worker:
 
 
 def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observers: Observers) -> Routes[Endpoint]:
-    """What events of each type are handed to."""
+    """The endpoints of the events of each type."""
     routes = handlers.routes(subscription, settings, _missed(handlers, subscription, settings)).map(
         lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers)
     )
@@ -255,7 +255,7 @@ def _longest(routes: Routes[Endpoint], settings: Settings) -> float:
 
 
 def _missed(handlers: Handlers, subscription: str, settings: Settings) -> Unroutable | None:
-    """Who is told of events without a handler: in `default` alone, for other subscriptions mostly want few types."""
+    """The handler of events without one: in `default` alone, for other subscriptions mostly want few types."""
     if subscription != "default":
         return None
     return Unroutable(subscription, handlers.table(subscription), str(settings.on_unroutable))

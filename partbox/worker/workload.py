@@ -1,4 +1,4 @@
-"""How much one worker has in memory, for observers."""
+"""The load of one worker: how much it has in memory, for observers."""
 
 from partbox.observe import Load, Observers
 from partbox.worker.delivering.dispatcher import Dispatcher
@@ -7,7 +7,7 @@ from partbox.worker.state.holdings import Holdings
 
 
 class Workload:
-    """What is read and not saved, what waits, what runs. The poller's thread only."""
+    """Counts what is read and not saved, what waits, and what runs. The poller's thread only."""
 
     def __init__(self, holdings: Holdings, dispatcher: Dispatcher, reader: LogReader, observers: Observers) -> None:
         self._holdings = holdings

@@ -119,7 +119,7 @@ class Dispatcher:
             return [lane for lane in self._running if lane.current is not None and lane not in self._joined]
 
     def handlers(self) -> int:
-        """How many handlers run now; one that has a list counts once."""
+        """The number of handlers that run now; one that has a list counts once."""
         return len(self.handling())
 
     def begin(self, lane: Lane) -> None:
@@ -277,7 +277,7 @@ class Dispatcher:
             self.ready(again)
 
     def _leave(self, lane: Lane) -> bool:
-        """Whether it is to go on by a runner; else it goes to where it runs next, if anything waits in it."""
+        """True if a runner goes on with it; else it goes to where it runs next, if anything waits in it."""
         partition = lane.partition
         self._running.discard(lane)
         if self._joined or self._settlement.followers:

@@ -1,4 +1,4 @@
-"""What an event is handed to: a handler with its interceptors, its circuit, and what it says of errors.
+"""An endpoint: a handler with its interceptors, its circuit, and its word on errors.
 
 `plain` is all that the way of an event asks when nothing is wrong: one sync call, nothing to note afterwards.
 """
@@ -30,7 +30,7 @@ OUTCOMES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
 
 
 class Kind(Enum):
-    """How a handler is run."""
+    """The way in which a handler is run."""
 
     SYNC = "sync"  # by the runner that walks the lane
     ASYNC = "async"  # in the event loop
@@ -86,13 +86,13 @@ class Endpoint:
             return Deferral(self._circuit.wait(now), f"{self.handler.name} waits for its downstream")
 
     def deferred(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
-        """How an event is parked that was refused."""
+        """The verdict on an event that was refused."""
         verdict = judge(self.handler, event.attempt - 1, refusal, self._limit)
         assert verdict is not None
         return verdict
 
     def perished(self, attempts: int) -> Verdict:
-        """What becomes of an event whose process died at each of its attempts."""
+        """The verdict on an event whose process died at each of its attempts."""
         verdict = judge(
             self.handler, attempts - 1, Dead(f"its process died, {attempts} times that it ran"), self._limit
         )
@@ -102,7 +102,7 @@ class Endpoint:
     def judge(
         self, event: DeliveredEvent, result: object, started: float | None = None, *, counts: bool = True
     ) -> Verdict | None:
-        """What becomes of the event, by what the handler returned or raised; None is done.
+        """The verdict on the event, by what the handler returned or raised; None is done.
 
         `started` (monotonic seconds) is when the handler was. `counts` false: the failure was noted already, with
         another event of its list.
@@ -139,7 +139,7 @@ class Endpoint:
         return self.deferred(event, Deferral(wait, verdict.error or ""))
 
     def _advice(self, event: DeliveredEvent, error: BaseException) -> Advice:
-        """What the handler's `on_error` says; None where it says nothing, or fails itself."""
+        """The advice of the handler's `on_error`; None without one, or if it fails itself."""
         ask = self.handler.on_error
         if ask is None:
             return None
@@ -160,7 +160,7 @@ class Endpoint:
         return advice
 
     def _is_own(self, error: BaseException, verdict: Verdict) -> bool:
-        """Whether something is wrong with this event alone, which tells nothing of others."""
+        """True if something is wrong with this event alone, which tells nothing of others."""
         most = self.handler.max_attempts
         exhausted = most is not None and verdict.attempts >= most
         return isinstance(error, UnrecoverableError) or (verdict.state == "dead" and not exhausted)

@@ -44,7 +44,7 @@ class EventLoop:
 
     @staticmethod
     async def call(handler: Callable[[Any], Awaitable[Any]], event: Any, timeout: float | None) -> object:
-        """What the handler returns or raises; a TimeoutError when it is cancelled after `timeout` seconds."""
+        """Return what the handler returns or raises; a TimeoutError when it is cancelled after `timeout` seconds."""
         task, limit = asyncio.current_task(), asyncio.timeout(timeout)
         result: object
         try:
@@ -132,13 +132,13 @@ async def _uncancel(task: asyncio.Task[Any]) -> None:
 
 
 def _cancelled_at(error: TimeoutError) -> TracebackType | None:
-    """Where the handler was when its time was over."""
+    """The place in the handler's code at which its time was over."""
     cause = error.__cause__ if type(error) is TimeoutError else None
     return cause.__traceback__ if type(cause) is asyncio.CancelledError else None
 
 
 def _is_closing(task: asyncio.Task[Any]) -> bool:
-    """Whether the coroutine of the task is thrown away, and does not run in it any more."""
+    """True if the coroutine of the task is thrown away, and does not run in it any more."""
     try:
         return asyncio.current_task() is not task
     except RuntimeError:

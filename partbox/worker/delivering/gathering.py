@@ -48,7 +48,7 @@ class Gathering:
         return members, others
 
     def _take(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
-        """What the lane has at its head for this endpoint."""
+        """Take from the head of the lane what is for this endpoint."""
         taken: list[Member] = []
         walk = self._runner.begin(float("inf"))
         while len(taken) < most and (step := self._runner.step(lane, walk)) is not None:

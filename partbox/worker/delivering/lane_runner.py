@@ -19,7 +19,7 @@ Step = tuple[Endpoint, DeliveredEvent]
 
 
 class LaneRunner:
-    """How the lanes of one process are walked; from any of its runner threads, and from its event loop."""
+    """Walks the lanes of one process; from any of its runner threads, and from its event loop."""
 
     def __init__(self, holdings: Holdings, routes: Routes[Endpoint], slot: Slot, settlement: Settlement) -> None:
         self._holdings = holdings

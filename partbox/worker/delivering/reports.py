@@ -1,4 +1,4 @@
-"""What is told of the events of one process: to observers, and to the log."""
+"""Tells of the events of one process: observers, and the log."""
 
 import logging
 from typing import cast
@@ -26,7 +26,7 @@ class Reports:
         self._counts = observers.hears("delivered")
 
     def tally(self) -> Tally | None:
-        """What counts the deliveries of one thread or task; None where nobody wants to know."""
+        """A counter of deliveries for one thread or task; None where nobody wants to know."""
         return Tally() if self._counts else None
 
     def delivered(self, tally: Tally) -> None:

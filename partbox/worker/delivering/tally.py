@@ -1,4 +1,4 @@
-"""What one thread or task has delivered, until it is told.
+"""Counts what one thread or task has delivered, until it is told.
 
 What is counted here costs an event a few dozen nanoseconds. No clock is read for it: a handler that ran for longer than
 a look at the lease takes to come shows at that look. It is told at the end of a turn, at most every `TELL_EVERY`
@@ -99,8 +99,8 @@ class Tally:
             self.oldest = event
 
     def turns(self) -> list[Turn]:
-        """What was delivered since this was asked last, an endpoint each. The time that no handler is known for is
-        shared by the quick ones."""
+        """The deliveries since this was asked last, one turn for each endpoint. The quick ones share the time that no
+        handler is known for."""
         self.end()
         turns = self._turns(self.oldest, self._newest) if self.oldest and self._newest else []
         self._quick.clear()

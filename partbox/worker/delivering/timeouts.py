@@ -63,7 +63,7 @@ class Timeouts:
         return min(_soonest(endpoint.handler.timeout) for endpoint in self._routes.all())
 
     def settled(self) -> bool:
-        """Whether no handler runs but those that were given up, and what is known of all is saved."""
+        """True if no handler runs but those that were given up, and what is known of all is saved."""
         if any(lane not in self._given_up for lane in self._dispatcher.running()):
             return False
         with self._holdings.lock:

@@ -1,4 +1,4 @@
-"""Which partitions are mine: sees it at each tick, claims what is assigned and free, drains what is asked for."""
+"""Keeps the partitions of one process: claims what is assigned and free, drains what is asked for, at each tick."""
 
 import logging
 import time

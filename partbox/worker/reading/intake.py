@@ -68,7 +68,7 @@ class Intake:
                     self._move(partition, ask, page, floor, found, brought, together=together)
 
     def runs(self, row: Row, clock: int) -> bool:
-        """Whether a record may be handed to a handler now: its time has come, and its type is wanted."""
+        """True if a record may be handed to a handler now: its time has come, and its type is wanted."""
         return not _waits(row[AVAILABLE_AT], clock) and (self.wanted is None or row[EVENT_TYPE] in self.wanted)
 
     def chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
@@ -118,7 +118,7 @@ class Intake:
             self._reports.parked(event, verdict)
 
     def hold_behind(self, partition: Partition, keys: Sequence[Key]) -> None:
-        """What waits in memory for its turn, and now has a row before it that must run first, is held. Lock held."""
+        """Hold what waits in memory for its turn, and now has a row before it that must run first. Lock held."""
         for key in keys:
             lane, chain = partition.lanes.get(key), partition.parked.chains.get(key)
             if lane is not None and chain is not None and lane.queue and not chain.caught_up():
@@ -210,7 +210,7 @@ class Intake:
             self._holdings.wake(partition, key)
 
     def _consumed(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
-        """Whether the event is not to be handed over: it is unwanted, was done or parked before, or is parked now."""
+        """True if the event is not to be handed over; it is finished or parked then: unwanted, known, or not its time."""
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
         if parked.meet(event.id):
@@ -271,7 +271,7 @@ class Intake:
 
 
 def _waits(available_at: bytes | None, clock: int) -> bool:
-    """Whether the time of a record had not come by this clock (microseconds since 2000)."""
+    """True if the time of a record had not come by this clock (microseconds since 2000)."""
     return available_at is not None and microseconds(available_at) > clock
 
 

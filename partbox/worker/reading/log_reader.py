@@ -62,7 +62,7 @@ class LogReader:
         return self.room.bound(partitions)
 
     def read(self, conn: Connection[Any]) -> bool:
-        """Whether anything came."""
+        """True if anything came."""
         self.waits_for_saves = False
         if self.room.starved:
             self._rooms([])

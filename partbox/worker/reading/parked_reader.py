@@ -192,7 +192,7 @@ class ParkedReader:
         return bodies, {pair[1] for pair in large if pair not in got}
 
     def _cut(self, found: _Found, left_out: set[int]) -> _Found:
-        """What of a chain there is before the first that is left out; the rest waits again."""
+        """Keep of a chain what comes before the first that is left out; the rest waits again."""
         rows = list(takewhile(lambda row: row.id not in left_out, found.rows))
         if len(rows) < len(found.rows):
             with self._holdings.lock:
@@ -200,7 +200,7 @@ class ParkedReader:
         return found._replace(rows=rows)
 
     def _admit(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
-        """Whether the row may go on now: a suspect that would be charged only when it is its turn. Lock held."""
+        """True if the row may go on now: a suspect that would be charged only when it is its turn. Lock held."""
         return not self._wants_turn(partition, stored, row) or self._holdings.charges.admit(partition, None, row)
 
     @staticmethod

@@ -219,7 +219,7 @@ class Poller:
 
     @property
     def broken(self) -> bool:
-        """What was read is not to be trusted: a session is to begin anew."""
+        """True if what was read is not to be trusted: a session is to begin anew."""
         return self._broken.is_set()
 
     def tick_next(self) -> None:

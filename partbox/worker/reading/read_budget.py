@@ -1,4 +1,4 @@
-"""How many new records a poll may bring, per partition: the window, the brake, and the bytes.
+"""The number of new records that a poll may bring, per partition: window, brake, and bytes.
 
 The partitions that have a backlog share a page among themselves, so that a few of them are drained as fast as all.
 """
@@ -88,7 +88,7 @@ class ReadBudget:
         return max(int(left - records * self._mean) // 2, 1) if left > 0 else 0
 
     def full(self, partition: Partition) -> bool:
-        """Whether the partition is read as far ahead of its saved cursor as it may be."""
+        """True if the partition is read as far ahead of its saved cursor as it may be."""
         return partition.progress.unsaved() >= self._window_of(partition)
 
     def bound(self, partitions: list[Partition]) -> int:

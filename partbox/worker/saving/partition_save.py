@@ -1,4 +1,4 @@
-"""What one save says of one partition, and what follows when it is committed."""
+"""The part of a save that is about one partition, and its consequences when it is committed."""
 
 import time
 from collections import Counter

@@ -188,7 +188,7 @@ class Saver:
         return total
 
     def _gather(self) -> list[PartitionSave]:
-        """What an earlier call left, else all that is dirty now."""
+        """Take what an earlier call left, else all that is dirty now."""
         with self._holdings.lock:
             if self._unsent:
                 return [save for save in self._unsent if not save.partition.lost]
@@ -219,6 +219,6 @@ class Saver:
 
 
 def _most(saves: Sequence[PartitionSave]) -> int:
-    """How many of these one call takes: the first, and as many more as it may write the rows of."""
+    """The number of these that one call takes: the first, and as many more as it may write the rows of."""
     rows = accumulate(len(save.parks) + len(save.done_ids) for save in saves)
     return max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MOST_ROWS, rows)))

@@ -1,4 +1,4 @@
-"""Who killed the process? In a partition freed by a bury, what may have been running then is charged before it runs.
+"""Finds out which event killed a process: in a partition freed by a bury, what may have been running is charged first.
 
 The next owner cannot know which of the records after the saved cursor killed its predecessor. So each of them is parked
 first, and *charged* when its turn comes: one fenced call raises its attempts and notes the start. The charge is the

@@ -1,4 +1,4 @@
-"""What a process holds: its partitions, which of them have something to save, which blocked keys may go on.
+"""The holdings of a process: its partitions, those with something to save, blocked keys that may go on.
 
 The one lock here guards everything that the threads of a process share about partitions. It is taken once for a lane
 or a page of a partition, not once for an event.
@@ -98,5 +98,5 @@ class Holdings:
             self.look.set()
 
     def next_wakeup(self) -> float | None:
-        """When `awake` may find something (monotonic seconds)."""
+        """The time at which `awake` may find something (monotonic seconds)."""
         return self._wakeups[0][0] if self._wakeups else None

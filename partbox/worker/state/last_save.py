@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class LastSave:
-    """When it was committed (monotonic seconds), and what of the partition the database knows by it. Lock held.
+    """The time of its commit (monotonic seconds), and what of the partition the database knows by it. Lock held.
 
     `finished` counts the records that had been finished here when it was made. `under_way`: another has been gathered
     and is not committed, so that what the database knows cannot be told.

@@ -209,7 +209,7 @@ class Partition:
         return [event for event in events if event.parked is not None and event.parked.charged]
 
     def settle_remembered(self) -> None:
-        """What was done before a lost connection, and waits for its lane's turn to be found so, is done."""
+        """Settle what was done before a lost connection, and waits for its lane's turn to be found so."""
         if not self.resumption.remembered:
             return
         for event in [event for lane in self.lanes.values() for event in list(lane.queue)]:

@@ -15,7 +15,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """What may be done in a partition."""
+    """The state of a partition, and with it what may be done there."""
 
     LOADING = "loading"
     RUNNING = "running"

@@ -14,7 +14,7 @@ Pair = tuple[int, bytes]
 
 
 class Resumption:
-    """What one partition remembers across its lives, by (id, event id). Lock held, but to look into `remembered`.
+    """The memory of one partition across its lives, by (id, event id). Lock held, but to look into `remembered`.
 
     Kept until it is read again, or cannot come again: then the save of it had been committed after all.
     """

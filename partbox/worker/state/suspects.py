@@ -24,7 +24,7 @@ class Suspects:
         self.left = window if self._until else 0
 
     def read_again(self) -> None:
-        """What is stored as started from here on, this very process has started."""
+        """From here on this very process has started what is stored as started."""
         self._first_life = False
 
     def include(self, record_id: int) -> bool:

@@ -1,4 +1,4 @@
-"""Whose error it was that a transaction failed.
+"""Finds the event to blame for a transaction that failed.
 
 At the commit (a deferred constraint), or by what handlers did to the session, it may be any event's: then its events
 run one by one until one does it again, and the error is that one's. So is the loss of the transaction to a handler that
@@ -22,7 +22,7 @@ class GoneError(Error):
 
 
 class Blame:
-    """What is known of one process's events. The transactor's thread only."""
+    """Of one process. The transactor's thread only."""
 
     def __init__(self) -> None:
         self._alone = 0  # so many events run one at a time

@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What all transactions of a process work with."""
+    """The parts that all transactions of a process work with."""
 
     holdings: Holdings
     runner: LaneRunner
