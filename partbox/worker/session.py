@@ -34,7 +34,7 @@ class Session(NamedTuple):
             life.live(conn, began)
 
 
-class Sessions:
+class SessionFactory:
     """Makes those of one process; the poller's thread, but for `hurry`."""
 
     def __init__(self, holdings: Holdings, slot: Slot, settings: Settings, dsn: Callable[[], str]) -> None:

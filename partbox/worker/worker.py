@@ -33,7 +33,7 @@ from partbox.worker.reading.parked_reader import ParkedReader
 from partbox.worker.reading.payloads import Payloads
 from partbox.worker.reading.poller import Parts, Poller
 from partbox.worker.saving.saver import Saver
-from partbox.worker.session import Sessions
+from partbox.worker.session import SessionFactory
 from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.state.holdings import Holdings
@@ -82,7 +82,7 @@ class Worker:
         self.timeouts = Timeouts(self.holdings, self._routes, self._settlement, self.dispatcher, isolates=isolates)
         parts = self._parts(handlers, codecs, traffic)
         self.workload = parts.workload
-        self._sessions = Sessions(self.holdings, slot, settings, dsn)
+        self._sessions = SessionFactory(self.holdings, slot, settings, dsn)
         self.poller = Poller(self.holdings, parts, slot, settings, subscription, self._sessions, self._signals)
         self._listen(parts)
         slot[TIMEOUT] = _longest(self._routes, settings)

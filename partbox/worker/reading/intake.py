@@ -210,7 +210,7 @@ class Intake:
             self._holdings.wake(partition, key)
 
     def _consumed(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
-        """True if the event is not to be handed over; it is finished or parked then: unwanted, known, or not its time."""
+        """True if the event is not to be handed over, being unwanted, known or early; it is finished or parked then."""
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
         if parked.meet(event.id):

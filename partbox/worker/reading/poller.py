@@ -32,7 +32,7 @@ from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.log_reader import LOOK_AGAIN, LogReader
 from partbox.worker.reading.parked_reader import ParkedReader
 from partbox.worker.saving.saver import Saver
-from partbox.worker.session import Session, Sessions
+from partbox.worker.session import Session, SessionFactory
 from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.state.holdings import Holdings
@@ -76,7 +76,7 @@ class Poller:
         slot: Slot,
         settings: Settings,
         subscription: str,
-        sessions: Sessions,
+        sessions: SessionFactory,
         signals: Signals,
     ) -> None:
         self._holdings = holdings
