@@ -4,7 +4,6 @@ import sys
 import time
 
 import psycopg
-from rich.live import Live
 
 from partbox.cli.database import database
 from partbox.cli.flags import load
@@ -16,6 +15,7 @@ from partbox.cli.watching import Every, Sighting, interval, sightings
 from partbox.db import blocked
 from partbox.db.glance import Glance
 from partbox.errors import PartboxError
+from partbox.terminal.cluster_view import full_screen
 from partbox.terminal.keys import Keys, keys
 from partbox.terminal.roster import Roster
 
@@ -40,10 +40,9 @@ def top(every: Every = "1s", subscription: Subscription = "default", dsn: Dsn = 
     glance = Glance(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
     with until_stopped():
         try:
-            glance.look().cluster(subscription)  # what is wrong is said before anything is drawn
+            glance.look().cluster(subscription)  # an error is reported before anything is drawn
             show = _Show(glance)
-            live = Live(console=out, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-            with keys() as pressed, live:
+            with keys() as pressed, full_screen(out) as live:
                 for sighting in sightings(glance, subscription, lambda: _quits(pressed, pause)):
                     live.update(picture(show.scene(sighting), *out.size), refresh=True)
         finally:
@@ -51,7 +50,7 @@ def top(every: Every = "1s", subscription: Subscription = "default", dsn: Dsn = 
 
 
 def _quits(pressed: Keys, seconds: float) -> bool:
-    """Wait so long for a key that ends it; whether one was pressed."""
+    """Wait so long for a key that ends it; True if one was pressed."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if set(pressed.wait(left)) & set(QUIT):

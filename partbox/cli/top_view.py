@@ -1,4 +1,4 @@
-"""What `partbox top` draws."""
+"""The picture that `partbox top` draws."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from partbox.db.stats import Cluster, Instance
 from partbox.rules.nodes import named
 from partbox.rules.printing import printable
 from partbox.rules.wording import age, counted, in_short
-from partbox.terminal.grid import SIDE, badge, grid
+from partbox.terminal import cluster_view
+from partbox.terminal.cluster_view import DIM, ROOMY, Column
+from partbox.terminal.grid import SIDE
 from partbox.terminal.roster import Roster
 
 BESIDE = 62  # columns from which the numbers have room beside the map
-ROOMY = 80  # columns from which blocked aggregates are shown with everything that is known
-WIDE = 110  # columns from which the map's cells are three wide
 FULL = 56  # columns that the whole table of processes needs
-COLUMNS = {"node": 40, "pid": 0, "owns": 0, "heartbeat": FULL}  # of that table, each from so many on
-GAP = 3
+NODES = 40  # columns from which it names the nodes
 TOTALS = 8  # lines
+ROWS = SIDE - TOTALS - 2  # lines of the processes beside the map
+FEW = 4  # and below it
 LESS = 20  # characters of a name that stands for others as well
 SHORT = 200  # characters of an id or an error that are looked at; the terminal cuts the rest
-DIM = "bright_black"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,12 @@ class Scene:
 
 def picture(scene: Scene, width: int, height: int) -> RenderableType:
     """The whole view, for a terminal of this size."""
-    if width >= BESIDE:
-        body, taken = _beside(scene, width), SIDE
-    else:
-        body, taken = Group(_grid(scene, 2), Text(), _numbers(scene, width, 4)), SIDE + TOTALS + 7
+    beside = width >= BESIDE
+    most, taken = (ROWS, SIDE) if beside else (FEW, SIDE + TOTALS + 7)
+    cluster = scene.sighting.cluster
+    body = cluster_view.body(
+        cluster, scene.roster, scene.moved, lambda room: _numbers(scene, room, most), width, BESIDE
+    )
     room = max(0, height - taken - 4)
     runs = _long_runs(scene, width >= ROOMY, room // 2 if scene.blocked else room)
     blocked = _blocked(scene, width >= ROOMY, room - sum(each.row_count + 1 for each in runs))
@@ -56,75 +58,49 @@ def _title(scene: Scene) -> RenderableType:
     cluster = sighting.cluster
     if sighting.complaint is not None:
         return Text(f"as of {sighting.at:%H:%M:%SZ}: {_short(sighting.complaint)}", "bold red")
-    title = Table.grid(expand=True, padding=(0, 1, 0, 0))
-    title.add_column(no_wrap=True, overflow="ellipsis")
-    title.add_column(justify="right", no_wrap=True)
     name = _short(f"subscription {cluster.subscription} in schema {cluster.schema}")
     paused = ("  PAUSED", "bold yellow") if cluster.paused else ""
-    title.add_row(
+    return cluster_view.heading(
         Text.assemble(("partbox top", "bold"), f"  {name}", paused),
         Text.assemble(f"{sighting.at:%H:%M:%SZ}", ("  q quits", DIM)),
     )
-    return title
 
 
-def _grid(scene: Scene, cell: int) -> Text:
-    living = {each.instance_id for each in scene.sighting.cluster.instances}
-    owners = [each.owner if each.owner in living else None for each in scene.sighting.cluster.partitions]
-    return grid(owners, scene.roster, scene.moved, cell)
-
-
-def _beside(scene: Scene, width: int) -> RenderableType:
-    """The map and the numbers to the right of it."""
-    cell = 3 if width >= WIDE else 2
-    body = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
-    body.add_column(width=SIDE * cell)
-    body.add_column()
-    body.add_row(_grid(scene, cell), _numbers(scene, width - SIDE * cell - GAP, SIDE - TOTALS - 2))
-    return body
-
-
-def _numbers(scene: Scene, width: int, room: int) -> RenderableType:
+def _numbers(scene: Scene, width: int, most: int) -> RenderableType:
     if not scene.sighting.cluster.instances:
         said = Text("no worker process: start some with\n`partbox worker MODULE:OUTBOX`", "bold red")
         return Group(said, Text(), _totals(scene.sighting))
-    return Group(_processes(scene, width, room), Text(), _totals(scene.sighting))
+    return Group(_processes(scene, width, most), Text(), _totals(scene.sighting))
 
 
-def _processes(scene: Scene, width: int, room: int) -> Table:
+def _processes(scene: Scene, width: int, most: int) -> Table:
     """With the node where there is room for it, and with the heartbeat where there is more."""
-    columns = [name for name, least in COLUMNS.items() if width >= least]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM)
-    table.add_column("", no_wrap=True)
-    for column in columns:
-        if column == "node":
-            table.add_column(column, no_wrap=True, overflow="ellipsis", max_width=20 if width >= FULL else 14)
-        else:
-            table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    columns = [Column("pid"), Column("owns"), Column("", SHORT)]
+    if width >= NODES:
+        columns.insert(0, Column("node", 20 if width >= FULL else 14))
+    if width >= FULL:
+        columns.insert(-1, Column("heartbeat"))
     found = scene.sighting.cluster.instances
-    shown = found if len(found) <= room else found[: room - 1]
     nodes = named(found)
-    for each in shown:
-        cells = _cells(each, nodes[each.instance_id])
-        table.add_row(badge(scene.roster.face(each.instance_id)), *(cells[column] for column in columns), _state(each))
-    if left := len(found) - len(shown):
-        table.add_row("…", Text(f"{left} more", DIM))
-    return table
+    cells = ((each, _cells(each, nodes[each.instance_id])) for each in found)
+    rows = [(scene.roster.face(each.instance_id), [its[name] for name, _ in columns]) for each, its in cells]
+    return cluster_view.processes(columns, rows, most)
 
 
 def _cells(each: Instance, node: str) -> dict[str, RenderableType]:
+    """The cells of a process by the names of their columns."""
     beat = f"{each.heartbeat_age:.1f} s ago" if each.heartbeat_age < 10 else f"{age(each.heartbeat_age)} ago"
-    return {"node": Text(_short(node)), "pid": str(each.pid), "owns": str(each.partitions), "heartbeat": beat}
-
-
-def _state(each: Instance) -> Text:
-    return Text(each.state, "bold red" if each.expired else "yellow") if each.state != "working" else Text()
+    return {
+        "node": Text(_short(node)),
+        "pid": str(each.pid),
+        "owns": str(each.partitions),
+        "heartbeat": beat,
+        "": Text(each.state, "bold red" if each.expired else "yellow") if each.state != "working" else "",
+    }
 
 
 def _totals(sighting: Sighting) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style=DIM, no_wrap=True)
+    table = cluster_view.totals()
     table.add_column(no_wrap=True, overflow="ellipsis")
     for name, value, style in _lines(sighting):
         table.add_row(name, Text(value, style))
@@ -158,7 +134,7 @@ def _long_runs(scene: Scene, roomy: bool, room: int) -> list[Table]:
     rows = long_runs.rows(scene.sighting.cluster)
     if room < 2 or not rows:
         return []
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM, expand=True)
+    table = cluster_view.listing(expand=True)
     name, length, event, process = long_runs.COLUMNS
     table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=32, style="bold yellow")
     table.add_column(length, justify="right", no_wrap=True)
@@ -174,7 +150,7 @@ def _blocked(scene: Scene, roomy: bool, room: int) -> list[RenderableType]:
     """The aggregates that are blocked the longest, as many as there is room for."""
     if room < 2 or not scene.blocked:
         return []
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM, expand=True)
+    table = cluster_view.listing(expand=True)
     table.add_column("blocked the longest", no_wrap=True, overflow="ellipsis", max_width=32)
     for column in ("since", "attempts", "behind it") if roomy else ("since",):
         table.add_column(column, justify="right", no_wrap=True)

@@ -1,0 +1,91 @@
+"""The parts that every live view of a cluster shares: the map of the partitions, the processes, the totals."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from partbox.db.stats import Cluster
+from partbox.terminal.grid import SIDE, badge, grid
+from partbox.terminal.roster import Face, Roster
+
+ROOMY: Final = 80  # columns from which there is room for more than what is needed
+WIDE: Final = 110  # columns from which the map's cells are three wide
+GAP: Final = 3
+DIM: Final = "bright_black"
+
+
+class Column(NamedTuple):
+    """A column of the processes: text of at most `width` characters, or a number (None)."""
+
+    name: str
+    width: int | None = None
+
+
+def full_screen(console: Console) -> Live:
+    """A view on the terminal's other screen, which comes and goes without a trace and survives being resized."""
+    return Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+
+
+def heading(left: Text, right: Text) -> Table:
+    """The first line; of `left` an ellipsis stands for what has no room."""
+    made = Table.grid(expand=True, padding=(0, 1, 0, 0))
+    made.add_column(no_wrap=True, overflow="ellipsis")
+    made.add_column(justify="right", no_wrap=True)
+    made.add_row(left, right)
+    return made
+
+
+def body(
+    cluster: Cluster,
+    roster: Roster,
+    moved: Collection[int],
+    numbers: Callable[[int], RenderableType],
+    width: int,
+    beside: int,
+    gap: int = GAP,
+) -> RenderableType:
+    """The map of the partitions; `numbers(columns)` stand beside it if `width` is at least `beside`, else below it."""
+    living = {each.instance_id for each in cluster.instances}
+    owners = [each.owner if each.owner in living else None for each in cluster.partitions]
+    cell = 3 if width >= WIDE else 2
+    map_of = grid(owners, roster, moved, cell)
+    if width < beside:
+        return Group(map_of, Text(), numbers(width))
+    made = Table.grid(padding=(0, gap, 0, 0))
+    made.add_column(width=SIDE * cell)
+    made.add_column()
+    made.add_row(map_of, numbers(width - SIDE * cell - gap))
+    return made
+
+
+def processes(columns: Sequence[Column], rows: Sequence[tuple[Face, Sequence[RenderableType]]], room: int) -> Table:
+    """A line for each process, with its badge and its cells; the last line counts those for which there is no room."""
+    made = listing()
+    made.add_column("", no_wrap=True)
+    for name, width in columns:
+        if width is None:
+            made.add_column(name, justify="right", no_wrap=True)
+        else:
+            made.add_column(name, no_wrap=True, overflow="ellipsis", max_width=width)
+    shown = rows if len(rows) <= room else rows[: room - 1]
+    for face, cells in shown:
+        made.add_row(badge(face), *cells)
+    if left := len(rows) - len(shown):
+        made.add_row("…", Text(f"{left} more", DIM))
+    return made
+
+
+def listing(*, expand: bool = False) -> Table:
+    """A table without lines, whose column names are dim."""
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM, expand=expand)
+
+
+def totals() -> Table:
+    """A grid whose first column has dim names; the caller adds columns for the values."""
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(style=DIM, no_wrap=True)
+    return made
