@@ -17,13 +17,13 @@ from partbox.chaos.fleet import ROLE, Fleet, Slot
 from partbox.chaos.journal import now
 from partbox.chaos.mood import Mood, MoodFile
 from partbox.chaos.node import Node
-from partbox.chaos.place import Place
 from partbox.chaos.publishers import ROLE as PUBLISHER
 from partbox.chaos.publishers import Large, Leaping, Publisher
 from partbox.chaos.schedule import Step
 from partbox.chaos.watcher import Watcher
 from partbox.db import processes
 from partbox.db.sql import query
+from partbox.db.workspace import Workspace
 
 LOOK = 0.1
 BLINK = 0.5  # seconds that a signal, or a cut, may take to arrive
@@ -36,7 +36,7 @@ class Actor:
 
     def __init__(
         self,
-        place: Place,
+        place: Workspace,
         fleet: Fleet,
         watcher: Watcher,
         tell: Callable[[str], None],

@@ -11,7 +11,7 @@ from partbox.chaos.clock import Clock
 from partbox.chaos.faults import DRAIN, HEARTBEAT, LEASE
 from partbox.chaos.network import HOST, Network, Wire
 from partbox.chaos.node import Node
-from partbox.chaos.place import Place
+from partbox.db.workspace import Workspace
 
 ROLE = "node"
 RESTART = 1.0  # seconds
@@ -54,7 +54,7 @@ class Route:
 class Fleet:
     """Starts nodes and keeps track of them; `processes` and `concurrency` are those of a node."""
 
-    def __init__(self, place: Place, route: Route, processes: int, concurrency: int) -> None:
+    def __init__(self, place: Workspace, route: Route, processes: int, concurrency: int) -> None:
         self._place = place
         self._route = route
         self._processes = processes

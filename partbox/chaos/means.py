@@ -10,8 +10,8 @@ from partbox.chaos import clock
 from partbox.chaos.faults import FAULTS, possible
 from partbox.chaos.fleet import Route
 from partbox.chaos.network import HOST, Network
-from partbox.chaos.place import Place
 from partbox.db.sql import query
+from partbox.db.workspace import Workspace
 
 TWO_PHASE: Final = "two-phase"
 
@@ -19,7 +19,7 @@ TWO_PHASE: Final = "two-phase"
 class Means:
     """`faults` are those of the wanted that can be done here; `skipped` says of everything else why not."""
 
-    def __init__(self, place: Place, wanted: Sequence[str]) -> None:
+    def __init__(self, place: Workspace, wanted: Sequence[str]) -> None:
         self._place = place
         self.network: Network | None = None
         lacking = self._lacking({FAULTS[name].needs for name in wanted})

@@ -11,8 +11,8 @@ from psycopg import Connection
 
 from partbox.chaos.ledger import Ledger
 from partbox.chaos.oracle import Published
-from partbox.chaos.place import Place
 from partbox.db.sql import query
+from partbox.db.workspace import Workspace
 
 ROLE: Final = "publisher"
 DOOMED = 0.1  # of all transactions; they are rolled back after they have published
@@ -31,7 +31,7 @@ class Publisher(threading.Thread):
     pause = (0.01, 0.05)
     """Seconds between two transactions."""
 
-    def __init__(self, place: Place, ledger: Ledger, seed: str) -> None:
+    def __init__(self, place: Workspace, ledger: Ledger, seed: str) -> None:
         super().__init__(name=f"chaos-{seed}", daemon=True)
         self.place = place
         self.ledger = ledger
@@ -218,7 +218,7 @@ class Leaping(Asked):
     Nobody may wait for it but those that it has locked: it is let go when everything else is delivered.
     """
 
-    def __init__(self, place: Place, ledger: Ledger, seed: str) -> None:
+    def __init__(self, place: Workspace, ledger: Ledger, seed: str) -> None:
         super().__init__(place, ledger, seed)
         self.let_go = threading.Event()
 
@@ -236,7 +236,7 @@ class Leaping(Asked):
 KINDS: Final = (Short, Short, Slow, Slow, Savepoints, Copies, Unlocked, Unlocked, Held, Large, Leaping)
 
 
-def publishers(place: Place, ledger: Ledger, seed: int, two_phase: bool) -> list[Publisher]:
+def publishers(place: Workspace, ledger: Ledger, seed: int, two_phase: bool) -> list[Publisher]:
     """All of them, not started yet."""
     kinds: list[type[Publisher]] = [*KINDS, *([TwoPhase] if two_phase else [])]
     return [kind(place, ledger, f"{seed} {kind.__name__} {number}") for number, kind in enumerate(kinds)]

@@ -11,6 +11,7 @@ from partbox.chaos.excuses import Judgement
 from partbox.chaos.journal import Delivery
 from partbox.chaos.oracle import Published
 from partbox.chaos.watcher import Regress
+from partbox.terminal.figures import figures
 
 EXAMPLES = 5
 
@@ -69,13 +70,7 @@ class Report:
 
     def table(self) -> Table:
         """For people."""
-        made = Table.grid(padding=(0, 2, 0, 0))
-        made.add_column()
-        made.add_column(justify="right", style="bold")
-        made.add_column()
-        for name, number, remark in self._rows():
-            made.add_row(name, number, Text(remark))
-        return made
+        return figures(self._rows())
 
     def verdict(self) -> Text:
         """One line: the promises, and whether they were kept."""

@@ -11,15 +11,16 @@ from partbox.chaos.fleet import Fleet
 from partbox.chaos.journal import Journal
 from partbox.chaos.ledger import Ledger
 from partbox.chaos.means import Means
-from partbox.chaos.place import Place, kept, place
+from partbox.chaos.place import place
 from partbox.chaos.publishers import Leaping, publishers, resolve, stop
 from partbox.chaos.report import Report, examples, violations
 from partbox.chaos.schedule import schedule
 from partbox.chaos.watcher import Watcher, forgotten, read, regresses
 from partbox.db.sql import query
-from partbox.demo.ending import Ending
+from partbox.db.workspace import Workspace
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
+from partbox.terminal.interrupts import Interrupts
 
 LOOK = 0.05
 CONCURRENCY: Final = 4
@@ -51,15 +52,15 @@ def perform(plan: Plan, out: TextIO) -> Report:
     The first Ctrl-C ends publishing and faults early, and the run is judged; a second one does not wait for deliveries.
     Raises PartboxError or psycopg.Error if it cannot go on.
     """
-    with Ending() as ending, place(plan.dsn, plan.schema, plan.keep) as where:
-        return _Run(plan, where, ending, out).run()
+    with Interrupts() as interrupts, place(plan.dsn, plan.schema, plan.keep) as where:
+        return _Run(plan, where, interrupts, out).run()
 
 
 class _Run:
-    def __init__(self, plan: Plan, where: Place, ending: Ending, out: TextIO) -> None:
+    def __init__(self, plan: Plan, where: Workspace, interrupts: Interrupts, out: TextIO) -> None:
         self._plan = plan
         self._place = where
-        self._ending = ending
+        self._interrupts = interrupts
         self._out = out
         self._began = time.monotonic()
         self._lasted = self._told = 0.0
@@ -92,8 +93,8 @@ class _Run:
         for _ in range(self._plan.nodes):
             self._fleet.join()
         self._watcher.start()
-        self._wait(lambda: self._watcher.settled, TO_START, self._ending.asked.is_set)
-        if not self._watcher.settled and not self._ending.asked.is_set():
+        self._wait(lambda: self._watcher.settled, TO_START, self._interrupts.asked.is_set)
+        if not self._watcher.settled and not self._interrupts.asked.is_set():
             raise PartboxError(f"the nodes do not start within {TO_START:g} s: {self._fleet.last_words()}")
         self._began = time.monotonic()
         self._say(f"{self._plan.nodes} nodes own all partitions; seed {self._plan.seed}")
@@ -103,17 +104,17 @@ class _Run:
     def _disturb(self) -> None:
         """The schedule, until its end or Ctrl-C; then everybody stops publishing and everything is mended."""
         steps = list(schedule(self._plan.seed, self._plan.seconds, self._means.faults))
-        while self._elapsed < self._plan.seconds and not self._ending.asked.is_set():
+        while self._elapsed < self._plan.seconds and not self._interrupts.asked.is_set():
             while steps and steps[0].at <= self._elapsed:
                 self._actor.do(steps.pop(0))
             self._actor.settle()
             self._fleet.tend()
             self._look()
-            self._ending.asked.wait(LOOK)
+            self._interrupts.asked.wait(LOOK)
         self._lasted = self._elapsed
         self._say("publishers stop; everything is mended")
         self._actor.finish()
-        stop([each for each in self._publishers if each not in self._leaping], self._ending.at_once.wait)
+        stop([each for each in self._publishers if each not in self._leaping], self._interrupts.at_once.wait)
         if self._means.two_phase:
             with self._place.connect("chaos") as conn:
                 resolve(conn, self._plan.schema, self._place.named("prepared "))
@@ -133,15 +134,15 @@ class _Run:
                 self._fleet.tend()
                 return left() == 0
 
-            beside = self._wait(drained, TO_DRAIN, self._ending.at_once.is_set, 0.5)
+            beside = self._wait(drained, TO_DRAIN, self._interrupts.at_once.is_set, 0.5)
             self._let_go()
-            return beside and self._wait(drained, TO_DRAIN, self._ending.at_once.is_set, 0.5)
+            return beside and self._wait(drained, TO_DRAIN, self._interrupts.at_once.is_set, 0.5)
 
     def _let_go(self) -> None:
         """Have the transaction end that stayed open."""
         for each in self._leaping:
             each.let_go.set()
-        stop(self._leaping, self._ending.at_once.wait)
+        stop(self._leaping, self._interrupts.at_once.wait)
 
     def _stop(self) -> list[str]:
         """Let the nodes leave; those that had to be killed."""
@@ -175,7 +176,7 @@ class _Run:
             deliveries=len(deliveries),
             drained=drained,
             drain_seconds=round(drain_seconds, 1),
-            interrupted_by_user=self._ending.asked.is_set(),
+            interrupted_by_user=self._interrupts.asked.is_set(),
             restarted=self._fleet.restarted,
             faults=dict(self._actor.done),
             missed=dict(self._actor.missed),
@@ -184,7 +185,7 @@ class _Run:
             in_flight=judgement.in_flight,
             violations={name: len(those) for name, those in found.items()},
             examples=examples(found),
-            kept=str(kept(self._place.folder)) if self._place.keep else None,
+            kept=str(self._place.kept_folder) if self._place.keep else None,
         )
 
     def _end(self) -> None:
@@ -209,11 +210,7 @@ class _Run:
     def _wait(
         self, check: Callable[[], bool], seconds: float, given_up: Callable[[], bool], pause: float = LOOK
     ) -> bool:
-        end = time.monotonic() + seconds
-        while not (done := check()) and time.monotonic() < end and not given_up():
-            self._look()
-            self._ending.at_once.wait(pause)
-        return done
+        return self._interrupts.wait_until(check, seconds, given_up, self._look, pause)
 
     def _look(self) -> None:
         """Raise what ended a thread of ours. Once a second keep the publishers from running away from the cluster, and

@@ -10,8 +10,8 @@ import psycopg
 
 from partbox.chaos.excuses import Disturbance
 from partbox.chaos.journal import Delivery, now
-from partbox.chaos.place import Place
 from partbox.db.sql import query
+from partbox.db.workspace import Workspace
 
 ROLE: Final = "watcher"
 LOOK = 0.2
@@ -81,7 +81,7 @@ class _Member:
 class Watcher(threading.Thread):
     """`leaving(node)` says whether a node was asked to go: then its instances' end is no loss."""
 
-    def __init__(self, place: Place, leaving: Callable[[str], bool]) -> None:
+    def __init__(self, place: Workspace, leaving: Callable[[str], bool]) -> None:
         super().__init__(name="chaos-watcher", daemon=True)
         self._place = place
         self._leaving = leaving

@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute
 from partbox.dashboard.access import Access, access
 from partbox.dashboard.desk import Desk
 from partbox.dashboard.diagnosis import Diagnosis
-from partbox.dashboard.faces import Faces, of_pids, own
+from partbox.dashboard.faces import Faces, from_roster, own
 from partbox.dashboard.feed import Feed, Looker
 from partbox.dashboard.routes import Page
 from partbox.doctor.doctor import examine
@@ -16,7 +16,7 @@ from partbox.observe.address import Address
 from partbox.observe.siblings import Siblings
 from partbox.settings import Settings
 
-__all__ = ["Access", "access", "of_pids", "pages", "routes"]
+__all__ = ["Access", "access", "from_roster", "pages", "routes"]
 
 
 def routes(

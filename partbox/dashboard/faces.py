@@ -1,4 +1,4 @@
-"""How processes are called on the page: by a letter and a colour, as on a terminal."""
+"""The letter and the colour of each process on the page, as on a terminal."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
@@ -8,7 +8,7 @@ from partbox.db.stats import Instance
 from partbox.terminal.roster import COLOURS, NOBODY, Roster
 
 
-class Face(NamedTuple):
+class PageFace(NamedTuple):
     """A letter, and the number of a colour of the page."""
 
     letter: str
@@ -16,16 +16,16 @@ class Face(NamedTuple):
 
 
 class Faces(Protocol):
-    """Gives the face of each of those that live now."""
+    """The face of each living process."""
 
-    def __call__(self, instances: Iterable[Instance]) -> dict[UUID, Face]: ...
+    def __call__(self, instances: Iterable[Instance]) -> dict[UUID, PageFace]: ...
 
 
 def own() -> Faces:
-    """Each process has a face of its own from when it is first seen."""
+    """Faces given by the page itself, when it first sees a process."""
     roster = Roster()
 
-    def faces(instances: Iterable[Instance]) -> dict[UUID, Face]:
+    def faces(instances: Iterable[Instance]) -> dict[UUID, PageFace]:
         living = [instance.instance_id for instance in instances]
         roster.meet(living)
         return {id: _face(roster, id) for id in living}
@@ -33,11 +33,11 @@ def own() -> Faces:
     return faces
 
 
-def of_pids(roster: Roster) -> Faces:
-    """The faces that somebody else has given, to pids; who has none yet is nobody."""
-    return lambda instances: {each.instance_id: _face(roster, each.pid) for each in instances}
+def from_roster(roster: Roster) -> Faces:
+    """The faces that another view has given; a process without one is shown as nobody."""
+    return lambda instances: {each.instance_id: _face(roster, each.instance_id) for each in instances}
 
 
-def _face(roster: Roster, process: UUID | int) -> Face:
+def _face(roster: Roster, process: UUID) -> PageFace:
     face = roster.face(process)
-    return Face(face.letter, len(COLOURS) - 1 if face is NOBODY else COLOURS.index(face.colour))
+    return PageFace(face.letter, len(COLOURS) - 1 if face is NOBODY else COLOURS.index(face.colour))

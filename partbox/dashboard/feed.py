@@ -21,7 +21,7 @@ from partbox.dashboard.aside import aside
 from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.faces import Faces, own
 from partbox.dashboard.history import History
-from partbox.dashboard.news import News
+from partbox.dashboard.news import PageNews
 from partbox.dashboard.texts import LONG, cut
 from partbox.dashboard.trouble import Trouble, told
 from partbox.db.stats import Cluster, Overview
@@ -49,7 +49,7 @@ class _Story:
     """What is remembered of one subscription."""
 
     faces: Faces
-    news: News = field(default_factory=News)
+    news: PageNews = field(default_factory=PageNews)
     history: History = field(default_factory=History)
     owned_at: datetime | None = None
     alarms: list[Trouble] = field(default_factory=list)

@@ -5,13 +5,13 @@ from typing import Any
 from uuid import UUID
 
 from partbox.dashboard.diagnosis import Diagnosis
-from partbox.dashboard.faces import Face
+from partbox.dashboard.faces import PageFace
 from partbox.dashboard.history import Point
-from partbox.dashboard.news import Happening
 from partbox.dashboard.texts import cut
 from partbox.db.stats import Cluster, Instance, Overview, Partition, Running
 from partbox.db.traffic import Traffic
 from partbox.rules import nodes
+from partbox.stats.happenings import Happening
 
 NOBODY = -1
 GONE = -2  # an owner that is not among the living
@@ -44,7 +44,7 @@ def doctor(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
 
 def subscription(
     cluster: Cluster,
-    faces: Mapping[UUID, Face],
+    faces: Mapping[UUID, PageFace],
     point: Point,
     happenings: Iterable[Happening],
 ) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _run(place: int, run: Running) -> dict[str, Any]:
     }
 
 
-def _instance(each: Instance, names: Mapping[UUID, str], faces: Mapping[UUID, Face]) -> dict[str, Any]:
+def _instance(each: Instance, names: Mapping[UUID, str], faces: Mapping[UUID, PageFace]) -> dict[str, Any]:
     face = faces[each.instance_id]
     return {
         "id": str(each.instance_id),

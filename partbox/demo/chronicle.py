@@ -1,119 +1,113 @@
-"""What happened lately, in words: told by who did it, or found by comparing two sights of the cluster."""
+"""The news of the demo: told by whoever caused it, or found by comparing two looks at the cluster."""
 
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable
+from uuid import UUID
 
-from partbox.demo.cluster import Process, Sight
+from partbox.db.stats import Cluster, Instance
+from partbox.stats.happenings import Happening, News, changes, partitions
 from partbox.terminal.roster import Roster
-
-KEPT = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """`at` is local time of day."""
-
-    at: str
-    text: str
 
 
 class Chronicle:
-    """Counts `joins`, `leaves` and `moves` (partitions that changed owner); `tell` hears of everything."""
+    """Counts `joins`, `leaves` and `moves` (partitions that changed owner); `tell` gets every happening."""
 
     def __init__(self, roster: Roster, tell: Callable[[Happening], None]) -> None:
         self._roster = roster
         self._tell = tell
-        self._last: Sight | None = None
-        self._met: set[int] = set()
-        self._gone: set[int] = set()
+        self._news = News()
+        self._last: Cluster | None = None
+        self._looked_at = 0.0
+        self._met: set[UUID] = set()
+        self._expected: set[UUID] = set()  # to go
         self._began: float | None = None
         self._moved_at: dict[int, float] = {}
-        self.happenings: deque[Happening] = deque(maxlen=KEPT)
         self.joins = self.leaves = self.moves = 0
 
+    @property
+    def happenings(self) -> deque[Happening]:
+        return self._news.happenings
+
     def say(self, text: str) -> None:
-        """Something happened just now."""
-        happening = Happening(time.strftime("%H:%M:%S"), text)
-        self.happenings.append(happening)
-        self._tell(happening)
+        """Report something that happened just now."""
+        self._tell(self._news.add(text))
 
     def begin(self, text: str) -> None:
-        """Say it, and count from here."""
+        """Report it, and count from here."""
         self.joins = self.leaves = self.moves = 0
         self.say(text)
 
-    def name(self, pid: int) -> str:
-        """How to call a process."""
-        return f"process {self._roster.face(pid).letter} (pid {pid})"
+    def name(self, process: Instance) -> str:
+        return f"process {self._roster.face(process.instance_id).letter} (pid {process.pid})"
 
-    def killed(self, process: Process) -> None:
-        """It was killed just now."""
-        self._gone.add(process.pid)
-        self._disturb(time.monotonic(), process.owned)
-        self.say(f"killed {self.name(process.pid)}: its {_partitions(process.owned)} go to others")
+    def killed(self, process: Instance) -> None:
+        """Report that it was killed just now."""
+        self._expect(process, time.monotonic())
+        self.say(f"killed {self.name(process)}: its {partitions(process.partitions)} go to others")
 
-    def sent_away(self, process: Process) -> None:
-        """It was asked to leave just now."""
+    def sent_away(self, process: Instance) -> None:
+        """Report that it was asked to leave just now."""
         self.leaves += 1
-        self._gone.add(process.pid)
-        self._disturb(time.monotonic(), process.owned)
-        self.say(f"{self.name(process.pid)} leaves: its {_partitions(process.owned)} go to others")
+        self._expect(process, time.monotonic())
+        self.say(f"{self.name(process)} leaves: its {partitions(process.partitions)} go to others")
 
     @property
     def calm(self) -> bool:
-        """Nothing is on the move, and nobody is about to join."""
+        """True if no partition is on the move, and every process has got its first share."""
         last = self._last
-        return self._began is None and last is not None and last.settled and last.pids <= self._met
+        if self._began is not None or last is None or not _settled(last):
+            return False
+        return all(each.instance_id in self._met for each in last.instances)
 
     def moved(self, now: float, seconds: float) -> frozenset[int]:
         """The partitions that changed owner in these last seconds."""
         return frozenset(partition for partition, at in self._moved_at.items() if now - at < seconds)
 
-    def watch(self, sight: Sight) -> None:
-        """Compare with the last sight, and say what is new."""
-        self._roster.meet(process.pid for process in sight.processes)
-        self._newcomers(sight)
+    def watch(self, cluster: Cluster, at: float) -> None:
+        """Compare with the last look, and report what is new; `at` is the monotonic time of this one."""
+        self._roster.meet(each.instance_id for each in cluster.instances)
+        self._newcomers(cluster, at)
         if self._last is not None:
-            self._missing(sight, self._last)
-            self._moves(sight, self._last.epochs)
-            self._settle(sight)
-        self._last = sight
+            self._compare(self._last, cluster, at)
+        self._last, self._looked_at = cluster, at
 
-    def _newcomers(self, sight: Sight) -> None:
-        """Whoever has just got its first share."""
-        for process in sight.processes:
-            if process.assigned and process.pid not in self._met:
-                self._met.add(process.pid)
+    def _newcomers(self, cluster: Cluster, at: float) -> None:
+        """Report the processes that have just got their first share."""
+        assigned = Counter(each.assignee for each in cluster.partitions)
+        for process in cluster.instances:
+            share = assigned[process.instance_id]
+            if share and process.instance_id not in self._met:
+                self._met.add(process.instance_id)
                 self.joins += 1
-                self._disturb(sight.at - process.age, process.assigned)
-                self.say(f"{self.name(process.pid)} joined: {_partitions(process.assigned)} move to it")
+                self._disturb(at - process.age)
+                self.say(f"{self.name(process)} joined: {partitions(share)} move to it")
 
-    def _missing(self, sight: Sight, before: Sight) -> None:
-        for process in before.processes:
-            if process.pid not in sight.pids | self._gone:
-                self._disturb(before.at, process.owned)
-                self.say(
-                    f"{self.name(process.pid)} is gone, nobody asked it to: its "
-                    f"{_partitions(process.owned)} go to others"
-                )
-
-    def _moves(self, sight: Sight, before: Sequence[int]) -> None:
-        moved = [p for p, (old, new) in enumerate(zip(before, sight.epochs, strict=True)) if old != new]
-        self.moves += len(moved)
-        self._moved_at.update(dict.fromkeys(moved, sight.at))
-
-    def _disturb(self, at: float, partitions: int) -> None:
-        if partitions and self._began is None:
-            self._began = at
-
-    def _settle(self, sight: Sight) -> None:
-        """The last claim ends it: all are owned as planned, and something was claimed since it began."""
-        if self._began is not None and sight.settled and sight.claimed > self._began:
-            self.say(f"rebalanced in {sight.claimed - self._began:.1f} s")
+    def _compare(self, before: Cluster, after: Cluster, at: float) -> None:
+        found = changes(before, after)
+        for process, left in found.gone:
+            if process.instance_id not in self._expected:
+                self._expect(process, self._looked_at)
+                self.say(f"{self.name(process)} is gone, nobody asked it to: its {partitions(left)} go to others")
+        self.moves += len(found.claims)
+        self._moved_at.update(dict.fromkeys(found.claims, at))
+        claimed = at - min((each.claimed_age for each in after.partitions if each.claimed_age is not None), default=0.0)
+        if self._began is not None and claimed > self._began and _settled(after):
+            self.say(f"rebalanced in {claimed - self._began:.1f} s")
             self._began = None
 
+    def _expect(self, process: Instance, at: float) -> None:
+        self._expected.add(process.instance_id)
+        if process.partitions:
+            self._disturb(at)
 
-def _partitions(count: int) -> str:
-    return f"{count} partition{'' if count == 1 else 's'}"
+    def _disturb(self, at: float) -> None:
+        """Partitions move from now on, if none did before."""
+        if self._began is None:
+            self._began = at
+
+
+def _settled(cluster: Cluster) -> bool:
+    """True if every partition is owned as planned, and no process is leaving."""
+    planned = all(each.owner == each.assignee for each in cluster.partitions)
+    return planned and not cluster.unowned and not any(each.draining for each in cluster.instances)

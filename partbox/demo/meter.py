@@ -4,26 +4,26 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
-from partbox.demo.recorder import Entry
+from partbox.demo.recorder import RecordedDelivery
 
 WINDOW = 3.0  # seconds
 NANO = 1e-9
 
 
-class Meter:
+class DeliveryMeter:
     """Everything per second, lags in seconds from publish to handler; times are monotonic."""
 
     def __init__(self, now: float) -> None:
         self._began = now
-        self._recent: deque[Entry] = deque()
+        self._recent: deque[RecordedDelivery] = deque()
         self._published: deque[tuple[float, int]] = deque([(now, 0)])
         self._lags = array("f")
 
-    def add(self, now: float, entries: Iterable[Entry], published: int) -> None:
-        """These were delivered since the last time, so many are published in all."""
-        for entry in entries:
-            self._recent.append(entry)
-            self._lags.append(max(0, entry.handled - entry.sent) * NANO)
+    def add(self, now: float, deliveries: Iterable[RecordedDelivery], published: int) -> None:
+        """Add what was delivered since the last time, and the number of events published so far."""
+        for each in deliveries:
+            self._recent.append(each)
+            self._lags.append(max(0, each.handled - each.sent) * NANO)
         while self._recent and self._recent[0].handled * NANO < now - WINDOW:
             self._recent.popleft()
         self._published.append((now, published))
@@ -39,22 +39,22 @@ class Meter:
         return len(self._recent) / self._span(now)
 
     def rates(self, now: float) -> dict[int, float]:
-        """Of each process, by its pid."""
-        return {pid: count / self._span(now) for pid, count in Counter(entry.pid for entry in self._recent).items()}
+        """The rate of each process, by its pid."""
+        return {pid: count / self._span(now) for pid, count in Counter(each.pid for each in self._recent).items()}
 
     def recent_lags(self) -> tuple[float, float] | None:
-        """The median and the 99th percentile; None if nothing was delivered."""
-        return percentiles([(entry.handled - entry.sent) * NANO for entry in self._recent])
+        """The median and the 99th percentile of the last seconds; None if nothing was delivered."""
+        return _percentiles([(each.handled - each.sent) * NANO for each in self._recent])
 
     def all_lags(self) -> tuple[float, float] | None:
-        return percentiles(self._lags)
+        """The same of the whole run."""
+        return _percentiles(self._lags)
 
     def _span(self, now: float) -> float:
         return min(WINDOW, max(0.1, now - self._began))
 
 
-def percentiles(lags: Sequence[float]) -> tuple[float, float] | None:
-    """The median and the 99th percentile; None of nothing."""
+def _percentiles(lags: Sequence[float]) -> tuple[float, float] | None:
     if not lags:
         return None
     ordered = sorted(lags)

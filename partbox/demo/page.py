@@ -1,7 +1,5 @@
 """The demo's live page, on a free port of this machine."""
 
-from typing import TYPE_CHECKING
-
 from partbox.db.glance import Glance
 from partbox.errors import PartboxError
 from partbox.observe.address import LOOPBACK, Address
@@ -9,12 +7,9 @@ from partbox.observe.server import HttpServer, check_installed
 from partbox.settings import Settings
 from partbox.terminal.roster import Roster
 
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
 
 class LivePage:
-    """`start` never fails: where there is no page, `complaint` says why in one line and `address` is None."""
+    """`start` never fails: without a page `address` is None, and `complaint` has the reason in one line."""
 
     def __init__(self, dsn: str, settings: Settings, roster: Roster) -> None:
         self._dsn = dsn
@@ -23,14 +18,13 @@ class LivePage:
         self._glance = Glance(settings, lambda: dsn)
         self._server: HttpServer | None = None
         self.address: str | None = None
-        self.complaint: str | None = None
+        self.complaint = ""
 
     def start(self) -> None:
-        """Serve it; its processes are called as on the terminal."""
+        """Serve it; its processes have the letters of the terminal."""
         try:
             check_installed()
-            app, token = self._app()
-            self._server = HttpServer(app, LOOPBACK, 0)
+            self._server, token = self._made()
             self._server.start()
         except PartboxError as error:
             self.complaint = f"no live page: {error}"
@@ -38,17 +32,16 @@ class LivePage:
             self.address = f"{self._server.address}/#token={token}"
 
     def stop(self) -> None:
-        """End it, whoever looks at it."""
+        """End it, even while somebody watches."""
         if self._server is not None:
             self._server.stop()
         self._glance.close()
 
-    def _app(self) -> "tuple[Starlette, str | None]":
+    def _made(self) -> tuple[HttpServer, str | None]:
         from starlette.applications import Starlette
 
-        from partbox.dashboard import access, of_pids, routes
+        from partbox.dashboard import access, from_roster, routes
 
-        allowed = access(Address(LOOPBACK, 0), None, new=True)
-        faces = of_pids(self._roster)
+        allowed, faces = access(Address(LOOPBACK, 0), None, new=True), from_roster(self._roster)
         made = routes(self._glance, lambda: self._dsn, self._settings, allowed, lambda: faces)
-        return Starlette(routes=made), allowed.token
+        return HttpServer(Starlette(routes=made), LOOPBACK, 0), allowed.token

@@ -8,23 +8,24 @@ from typing import TextIO
 
 import psycopg
 
+from partbox.db import stats
 from partbox.db.connect import connect
+from partbox.db.stats import Cluster
+from partbox.demo.audit import DeliveryAudit
 from partbox.demo.cast import Cast
 from partbox.demo.chronicle import Chronicle
-from partbox.demo.cluster import Sight, look
-from partbox.demo.ending import Ending, deaf
-from partbox.demo.ledger import Ledger
-from partbox.demo.meter import Meter
+from partbox.demo.meter import DeliveryMeter
 from partbox.demo.page import LivePage
-from partbox.demo.recorder import STEPS, Recorder
-from partbox.demo.screen import Screen, screen
+from partbox.demo.recorder import STEPS, DemoRecorder
+from partbox.demo.screen import Screen
 from partbox.demo.shop import Shop
-from partbox.demo.stage import SCHEMA, Stage, aside, stage
+from partbox.demo.stage import SCHEMA, Stage, stage
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
-from partbox.supervisor import Supervisor
+from partbox.rules.wording import counted
+from partbox.terminal.interrupts import Interrupts, uninterrupted
 from partbox.terminal.roster import Roster
 
 LOOK = 0.25  # seconds between two frames, and two queries
@@ -35,7 +36,7 @@ FRESH = 1.5  # seconds that a moved partition is marked
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """What to perform: `rate` in events per second, `seconds` 0 = until Ctrl-C, `dsn` None = an embedded database."""
+    """Its arguments: `rate` in events per second, `seconds` 0 = until Ctrl-C, `dsn` None = an embedded database."""
 
     seconds: float = 0.0
     processes: int = 4
@@ -49,41 +50,42 @@ def perform(play: Play, out: TextIO) -> Summary:
 
     Raises PartboxError or psycopg.Error if it cannot go on.
     """
-    with Ending() as ending:
-        shown = screen(out)
-        shown.console.print("setting up the database ...")
-        with stage(play.dsn) as place, aside(place.log):
-            summary = _Performance(play, place, ending, shown).run()
+    shown = Screen(out)
+    with Interrupts() as interrupts:
+        shown.say("setting up the database ...")
+        with stage(play.dsn) as place:
+            summary = _Performance(play, place, interrupts, shown).run()
             if not summary.ok:
-                shown.console.print(place.last_words(), markup=False)
+                shown.say(place.last_words())
         return summary
 
 
 class _Performance:
-    def __init__(self, play: Play, place: Stage, ending: Ending, shown: Screen) -> None:
+    def __init__(self, play: Play, place: Stage, interrupts: Interrupts, shown: Screen) -> None:
         self._play = play
         self._place = place
-        self._ending = ending
+        self._interrupts = interrupts
         self._screen = shown
+        self._processes = counted(play.processes, "worker process")
         self._outbox = Outbox(place.dsn, schema=SCHEMA)
-        recorder = Recorder(place.deliveries)
+        recorder = DemoRecorder(place.deliveries)
         for step in STEPS:
             self._outbox.register(recorder, step, "Order")
-        self._supervisor: Supervisor = self._outbox.supervisor(processes=play.processes)
+        self._supervisor = self._outbox.supervisor(processes=play.processes)
         self._shop = Shop(self._outbox, play.rate)
-        self._ledger = Ledger(place.deliveries)
+        self._audit = DeliveryAudit(place.deliveries)
         self._roster = Roster()
         self._chronicle = Chronicle(self._roster, shown.hear)
         self._page = LivePage(place.dsn, self._outbox.settings, self._roster)
         self._conn = connect(place.dsn, lease=self._outbox.settings.lease, name="partbox demo")
         self._began = time.monotonic()
-        self._meter = Meter(self._began)
+        self._meter = DeliveryMeter(self._began)
         self._opened: float | None = None
         self._cast: Cast | None = None
 
     def run(self) -> Summary:
         try:
-            if not self._ending.asked.is_set():
+            if not self._interrupts.asked.is_set():
                 self._start()
                 with self._screen.live():
                     if self._gather():
@@ -96,86 +98,79 @@ class _Performance:
 
     def _start(self) -> None:
         self._chronicle.say(f"starting {self._processes}")
-        with deaf():
+        with uninterrupted():
             self._supervisor.start()
             self._page.start()
-        self._chronicle.say(f"live page: {self._page.address}" if self._page.address else self._page.complaint or "")
+        self._chronicle.say(f"live page: {self._page.address}" if self._page.address else self._page.complaint)
 
     def _gather(self) -> bool:
         """Wait for the worker processes; False if the end comes first."""
-        if self._wait(self._are_ready, TO_START, self._ending.asked.is_set):
+        asked = self._interrupts.asked
+        if self._wait(self._are_ready, TO_START, asked.is_set):
             return True
-        if self._ending.asked.is_set():
+        if asked.is_set():
             return False
         raise PartboxError(f"the worker processes are not ready within {TO_START:g} s: {self._complaint()}")
 
     def _are_ready(self) -> bool:
-        return len(self._frame().processes) == self._play.processes and self._chronicle.calm
+        return len(self._frame().instances) == self._play.processes and self._chronicle.calm
 
     def _open(self) -> None:
         """Open the shop; from here on everything counts."""
         self._began = self._opened = time.monotonic()
-        self._meter = Meter(self._began)
+        self._meter = DeliveryMeter(self._began)
         self._chronicle.begin(f"{self._processes} for 256 partitions; the shop opens")
         self._shop.open()
-        self._cast = Cast(self._supervisor, self._play.processes, self._chronicle, self._ledger, self._began)
+        self._cast = Cast(self._supervisor, self._play.processes, self._chronicle, self._audit, self._began)
 
     def _on_stage(self) -> None:
         end = self._began + self._play.seconds if self._play.seconds else float("inf")
-        while time.monotonic() < end and not self._ending.asked.wait(min(LOOK, max(0.0, end - time.monotonic()))):
-            sight = self._frame()
+        asked = self._interrupts.asked
+        while (left := end - time.monotonic()) > 0 and not asked.wait(min(LOOK, left)):
+            cluster = self._frame()
             if self._cast and self._play.chaos:
-                self._cast.act(sight)
+                self._cast.act(cluster, time.monotonic())
 
     def _drain(self) -> None:
         """Wait until what was published is delivered."""
         self._shop.close()
         self._chronicle.say("the shop is closed; waiting for the last events")
-        self._wait(self._is_delivered, TO_DRAIN, self._ending.at_once.is_set)
+        self._wait(self._is_delivered, TO_DRAIN, self._interrupts.at_once.is_set)
         self._frame()
-
-    @property
-    def _processes(self) -> str:
-        count = self._play.processes
-        return f"{count} worker process{'' if count == 1 else 'es'}"
 
     def _is_delivered(self) -> bool:
         self._frame()
-        return self._ledger.delivered >= self._shop.published
+        return self._audit.delivered >= self._shop.published
 
-    def _frame(self) -> Sight:
+    def _frame(self) -> Cluster:
         """Look at everything, and show it."""
         self._check()
-        sight = look(self._conn, SCHEMA)
-        self._meter.add(sight.at, self._ledger.read(), self._shop.published)
-        self._chronicle.watch(sight)
+        cluster, now = stats.cluster(self._conn, SCHEMA, "default"), time.monotonic()
+        self._meter.add(now, self._audit.read(), self._shop.published)
+        self._chronicle.watch(cluster, now)
         self._screen.show(
             Frame(
-                elapsed=None if self._opened is None else sight.at - self._opened,
+                elapsed=None if self._opened is None else now - self._opened,
                 seconds=self._play.seconds,
-                sight=sight,
+                cluster=cluster,
                 roster=self._roster,
-                moved=self._chronicle.moved(sight.at, FRESH),
-                rates=self._meter.rates(sight.at),
+                moved=self._chronicle.moved(now, FRESH),
+                rates=self._meter.rates(now),
                 published=self._shop.published,
                 published_rate=self._meter.published_rate,
-                delivered=self._ledger.delivered,
-                delivered_rate=self._meter.delivered_rate(sight.at),
-                duplicates=self._ledger.duplicates,
-                out_of_order=self._ledger.out_of_order,
+                delivered=self._audit.delivered,
+                delivered_rate=self._meter.delivered_rate(now),
+                duplicates=self._audit.duplicates,
+                out_of_order=self._audit.out_of_order,
                 lags=self._meter.recent_lags(),
                 happenings=self._chronicle.happenings,
                 page=self._page.address,
             )
         )
-        return sight
+        return cluster
 
     def _wait(self, check: Callable[[], bool], seconds: float, given_up: Callable[[], bool]) -> bool:
-        end = time.monotonic() + seconds
-        while not (done := check()) and time.monotonic() < end and not given_up():
-            self._check()
-            self._ending.at_once.wait(LOOK)
-        return done
+        return self._interrupts.wait_until(check, seconds, given_up, self._check, LOOK)
 
     def _check(self) -> None:
         """Raise what ended the shop or the worker processes."""
@@ -185,7 +180,7 @@ class _Performance:
             raise PartboxError(f"the worker processes ended: {self._complaint()}")
 
     def _complaint(self) -> str:
-        return self._place.last_words(1) or "they did not say why"
+        return self._place.last_words(1) or "they gave no reason"
 
     def _stop(self) -> None:
         """End the clerks, the page and the worker processes, whatever happened."""
@@ -193,26 +188,26 @@ class _Performance:
         self._page.stop()
         self._supervisor.stop()
         while self._supervisor.running:
-            if self._ending.at_once.is_set():
+            if self._interrupts.at_once.is_set():
                 self._supervisor.kill()
             self._supervisor.join(LOOK)
-        self._meter.add(time.monotonic(), self._ledger.read(), self._shop.published)
-        self._ledger.close()
+        self._meter.add(time.monotonic(), self._audit.read(), self._shop.published)
+        self._audit.close()
         self._conn.close()
 
     def _summary(self) -> Summary:
         seconds = time.monotonic() - self._began
-        published, lost, made_up = self._ledger.compare(self._orders())
-        ledger, lags = self._ledger, self._meter.all_lags()
+        published, lost, made_up = self._audit.compare(self._orders())
+        audit, lags = self._audit, self._meter.all_lags()
         return Summary(
             published=published,
-            delivered=ledger.delivered,
-            duplicates=ledger.duplicates,
-            unexplained=ledger.unexplained,
-            out_of_order=ledger.out_of_order,
+            delivered=audit.delivered,
+            duplicates=audit.duplicates,
+            unexplained=audit.unexplained,
+            out_of_order=audit.out_of_order,
             lost=lost,
             rolled_back=self._shop.rolled_back,
-            made_up=made_up + ledger.phantoms,
+            made_up=made_up + audit.phantoms,
             kills=self._cast.kills if self._cast else 0,
             joins=self._chronicle.joins,
             leaves=self._chronicle.leaves,
@@ -220,7 +215,7 @@ class _Performance:
             seconds=round(seconds, 1),
             lag_p50_ms=round(lags[0] * 1000, 2) if lags else None,
             lag_p99_ms=round(lags[1] * 1000, 2) if lags else None,
-            cut_short=self._ending.at_once.is_set(),
+            cut_short=self._interrupts.at_once.is_set(),
         )
 
     def _orders(self) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
-"""What happens to the shop's orders, and the handler that writes down each event it gets.
+"""The steps of the shop's orders, and the handler that writes down each event it gets.
 
-All worker processes append to one file. An entry is one write of 64 bytes, which a page always holds whole: the file
-is the order in which the handlers ran, across processes, and a killed process leaves no half entry.
+All worker processes append to one file. A delivery is one write of 64 bytes, which a page always holds whole: the
+file is the order in which the handlers ran, across processes, and a killed process leaves no half delivery.
 """
 
 import os
@@ -15,13 +15,13 @@ from partbox.events import DeliveredEvent
 
 STEPS: Final = ("OrderPlaced", "OrderPaid", "OrderShipped")
 
-ENTRY: Final = struct.Struct("<qBBHiqqq24x")
+DELIVERY: Final = struct.Struct("<qBBHiqqq24x")
 
 
-class Entry(NamedTuple):
+class RecordedDelivery(NamedTuple):
     """One call of the handler. `step` counts from 1; `sent` and `handled` are monotonic nanoseconds of this machine.
 
-    `declined`: the transaction that published it was rolled back, so nobody should ever have seen it.
+    `declined`: the transaction that published it was rolled back, so no handler should ever get it.
     """
 
     order: int
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
     handled: int
 
 
-class Recorder:
+class DemoRecorder:
     """The handler of every step; it travels to the worker processes."""
 
     def __init__(self, path: Path) -> None:
@@ -44,8 +44,8 @@ class Recorder:
         """Write the event down."""
         os.write(
             self._file,
-            ENTRY.pack(
-                *Entry(
+            DELIVERY.pack(
+                *RecordedDelivery(
                     order=int(event.aggregate_id or 0),
                     step=STEPS.index(event.event_type) + 1,
                     declined=event.payload["declined"],

@@ -1,75 +1,44 @@
-"""Where the view goes: a terminal is drawn on, anything else gets a line every few seconds."""
+"""The output of the demo: a terminal is drawn on, anything else gets a line every few seconds."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console
-from rich.live import Live
 
-from partbox.demo.chronicle import Happening
 from partbox.demo.view import Frame, line, picture, told
+from partbox.stats.happenings import Happening
+from partbox.terminal.cluster_view import full_screen
 
 EVERY = 2.0  # seconds between two lines
 FOR_PIPES = 300  # columns
 
 
-class Screen(Protocol):
-    """`live()` is entered around every `show`; `hear` may be called at any time."""
+class Screen:
+    """`live()` is entered around every `show`; `hear` and `say` may be called at any time."""
 
-    console: Console
-
-    def live(self) -> AbstractContextManager[object]: ...
-
-    def show(self, frame: Frame) -> None: ...
-
-    def hear(self, happening: Happening) -> None: ...
-
-
-def screen(out: TextIO) -> Screen:
-    """The one that fits."""
-    console = Console(file=out, highlight=False)
-    if console.is_terminal and not console.is_dumb_terminal:
-        return Drawn(console)
-    return Lines(Console(file=out, highlight=False, width=FOR_PIPES))
-
-
-class Drawn:
-    """Uses the terminal's other screen, which comes and goes without a trace and bears being resized."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._live = Live(
-            console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        )
-
-    def live(self) -> AbstractContextManager[object]:
-        return self._live
-
-    def show(self, frame: Frame) -> None:
-        self._live.update(picture(frame, *self.console.size), refresh=True)
-
-    def hear(self, happening: Happening) -> None:
-        """The next frame shows it."""
-
-
-class Lines:
-    """Prints what happens when it happens, and the numbers now and then."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, out: TextIO) -> None:
+        console = Console(file=out, highlight=False)
+        draws = console.is_terminal and not console.is_dumb_terminal
+        self._console = console if draws else Console(file=out, highlight=False, width=FOR_PIPES)
+        self._live = full_screen(console) if draws else None
         self._due = 0.0
 
     def live(self) -> AbstractContextManager[object]:
-        return nullcontext()
+        return self._live or nullcontext()
 
     def show(self, frame: Frame) -> None:
-        if frame.elapsed is not None and frame.elapsed >= self._due:
+        """Draw the frame on a terminal; elsewhere print its numbers if the next line is due."""
+        if self._live is not None:
+            self._live.update(picture(frame, *self._console.size), refresh=True)
+        elif frame.elapsed is not None and frame.elapsed >= self._due:
             self._due = frame.elapsed + EVERY
-            self._print(line(frame))
+            self.say(line(frame))
 
     def hear(self, happening: Happening) -> None:
-        self._print(told(happening))
+        """Print the happening, unless the next frame shows it."""
+        if self._live is None:
+            self.say(told(happening))
 
-    def _print(self, text: str) -> None:
-        self.console.print(text, markup=False)
-        self.console.file.flush()
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False)
+        self._console.file.flush()

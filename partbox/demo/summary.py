@@ -1,4 +1,4 @@
-"""What the run came to."""
+"""The result of the demo."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,16 +6,18 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from partbox.terminal.figures import figures
+
 LOST = 1
 CUT_SHORT = 130  # as shells say of Ctrl-C
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts of events unless said otherwise; seconds; lags in milliseconds, None if nothing was delivered.
+    """Mostly counts of events; lags in milliseconds, None if nothing was delivered.
 
-    `published` is what the shop's own table says, `delivered` what the handlers wrote down; `made_up` are events that
-    handlers got though their transaction was rolled back. After `cut_short` nobody waited for what is undelivered.
+    `published` is by the shop's own table, `delivered` by the handlers' notes; `made_up` events were delivered although
+    their transaction was rolled back. `cut_short`: the rest was not waited for.
     """
 
     published: int
@@ -37,7 +39,7 @@ class Summary:
 
     @property
     def ok(self) -> bool:
-        """Whether every promise was kept."""
+        """True if every promise was kept."""
         return not (self.out_of_order or self.made_up or (self.lost and not self.cut_short))
 
     @property
@@ -51,16 +53,11 @@ class Summary:
 
     def table(self) -> Table:
         """For people."""
-        made = Table.grid(padding=(0, 2, 0, 0))
-        made.add_column()
-        made.add_column(justify="right", style="bold")
-        made.add_column()
-        for name, count, remark in self._rows():
-            made.add_row(name, count, Text(remark, style="" if name in ("", "lag") else "bright_black"))
-        return made
+        rows = self._rows()
+        return figures((name, count, Text(text, "" if name == "lag" else "bright_black")) for name, count, text in rows)
 
     def verdict(self) -> Text:
-        """One line: the promise, and whether it was kept."""
+        """One line: the promise was kept, or what is wrong."""
         if self.ok and not self.cut_short:
             return Text("published = delivered, 0 out of order", style="bold green")
         if self.ok:

@@ -1,4 +1,4 @@
-"""Draws what goes on: the partitions by owner, the processes, totals, and what happened last."""
+"""The picture of the demo: the partitions by owner, the processes, totals, and the last news."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partbox.demo.chronicle import Happening
-from partbox.demo.cluster import Process, Sight
-from partbox.terminal.grid import SIDE, badge, grid
+from partbox.db.stats import Cluster, Instance
+from partbox.stats.happenings import Happening
+from partbox.terminal import cluster_view
+from partbox.terminal.cluster_view import DIM, GAP, ROOMY, Column
+from partbox.terminal.grid import SIDE
 from partbox.terminal.roster import Roster
 
-BESIDE = 60  # columns from which the numbers have room beside the grid
-ROOMY = 80  # columns from which there is room for more than what is needed
+BESIDE = 60  # columns from which the numbers have room beside the map
 FULL = 58  # columns that the whole table of processes needs
 WITH_RATES = 34  # columns that the totals and their rates need
-GAP = 3
-DIM = "bright_black"
+TOTALS = 7  # lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Frame:
 
     elapsed: float | None
     seconds: float
-    sight: Sight
+    cluster: Cluster
     roster: Roster
     moved: frozenset[int]
     rates: dict[int, float]
@@ -52,18 +52,26 @@ class Frame:
 
 def picture(frame: Frame, width: int, height: int) -> RenderableType:
     """The whole view, for a terminal of this size."""
-    roomy = width >= ROOMY
-    if width >= BESIDE:
-        body, taken = _beside(frame, width, height), SIDE
-    else:
-        body, taken = Group(_grid(frame, 2), Text(), _numbers(frame, width, height - SIDE)), 2 * SIDE
-    last = _last(frame, max(3, height - taken - 3), clock=roomy)
-    return Group(_title(frame, roomy), _page(frame), body, Text(), *last)
+    roomy, beside = width >= ROOMY, width >= BESIDE
+    room, taken = (height, SIDE) if beside else (height - SIDE, 2 * SIDE)
+    most = max(2, max(room - 6, SIDE) - TOTALS - 2)
+    body = cluster_view.body(
+        frame.cluster,
+        frame.roster,
+        frame.moved,
+        lambda columns: Group(_processes(frame, columns >= FULL, most), Text(), _totals(frame, columns >= WITH_RATES)),
+        width,
+        BESIDE,
+        GAP if roomy else 1,
+    )
+    return Group(_title(frame, roomy), _page(frame), body, Text(), *_last(frame, max(3, height - taken - 3), roomy))
 
 
 def line(frame: Frame) -> str:
     """The same in one line, for a pipe."""
-    owners = " ".join(f"{frame.roster.face(each.pid).letter} {each.owned}" for each in frame.sight.processes)
+    owners = " ".join(
+        f"{frame.roster.face(each.instance_id).letter} {each.partitions}" for each in frame.cluster.instances
+    )
     lags = f"lag p50 {_ms(frame.lags[0])}, p99 {_ms(frame.lags[1])}" if frame.lags else "lag -"
     return (
         f"{frame.elapsed or 0:4.0f} s  published {frame.published:,} ({frame.published_rate:,.0f}/s)  "
@@ -73,81 +81,45 @@ def line(frame: Frame) -> str:
 
 
 def told(happening: Happening) -> str:
-    """One thing that happened."""
-    return f"{happening.at}  {happening.text}"
+    """One thing that happened, at its local time of day."""
+    return f"{_clock(happening)}{happening.text}"
 
 
-def _title(frame: Frame, roomy: bool) -> RenderableType:
-    title = Table.grid(expand=True, padding=(0, 1, 0, 0))
-    title.add_column(no_wrap=True, overflow="ellipsis")
-    title.add_column(justify="right", no_wrap=True)
+def _clock(happening: Happening) -> str:
+    return f"{happening.at.astimezone():%H:%M:%S}  "
+
+
+def _title(frame: Frame, roomy: bool) -> Table:
     end = f" of {frame.seconds:.0f} s" if frame.seconds else " s"
     clock = "starting" if frame.elapsed is None else f"{frame.elapsed:.0f}{end}"
-    title.add_row(
+    return cluster_view.heading(
         Text.assemble(("partbox demo", "bold"), ("  256 partitions by owner" if roomy else "", DIM)),
         Text.assemble((clock, "bold"), ("  Ctrl-C ends it", DIM)),
     )
-    return title
 
 
 def _page(frame: Frame) -> Text:
-    """Where the live page is, whole even where that takes two lines: it is there to be copied."""
+    """The address of the live page, whole even if that takes two lines: it is there to be copied."""
     return Text.assemble(("page ", DIM), frame.page, overflow="fold") if frame.page else Text()
 
 
-def _grid(frame: Frame, cell: int) -> Text:
-    return grid(frame.sight.owners, frame.roster, frame.moved, cell)
-
-
-def _beside(frame: Frame, width: int, height: int) -> RenderableType:
-    """The grid, its cells as wide as there is room for, and the numbers to the right of it."""
-    gap = GAP if width >= ROOMY else 1
-    cell = 3 if width >= SIDE * 3 + gap + FULL else 2
-    body = Table.grid(padding=(0, gap, 0, 0), pad_edge=False)
-    body.add_column(width=SIDE * cell)
-    body.add_column()
-    body.add_row(_grid(frame, cell), _numbers(frame, width - SIDE * cell - gap, height))
-    return body
-
-
-def _numbers(frame: Frame, width: int, height: int) -> RenderableType:
-    totals = _totals(frame, rates=width >= WITH_RATES)
-    room = max(2, max(height - 6, SIDE) - totals.row_count - 2)
-    return Group(_processes(frame, width >= FULL, room), Text(), totals)
-
-
-def _processes(frame: Frame, full: bool, room: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM)
-    table.add_column("", no_wrap=True)
-    table.add_column("pid", justify="right", no_wrap=True)
+def _processes(frame: Frame, full: bool, most: int) -> Table:
+    """With nodes and heartbeats where the table is shown in full."""
+    names = ("partitions", "heartbeat", "events/s") if full else ("owns", "per s")
+    columns = [Column("pid"), *map(Column, names)]
     if full:
-        table.add_column("node", no_wrap=True, overflow="ellipsis", max_width=14)
-    table.add_column("partitions" if full else "owns", justify="right", no_wrap=True)
-    if full:
-        table.add_column("heartbeat", justify="right", no_wrap=True)
-    table.add_column("events/s" if full else "per s", justify="right", no_wrap=True)
-    shown = frame.sight.processes if len(frame.sight.processes) <= room else frame.sight.processes[: room - 1]
-    for process in shown:
-        table.add_row(*_process(frame, process, full))
-    if left := len(frame.sight.processes) - len(shown):
-        table.add_row("…", Text(f"{left} more", DIM))
-    return table
+        columns.insert(1, Column("node", 14))
+    rows = [(frame.roster.face(each.instance_id), _cells(frame, each, full)) for each in frame.cluster.instances]
+    return cluster_view.processes(columns, rows, most)
 
 
-def _process(frame: Frame, process: Process, full: bool) -> list[RenderableType]:
-    face = frame.roster.face(process.pid)
-    cells: list[RenderableType] = [badge(face), str(process.pid)]
-    if full:
-        cells.append(Text(process.node))
-    cells.append(str(process.owned))
-    if full:
-        cells.append(f"{process.heartbeat_age:.1f} s ago")
-    return [*cells, f"{frame.rates.get(process.pid, 0):,.0f}"]
+def _cells(frame: Frame, each: Instance, full: bool) -> list[RenderableType]:
+    pid, owns, rate = str(each.pid), str(each.partitions), f"{frame.rates.get(each.pid, 0):,.0f}"
+    return [pid, Text(each.node), owns, f"{each.heartbeat_age:.1f} s ago", rate] if full else [pid, owns, rate]
 
 
-def _totals(frame: Frame, *, rates: bool) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style=DIM, no_wrap=True)
+def _totals(frame: Frame, rates: bool) -> Table:
+    table = cluster_view.totals()
     table.add_column(justify="right", style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_row("published", f"{frame.published:,}", f"{frame.published_rate:,.0f}/s" if rates else "")
@@ -160,11 +132,11 @@ def _totals(frame: Frame, *, rates: bool) -> Table:
     return table
 
 
-def _last(frame: Frame, count: int, *, clock: bool) -> list[Text]:
-    """What happened last, the newest at the bottom."""
+def _last(frame: Frame, count: int, clock: bool) -> list[Text]:
+    """The last news, the newest at the bottom."""
     lines = []
     for happening in list(frame.happenings)[-count:]:
-        said = Text.assemble((f"{happening.at}  " if clock else "", DIM), happening.text)
+        said = Text.assemble((_clock(happening) if clock else "", DIM), happening.text)
         said.no_wrap, said.overflow = True, "ellipsis"
         lines.append(said)
     return lines

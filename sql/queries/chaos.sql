@@ -68,7 +68,3 @@ select pg_terminate_backend(%(pid)s)
 -- name: chaos_prepared
 -- Prepared transactions of ours that nobody has ended.
 select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, %(prefix)s)
-
--- name: chaos_drop
--- Leave nothing behind.
-drop schema {schema} cascade

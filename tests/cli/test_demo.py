@@ -5,9 +5,10 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from io import StringIO
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID
 
 import psutil
 import psycopg
@@ -16,14 +17,15 @@ from forked import Command
 from rich.console import Console
 from waiting import eventually
 
-from partbox.demo.chronicle import Happening
-from partbox.demo.cluster import Process, Sight
-from partbox.demo.screen import Lines, screen
+from partbox.db.stats import Cluster, Instance, Partition
+from partbox.demo.screen import Screen
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, picture
+from partbox.stats.happenings import Happening
 from partbox.terminal.roster import Roster
 
 PATIENCE = 60.0
+NOON = datetime(2026, 1, 31, 12, 0, 1).astimezone()
 
 
 @pytest.fixture
@@ -130,33 +132,62 @@ def test_it_refuses_a_database_where_its_schema_is(partbox, empty_dsn):
         assert conn.execute("select from pg_namespace where nspname = 'partbox_demo'").fetchone() is not None
 
 
-def a_process(pid: int, owned: int) -> Process:
-    return Process(
-        instance=uuid4(),
-        pid=pid,
+def a_process(pid: int, owned: int) -> Instance:
+    return Instance(
+        instance_id=UUID(int=pid),
         node="a-node-of-a-long-name",
+        hostname="host",
+        pid=pid,
+        version="0.1.0",
         draining=False,
         age=12.0,
         heartbeat_age=0.4,
-        owned=owned,
-        assigned=owned,
+        lease=6.0,
+        partitions=owned,
+    )
+
+
+def a_partition(number: int, pid: int | None) -> Partition:
+    owner = None if pid is None else UUID(int=pid)
+    return Partition(
+        partition=number,
+        assignee=owner,
+        owner=owner,
+        epoch=1,
+        pending=0,
+        exact=True,
+        oldest_age=None,
+        claimed_age=1.0,
+        saved_age=1.0,
+        suspect=False,
+    )
+
+
+def a_cluster(processes: tuple[Instance, ...], owners: tuple[int | None, ...]) -> Cluster:
+    return Cluster(
+        schema="partbox_demo",
+        subscription="default",
+        paused=False,
+        instances=processes,
+        partitions=tuple(a_partition(number, pid) for number, pid in enumerate(owners)),
+        parked={},
+        created=NOON,
+        paused_at=None,
+        completed=0,
+        blocked_keys=0,
     )
 
 
 @pytest.fixture
 def frame() -> Frame:
     roster = Roster()
-    roster.meet([4711, 1234567, 42])
+    roster.meet([UUID(int=pid) for pid in (4711, 1234567, 42)])
     return Frame(
         elapsed=12.4,
         seconds=30,
-        sight=Sight(
-            at=0.0,
-            processes=(a_process(4711, 100), a_process(1234567, 100), a_process(42, 40)),
-            owners=(4711,) * 100 + (1234567,) * 100 + (42,) * 40 + (None,) * 16,
-            epochs=(1,) * 256,
-            claimed=0.0,
-            settled=False,
+        cluster=a_cluster(
+            (a_process(4711, 100), a_process(1234567, 100), a_process(42, 40)),
+            (4711,) * 100 + (1234567,) * 100 + (42,) * 40 + (None,) * 16,
         ),
         roster=roster,
         moved=frozenset({0, 1}),
@@ -168,7 +199,7 @@ def frame() -> Frame:
         duplicates=3,
         out_of_order=0,
         lags=(0.0032, 1.5),
-        happenings=[Happening("12:00:01", "killed process B (pid 1234567): its 100 partitions go to others")],
+        happenings=[Happening(1, NOON, "said", "killed process B (pid 1234567): its 100 partitions go to others")],
     )
 
 
@@ -200,14 +231,14 @@ def test_a_wide_view_tells_nodes_and_heartbeats(frame):
 
 
 def test_the_view_before_the_first_process_says_that_it_starts(frame):
-    nothing = replace(frame.sight, processes=(), owners=(None,) * 256)
-    text = "\n".join(shown(replace(frame, elapsed=None, sight=nothing, lags=None), 60))
+    nothing = a_cluster((), (None,) * 256)
+    text = "\n".join(shown(replace(frame, elapsed=None, cluster=nothing, lags=None), 60))
     assert "starting" in text
 
 
 def test_many_processes_are_counted_where_they_have_no_room(frame):
-    many = replace(frame.sight, processes=tuple(a_process(pid, 8) for pid in range(1, 33)))
-    lines = shown(replace(frame, sight=many), 100)
+    many = replace(frame.cluster, instances=tuple(a_process(pid, 8) for pid in range(1, 33)))
+    lines = shown(replace(frame, cluster=many), 100)
     assert len(lines) <= 24
     assert " more" in "\n".join(lines)
 
@@ -223,8 +254,7 @@ def test_a_process_keeps_its_letter_and_its_replacement_gets_another():
 
 def test_a_pipe_gets_lines_and_no_drawing(frame):
     out = StringIO()
-    lines = screen(out)
-    assert isinstance(lines, Lines)
+    lines = Screen(out)
     with lines.live():
         lines.show(frame)
         lines.show(frame)

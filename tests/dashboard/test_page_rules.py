@@ -11,9 +11,9 @@ from sights import ADA, BEGAN, BOB, EVE, cluster, instance, partition
 
 from partbox.dashboard import frame
 from partbox.dashboard.alarms import alarms
-from partbox.dashboard.faces import Face, of_pids, own
+from partbox.dashboard.faces import PageFace, from_roster, own
 from partbox.dashboard.history import History, Point
-from partbox.dashboard.news import News
+from partbox.dashboard.news import PageNews
 from partbox.dashboard.texts import cut, visible
 from partbox.db.stats import Running
 from partbox.errors import PartboxError
@@ -72,7 +72,7 @@ def test_a_paused_subscription_says_for_how_long_and_needs_no_owners():
 
 
 def told(*found):
-    news, faces = News(), own()
+    news, faces = PageNews(), own()
     for each in found:
         news.watch(each, faces(each.instances), BEGAN)
     return [(each.kind, each.text) for each in news.happenings]
@@ -168,9 +168,9 @@ def test_handlers_that_run_for_long_are_told_with_their_process_the_longest_firs
 
 def test_the_page_calls_processes_as_a_terminal_does():
     roster = Roster()
-    roster.meet([7, 2])
-    faces = of_pids(roster)([instance(ADA, pid=2), instance(BOB, pid=9)])
-    assert (faces[ADA], faces[BOB].letter) == (Face("B", 1), "·")
+    roster.meet([UUID(int=7), ADA])
+    faces = from_roster(roster)([instance(ADA), instance(BOB)])
+    assert (faces[ADA], faces[BOB].letter) == (PageFace("B", 1), "·")
 
 
 @pytest.mark.parametrize(

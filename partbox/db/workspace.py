@@ -1,0 +1,115 @@
+"""A workspace for a run that cleans up after itself: a temporary folder, and a schema of its own in a database."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.conninfo import make_conninfo
+
+from partbox.db import server_user
+from partbox.db.embedded import Server
+from partbox.db.migrate import migrate
+from partbox.db.sql import query
+from partbox.errors import SettingsError
+
+
+@dataclass(slots=True)
+class Workspace:
+    """`server` is None where the database is a user's. `keep`: leave the schema, and a copy of the folder, behind."""
+
+    dsn: str
+    schema: str
+    folder: Path
+    server: Server | None
+    keep: bool = False
+
+    def connect(self, role: str) -> Connection[Any]:
+        """An autocommit connection, `role` in pg_stat_activity."""
+        dsn = make_conninfo(self.dsn, application_name=self.named(role))
+        return psycopg.connect(dsn, autocommit=True, prepare_threshold=None)
+
+    def named(self, role: str) -> str:
+        """The name of a session of this run, which no other run has."""
+        return f"{self.folder.name} {role}"
+
+    @property
+    def kept_folder(self) -> Path:
+        """The copy of the folder that is left if `keep` is set."""
+        return self.folder.with_name(f"{self.folder.name}-kept")
+
+
+@contextmanager
+def workspace(
+    dsn: str | None,
+    schema: str,
+    *,
+    prefix: str,
+    options: Mapping[str, str],
+    clear: Callable[[Connection[Any]], None],
+) -> Iterator[Workspace]:
+    """Set up a folder whose name has this prefix and a migrated schema; remove both at the end.
+
+    Without `dsn` the database is a server of its own in the folder, with these `options`. In a user's database
+    `clear(conn)` first makes room for the schema, or raises.
+    """
+    with ExitStack() as stack:
+        folder = stack.enter_context(_temporary_folder(prefix))
+        database = _embedded(schema, folder, options) if dsn is None else _borrowed(dsn, schema, folder, clear)
+        made = stack.enter_context(database)
+        try:
+            yield made
+        finally:
+            if made.keep:
+                shutil.copytree(folder, made.kept_folder, ignore=shutil.ignore_patterns("db"))
+
+
+@contextmanager
+def _temporary_folder(prefix: str) -> Iterator[Path]:
+    """A new folder. As root, one that the user who runs the server can pass through."""
+    root = os.geteuid() == 0
+    places = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+    open_ones = [place for place in places if place.is_dir() and not (root and server_user.closed(place))]
+    if not open_ones:
+        raise SettingsError(f"{places[0]} is closed to other users: set TMPDIR to a folder that they can enter")
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=open_ones[0]))
+    try:
+        if root:
+            folder.chmod(0o755)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _embedded(schema: str, folder: Path, options: Mapping[str, str]) -> Iterator[Workspace]:
+    server = Server(folder / "db", options=options)
+    try:
+        made = Workspace(server.start(), schema, folder, server)
+        try:
+            migrate(made.dsn, schema)
+            yield made
+        finally:
+            server.start()  # after a crash: lets PostgreSQL put its shared memory away
+    finally:
+        server.stop("immediate")
+
+
+@contextmanager
+def _borrowed(dsn: str, schema: str, folder: Path, clear: Callable[[Connection[Any]], None]) -> Iterator[Workspace]:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        clear(conn)
+    made = Workspace(dsn, schema, folder, None)
+    try:
+        migrate(dsn, schema)
+        yield made
+    finally:
+        if not made.keep:
+            with psycopg.connect(dsn, autocommit=True) as conn:
+                conn.execute(query("workspace_drop", schema), {})

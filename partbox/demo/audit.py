@@ -1,0 +1,94 @@
+"""Counts and judges the deliveries: each order's steps in order, none lost, none made up."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from partbox.demo.recorder import DELIVERY, RecordedDelivery
+
+
+@dataclass(slots=True)
+class _Owner:
+    """The last process that delivered in a partition; `after_kill`: the one before was killed with work unsaved."""
+
+    epoch: int
+    pid: int
+    after_kill: bool = False
+
+
+class DeliveryAudit:
+    """Reads the recorders' file as it grows.
+
+    `delivered` counts events, `duplicates` further deliveries of the same, `unexplained` those of them without a kill.
+    `out_of_order`: the step before was never delivered, or the owner had been succeeded already. `phantoms` were
+    published by transactions that were rolled back.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.touch(0o600)
+        self._file = path.open("rb")
+        self._rest = b""
+        self._seen = bytearray()  # by order: one bit a step
+        self._last = bytearray()  # by order: the step that was delivered last
+        self._owners: dict[int, _Owner] = {}
+        self._killed: set[int] = set()
+        self.delivered = self.duplicates = self.unexplained = self.out_of_order = self.phantoms = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def killed(self, pid: int) -> None:
+        """Expect repeats after this process, which is about to be killed: what it did not save is delivered again."""
+        self._killed.add(pid)
+
+    def read(self) -> list[RecordedDelivery]:
+        """The first deliveries since the last reading."""
+        data = self._rest + self._file.read()
+        whole = len(data) - len(data) % DELIVERY.size
+        self._rest = data[whole:]
+        found = (RecordedDelivery(*fields) for fields in DELIVERY.iter_unpack(data[:whole]))
+        return [each for each in found if self._judge(each)]
+
+    def compare(self, orders: Iterable[tuple[int, int]]) -> tuple[int, int, int]:
+        """The numbers of events published, lost and made up, by the shop's own table of `(order, step)`."""
+        published = lost = delivered = 0
+        for order, step in orders:
+            self._reach(order)
+            happened = (1 << step) - 1
+            published += step
+            lost += (happened & ~self._seen[order]).bit_count()
+            delivered += (happened & self._seen[order]).bit_count()
+        return published, lost, self.delivered - delivered
+
+    def _judge(self, each: RecordedDelivery) -> bool:
+        """Count it; True for a first delivery."""
+        if each.declined:
+            self.phantoms += 1
+            return False
+        self._reach(each.order)
+        current, after_kill = self._own(each)
+        if not current or each.step > self._last[each.order] + 1:
+            self.out_of_order += 1
+        self._last[each.order] = each.step
+        bit = 1 << each.step - 1
+        if self._seen[each.order] & bit:
+            self.duplicates += 1
+            self.unexplained += not after_kill
+            return False
+        self._seen[each.order] |= bit
+        self.delivered += 1
+        return True
+
+    def _own(self, each: RecordedDelivery) -> tuple[bool, bool]:
+        """True if its process owns the partition as far as is known; True if the owner before was killed."""
+        owner = self._owners.get(each.partition)
+        if owner is None or each.epoch > owner.epoch:
+            after_kill = owner is not None and owner.pid in self._killed
+            owner = self._owners[each.partition] = _Owner(each.epoch, each.pid, after_kill)
+        return each.epoch == owner.epoch, owner.after_kill
+
+    def _reach(self, order: int) -> None:
+        missing = order + 1 - len(self._seen)
+        if missing > 0:
+            self._seen.extend(bytes(missing))
+            self._last.extend(bytes(missing))

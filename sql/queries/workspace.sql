@@ -1,0 +1,3 @@
+-- name: workspace_drop
+-- Leave nothing behind in a user's database.
+drop schema {schema} cascade

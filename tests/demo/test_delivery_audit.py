@@ -1,0 +1,123 @@
+"""The audit finds what a broken outbox would do: it is fed by recorders, as the demo's worker processes feed it."""
+
+import os
+from dataclasses import dataclass, field
+
+import pytest
+
+from partbox.demo.audit import DeliveryAudit
+from partbox.demo.recorder import DELIVERY, STEPS, DemoRecorder
+
+
+@dataclass
+class Event:
+    """As much of a delivered event as a recorder looks at."""
+
+    order: int
+    step: int
+    epoch: int = 1
+    partition: int = 7
+    payload: dict = field(default_factory=lambda: {"sent": 1, "declined": False})
+
+    @property
+    def aggregate_id(self) -> str:
+        return str(self.order)
+
+    @property
+    def event_type(self) -> str:
+        return STEPS[self.step - 1]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "deliveries"
+
+
+@pytest.fixture
+def audit(path):
+    audit = DeliveryAudit(path)
+    yield audit
+    audit.close()
+
+
+@pytest.fixture
+def deliver(path):
+    recorder = DemoRecorder(path)
+
+    def deliver(*events: Event) -> None:
+        for event in events:
+            recorder.handle(event)
+
+    yield deliver
+    if "_file" in vars(recorder):
+        os.close(recorder._file)
+
+
+def counts(audit: DeliveryAudit) -> dict[str, int]:
+    audit.read()
+    names = ("delivered", "duplicates", "unexplained", "out_of_order", "phantoms")
+    return {name: getattr(audit, name) for name in names if getattr(audit, name)}
+
+
+def test_every_step_once_and_in_order_is_what_was_promised(audit, deliver):
+    deliver(Event(1, 1), Event(2, 1), Event(1, 2), Event(1, 3), Event(2, 2))
+    assert counts(audit) == {"delivered": 5}
+    assert audit.compare([(1, 3), (2, 2)]) == (5, 0, 0)
+
+
+def test_a_step_before_the_one_it_follows_is_out_of_order(audit, deliver):
+    deliver(Event(1, 1), Event(1, 3), Event(1, 2))
+    assert counts(audit) == {"delivered": 3, "out_of_order": 1}
+
+
+def test_a_step_that_the_shop_took_and_nobody_heard_of_is_lost(audit, deliver):
+    deliver(Event(1, 1), Event(1, 2))
+    audit.read()
+    assert audit.compare([(1, 3), (2, 1)]) == (4, 2, 0)
+
+
+def test_a_step_that_the_shop_never_took_is_made_up(audit, deliver):
+    deliver(Event(1, 1), Event(1, 2), Event(5, 1))
+    audit.read()
+    assert audit.compare([(1, 1)]) == (1, 0, 2)
+
+
+def test_an_event_of_a_transaction_that_was_rolled_back_is_a_phantom(audit, deliver):
+    deliver(Event(1, 1), Event(1, 2, payload={"sent": 1, "declined": True}))
+    assert counts(audit) == {"delivered": 1, "phantoms": 1}
+
+
+def test_a_new_owner_may_repeat_what_a_killed_one_did_not_save(audit, deliver):
+    deliver(Event(1, 1), Event(1, 2))
+    audit.read()
+    audit.killed(os.getpid())
+    deliver(Event(1, 1, epoch=2), Event(1, 2, epoch=2), Event(1, 3, epoch=2))
+    assert counts(audit) == {"delivered": 3, "duplicates": 2}
+
+
+def test_a_new_owner_that_repeats_goes_on_from_where_it_began_again(audit, deliver):
+    deliver(Event(1, 1), Event(1, 2))
+    audit.read()
+    audit.killed(os.getpid())
+    deliver(Event(1, 1, epoch=2), Event(1, 3, epoch=2))
+    assert counts(audit) == {"delivered": 3, "duplicates": 1, "out_of_order": 1}
+
+
+def test_no_kill_explains_what_a_graceful_successor_repeats(audit, deliver):
+    deliver(Event(1, 1), Event(1, 1, epoch=2))
+    assert counts(audit) == {"delivered": 1, "duplicates": 1, "unexplained": 1}
+
+
+def test_a_delivery_by_an_owner_that_was_succeeded_is_out_of_order(audit, deliver):
+    deliver(Event(1, 1, epoch=2), Event(1, 2, epoch=1))
+    assert counts(audit) == {"delivered": 2, "out_of_order": 1}
+
+
+def test_half_a_delivery_waits_for_its_other_half(audit, path, deliver):
+    deliver(Event(1, 1), Event(1, 2))
+    written = path.read_bytes()
+    path.write_bytes(written[: DELIVERY.size + 9])
+    assert [each.step for each in audit.read()] == [1]
+    with path.open("ab") as file:
+        file.write(written[DELIVERY.size + 9 :])
+    assert [each.step for each in audit.read()] == [2]
