@@ -1,7 +1,7 @@
 """Fault injection with a judge: publishers of every kind, a maltreated cluster, and what became of the events."""
 
 from partbox.chaos.faults import FAULTS, chosen
-from partbox.chaos.report import Report
-from partbox.chaos.run import Plan, perform
+from partbox.chaos.report import ChaosReport
+from partbox.chaos.run import ChaosPlan, perform
 
-__all__ = ["FAULTS", "Plan", "Report", "chosen", "perform"]
+__all__ = ["FAULTS", "ChaosPlan", "ChaosReport", "chosen", "perform"]

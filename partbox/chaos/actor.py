@@ -13,13 +13,13 @@ from partbox.chaos import network
 from partbox.chaos.agenda import Agenda
 from partbox.chaos.excuses import CRASH, Disturbance
 from partbox.chaos.faults import DRAIN, LEASE
-from partbox.chaos.fleet import ROLE, Fleet, Slot
+from partbox.chaos.fleet import ROLE, Fleet, Host
 from partbox.chaos.journal import now
 from partbox.chaos.mood import Mood, MoodFile
 from partbox.chaos.node import Node
 from partbox.chaos.publishers import ROLE as PUBLISHER
-from partbox.chaos.publishers import Large, Leaping, Publisher
-from partbox.chaos.schedule import Step
+from partbox.chaos.publishers import ChaosPublisher, Large, Leaping
+from partbox.chaos.schedule import ScheduledFault
 from partbox.chaos.watcher import Watcher
 from partbox.db import processes
 from partbox.db.sql import query
@@ -40,7 +40,7 @@ class Actor:
         fleet: Fleet,
         watcher: Watcher,
         tell: Callable[[str], None],
-        publishers: Sequence[Publisher] = (),
+        publishers: Sequence[ChaosPublisher] = (),
     ) -> None:
         self._place = place
         self._publishers = publishers
@@ -55,7 +55,7 @@ class Actor:
         self.done: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
 
-    def do(self, step: Step) -> None:
+    def do(self, step: ScheduledFault) -> None:
         """Begin it; what must be undone is due `lasts` seconds from now."""
         said = _ACTS[step.fault](self, step)
         (self.missed if said is None else self.done)[step.fault] += 1
@@ -69,7 +69,7 @@ class Actor:
         """Undo everything, now; somebody works then."""
         self._agenda.finish()
         self._go_on()
-        if not any(slot.kept for slot in self._fleet.slots):
+        if not any(host.kept for host in self._fleet.hosts):
             self._fleet.join()
 
     def _hit(self, cause: str, pids: list[int], at: float, until: float, frozen: bool = False) -> None:
@@ -77,13 +77,13 @@ class Actor:
 
     # Whom.
 
-    def _slot(self, step: Step) -> Slot | None:
+    def _host(self, step: ScheduledFault) -> Host | None:
         up = self._fleet.up()
         return up[int(step.who * len(up))] if up else None
 
-    def _worker(self, step: Step) -> tuple[Slot, int] | None:
+    def _worker(self, step: ScheduledFault) -> tuple[Host, int] | None:
         """A process that is a member; one that only starts has nothing to lose."""
-        members = [(slot, pid) for slot in self._fleet.up() for pid in self._members(slot.node)]
+        members = [(host, pid) for host in self._fleet.up() for pid in self._members(host.node)]
         return members[int(step.who * len(members))] if members else None
 
     def _members(self, node: Node) -> list[int]:
@@ -91,51 +91,51 @@ class Actor:
 
     # What.
 
-    def _kill_process(self, step: Step) -> str | None:
+    def _kill_process(self, step: ScheduledFault) -> str | None:
         found = self._worker(step)
         if found is None:
             return None
-        slot, pid = found
+        host, pid = found
         self._hit(step.fault, [pid], now(), now() + BLINK)
         _send(pid, signal.SIGKILL)
-        return f"{slot.node.name}, process {pid}"
+        return f"{host.node.name}, process {pid}"
 
-    def _kill_supervisor(self, step: Step) -> str | None:
-        slot = self._slot(step)
-        if slot is None:
+    def _kill_supervisor(self, step: ScheduledFault) -> str | None:
+        host = self._host(step)
+        if host is None:
             return None
-        self._hit(step.fault, slot.node.workers(), now(), now() + LEASE)
-        slot.kept = False
-        _send(slot.node.pid, signal.SIGKILL)
-        self._agenda.after(step.lasts, lambda: self._fleet.start(slot))
-        return slot.node.name
+        self._hit(step.fault, host.node.workers(), now(), now() + LEASE)
+        host.kept = False
+        _send(host.node.pid, signal.SIGKILL)
+        self._agenda.after(step.lasts, lambda: self._fleet.start(host))
+        return host.node.name
 
-    def _kill_node(self, step: Step) -> str | None:
-        slot = self._slot(step)
-        if slot is None:
+    def _kill_node(self, step: ScheduledFault) -> str | None:
+        host = self._host(step)
+        if host is None:
             return None
-        self._hit(step.fault, slot.node.workers(), now(), now() + BLINK)
-        slot.kept = False
-        slot.node.signal_all(signal.SIGKILL)
-        self._agenda.after(step.lasts, lambda: self._fleet.start(slot))
-        return slot.node.name
+        self._hit(step.fault, host.node.workers(), now(), now() + BLINK)
+        host.kept = False
+        host.node.signal_all(signal.SIGKILL)
+        self._agenda.after(step.lasts, lambda: self._fleet.start(host))
+        return host.node.name
 
-    def _freeze_process(self, step: Step) -> str | None:
+    def _freeze_process(self, step: ScheduledFault) -> str | None:
         found = self._worker(step)
         if found is None:
             return None
-        slot, pid = found
-        self._freeze(step, slot.node, [pid])
-        return f"{slot.node.name}, process {pid}, for {step.lasts:.1f} s"
+        host, pid = found
+        self._freeze(step, host.node, [pid])
+        return f"{host.node.name}, process {pid}, for {step.lasts:.1f} s"
 
-    def _freeze_node(self, step: Step) -> str | None:
-        slot = self._slot(step)
-        if slot is None:
+    def _freeze_node(self, step: ScheduledFault) -> str | None:
+        host = self._host(step)
+        if host is None:
             return None
-        self._freeze(step, slot.node, slot.node.family())
-        return f"{slot.node.name}, for {step.lasts:.1f} s"
+        self._freeze(step, host.node, host.node.family())
+        return f"{host.node.name}, for {step.lasts:.1f} s"
 
-    def _freeze(self, step: Step, node: Node, pids: list[int]) -> None:
+    def _freeze(self, step: ScheduledFault, node: Node, pids: list[int]) -> None:
         at = now()
         for pid in pids:
             _send(pid, signal.SIGSTOP)
@@ -147,16 +147,16 @@ class Actor:
 
         self._agenda.after(step.lasts, thaw)
 
-    def _restart_node(self, step: Step) -> str | None:
-        slot = self._slot(step)
-        if slot is None:
+    def _restart_node(self, step: ScheduledFault) -> str | None:
+        host = self._host(step)
+        if host is None:
             return None
-        self._let_go(slot, lambda: self._agenda.after(step.lasts, lambda: self._fleet.start(slot)))
-        return slot.node.name
+        self._let_go(host, lambda: self._agenda.after(step.lasts, lambda: self._fleet.start(host)))
+        return host.node.name
 
-    def _let_go(self, slot: Slot, then: Callable[[], None]) -> None:
+    def _let_go(self, host: Host, then: Callable[[], None]) -> None:
         """Ask its node to leave, and go on once it has; one that does not go in time is killed."""
-        slot.kept, node = False, slot.node
+        host.kept, node = False, host.node
         node.ask_to_leave()
         until = time.monotonic() + PATIENCE
 
@@ -173,23 +173,23 @@ class Actor:
 
         self._agenda.after(LOOK, look)
 
-    def _scale(self, step: Step) -> str:
+    def _scale(self, step: ScheduledFault) -> str:
         up = self._fleet.up()
         want = 1 + int(step.how * (len(up) + 1))
         if want >= len(up):
             return f"{self._fleet.join().node.name} joins"
         leavers = up[want:]
-        for slot in leavers:
-            self._let_go(slot, lambda: None)
-        return f"{', '.join(slot.node.name for slot in leavers)} leave" + ("s" if len(leavers) == 1 else "")
+        for host in leavers:
+            self._let_go(host, lambda: None)
+        return f"{', '.join(host.node.name for host in leavers)} leave" + ("s" if len(leavers) == 1 else "")
 
-    def _cut_backends(self, step: Step) -> str | None:
+    def _cut_backends(self, step: ScheduledFault) -> str | None:
         return self._cut(step, ROLE)
 
-    def _cut_publishers(self, step: Step) -> str | None:
+    def _cut_publishers(self, step: ScheduledFault) -> str | None:
         return self._cut(step, PUBLISHER)
 
-    def _cut(self, step: Step, role: str) -> str | None:
+    def _cut(self, step: ScheduledFault, role: str) -> str | None:
         try:
             with self._place.connect("chaos") as conn:
                 named = {"name": self._place.named(role)}
@@ -202,7 +202,7 @@ class Actor:
             return None
         return f"{len(victims)} of {len(found)} sessions" if victims else None
 
-    def _misbehave(self, step: Step) -> str:
+    def _misbehave(self, step: ScheduledFault) -> str:
         mood = Mood(step.fault, f"{step.fault}-{next(self._numbers)}")
         self._mood.set(mood)
         self._agenda.after(step.lasts or MOOD, lambda: self._calm(mood))
@@ -212,7 +212,7 @@ class Actor:
         if self._mood.now() == mood:
             self._mood.set(Mood())
 
-    def _restart_server(self, step: Step) -> str | None:
+    def _restart_server(self, step: ScheduledFault) -> str | None:
         server = self._place.server
         if server is None or not server.running:
             return None
@@ -235,11 +235,11 @@ class Actor:
         self._agenda.after(step.lasts, start)
         return f"PostgreSQL is away for {step.lasts:.1f} s"
 
-    def _disturb_wire(self, step: Step) -> str | None:
-        slot = self._slot(step)
-        if slot is None or slot.wire is None or self._fleet.network is None:
+    def _disturb_wire(self, step: ScheduledFault) -> str | None:
+        host = self._host(step)
+        if host is None or host.wire is None or self._fleet.network is None:
             return None
-        at, wire, node = now(), slot.wire, slot.node
+        at, wire, node = now(), host.wire, host.node
         self._fleet.network.set(wire, step.fault)
 
         def mend() -> None:
@@ -251,22 +251,22 @@ class Actor:
         self._agenda.after(step.lasts, mend)
         return f"{node.name}, for {step.lasts:.1f} s"
 
-    def _hang_connection(self, step: Step) -> str | None:
+    def _hang_connection(self, step: ScheduledFault) -> str | None:
         """Nothing is excused: whoever notices in time goes on by another connection, and repeats nothing; a lease that
         is lost by it is seen by the watcher."""
-        slot, connections = self._slot(step), self._fleet.network
-        if slot is None or slot.wire is None or connections is None:
+        host, connections = self._host(step), self._fleet.network
+        if host is None or host.wire is None or connections is None:
             return None
-        wire = slot.wire
+        wire = host.wire
         link = connections.stick(wire, step.how)
         if link is None:
             return None
         if int(step.how * 1_000) % 2 == 0:
-            return f"one of {slot.node.name}, for good"
+            return f"one of {host.node.name}, for good"
         self._agenda.after(step.lasts, lambda: connections.loosen(wire, link))
-        return f"one of {slot.node.name}, for {step.lasts:.1f} s"
+        return f"one of {host.node.name}, for {step.lasts:.1f} s"
 
-    def _stop_backend(self, step: Step) -> str | None:
+    def _stop_backend(self, step: ScheduledFault) -> str | None:
         """By a timer it goes on: what it holds may hold up everything, this thread too."""
         try:
             with self._place.connect("chaos") as conn:
@@ -291,7 +291,7 @@ class Actor:
             _send(pid, signal.SIGCONT)
         self._stopped.clear()
 
-    def _ask_publishers(self, step: Step) -> str | None:
+    def _ask_publishers(self, step: ScheduledFault) -> str | None:
         kind = Large if step.fault == "large-payloads" else Leaping
         asked = [each for each in self._publishers if isinstance(each, kind)]
         for each in asked:
@@ -299,17 +299,17 @@ class Actor:
         what = f"for {step.lasts:.1f} s" if step.lasts else "beside a transaction that stays open"
         return what if asked else None
 
-    def _jump(self, step: Step) -> str | None:
-        slot = self._slot(step)
-        if slot is None or slot.clock is None:
+    def _jump(self, step: ScheduledFault) -> str | None:
+        host = self._host(step)
+        if host is None or host.clock is None:
             return None
-        clock, offset = slot.clock, (step.how - 0.5) * 7200
+        clock, offset = host.clock, (step.how - 0.5) * 7200
         clock.set(offset)
         self._agenda.after(step.lasts, lambda: clock.set(0.0))
-        return f"{slot.node.name} by {offset:+.0f} s, for {step.lasts:.1f} s"
+        return f"{host.node.name} by {offset:+.0f} s, for {step.lasts:.1f} s"
 
 
-_ACTS: dict[str, Callable[[Actor, Step], str | None]] = {
+_ACTS: dict[str, Callable[[Actor, ScheduledFault], str | None]] = {
     "kill-process": Actor._kill_process,
     "kill-supervisor": Actor._kill_supervisor,
     "kill-node": Actor._kill_node,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from partbox.chaos.faults import HANDLER_TIMEOUT, LEASE
-from partbox.chaos.journal import Writer
+from partbox.chaos.journal import JournalWriter
 from partbox.chaos.mood import MoodFile
 from partbox.errors import RecoverableError
 from partbox.events import DeliveredEvent
@@ -30,7 +30,7 @@ FAILING = 0.2  # of first attempts, while handlers fail
 
 outbox = Outbox()
 _folder = Path(os.environ.get(FOLDER, "."))
-_writer = Writer(_folder / "journal")
+_writer = JournalWriter(_folder / "journal")
 _mood = MoodFile(_folder)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from partbox.chaos.journal import Delivery
-from partbox.chaos.oracle import Published, Verdict, judge, repeats
+from partbox.chaos.journal import HandlerCall
+from partbox.chaos.oracle import HistoryVerdict, LoggedEvent, judge, repeats
 
 UNEXPLAINED: Final = "unexplained"
 CRASH: Final = "database crash"
@@ -37,17 +37,17 @@ class Disturbance:
     pid: int | None = None
     frozen: bool = False
 
-    def explains(self, first: Delivery, second: Delivery) -> bool:
+    def explains(self, first: HandlerCall, second: HandlerCall) -> bool:
         """Whether `second` may repeat `first` because of it."""
         hit = self.pid in (None, first.pid)
         last = first.end if first.end is not None else first.start
         return hit and self.at <= second.start and first.start <= self.until and last >= self.at - MEMORY
 
-    def holds(self, delivery: Delivery) -> bool:
+    def holds(self, delivery: HandlerCall) -> bool:
         """Whether that handler was in progress when it began."""
         return self.pid == delivery.pid and delivery.start < self.at and (delivery.end or self.until) > self.at
 
-    def breaks_in(self, first: Delivery, second: Delivery) -> bool:
+    def breaks_in(self, first: HandlerCall, second: HandlerCall) -> bool:
         """Whether the owner lost `first` to whoever runs `second`, while its handler could not be stopped."""
         return self.pid == first.pid and self.at <= second.start and first.start <= self.until
 
@@ -56,15 +56,15 @@ class Disturbance:
 class Judgement:
     """The verdict that is left, and the repeats by what caused them; those of `unexplained` nothing excuses."""
 
-    verdict: Verdict
+    verdict: HistoryVerdict
     repeats: Counter[str]
-    unexplained: list[tuple[Delivery, Delivery]] = field(default_factory=list)
+    unexplained: list[tuple[HandlerCall, HandlerCall]] = field(default_factory=list)
     in_flight: int = 0
 
 
 def excuse(
-    published: Sequence[Published],
-    deliveries: Sequence[Delivery],
+    published: Sequence[LoggedEvent],
+    deliveries: Sequence[HandlerCall],
     disturbances: Sequence[Disturbance],
     concurrency: int,
 ) -> Judgement:
@@ -88,8 +88,8 @@ def excuse(
 
 
 def _in_flight(
-    stale: Iterable[Delivery],
-    history: Sequence[Delivery],
+    stale: Iterable[HandlerCall],
+    history: Sequence[HandlerCall],
     disturbances: Iterable[Disturbance],
     concurrency: int,
 ) -> set[int]:
@@ -107,7 +107,7 @@ def _in_flight(
     return found
 
 
-def _cause(first: Delivery, second: Delivery, disturbances: Iterable[Disturbance], caught: set[int]) -> str:
+def _cause(first: HandlerCall, second: HandlerCall, disturbances: Iterable[Disturbance], caught: set[int]) -> str:
     if id(second) in caught:
         return "in flight when frozen"
     same_life = (first.pid, first.epoch) == (second.pid, second.epoch)

@@ -18,7 +18,7 @@ RESTART = 1.0  # seconds
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class Host:
     """A host: nodes run on it one after the other, over the same wire, by the same clock.
 
     `kept`: a node that ends by itself is started again, as a service manager does.
@@ -42,7 +42,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class DatabaseRoute:
     """How nodes reach the database: over a network of ours, or without one (None)."""
 
     network: Network | None
@@ -54,50 +54,50 @@ class Route:
 class Fleet:
     """Starts nodes and keeps track of them; `processes` and `concurrency` are those of a node."""
 
-    def __init__(self, place: Workspace, route: Route, processes: int, concurrency: int) -> None:
+    def __init__(self, place: Workspace, route: DatabaseRoute, processes: int, concurrency: int) -> None:
         self._place = place
         self._route = route
         self._processes = processes
         self._concurrency = concurrency
-        self.slots: list[Slot] = []
+        self.hosts: list[Host] = []
         self.restarted = 0
 
-    def join(self) -> Slot:
+    def join(self) -> Host:
         """A new host, with a node on it."""
-        name = f"node-{len(self.slots) + 1}"
-        slot = Slot(name)
+        name = f"node-{len(self.hosts) + 1}"
+        host = Host(name)
         if self._route.network is not None:
-            slot.wire = self._route.network.wire()
+            host.wire = self._route.network.wire()
         if self._route.clocks:
-            slot.clock = Clock(self._place.folder / f"{name}.clock")
-        self.start(slot)
-        self.slots.append(slot)
-        return slot
+            host.clock = Clock(self._place.folder / f"{name}.clock")
+        self.start(host)
+        self.hosts.append(host)
+        return host
 
-    def start(self, slot: Slot) -> None:
+    def start(self, host: Host) -> None:
         """The next node of this host."""
-        name = f"{slot.name}.{len(slot.nodes) + 1}"
-        surroundings: Mapping[str, str] = slot.clock.surroundings if slot.clock is not None else {}
-        slot.nodes.append(Node(name, self._place.folder, self._processes, self._settings(slot), surroundings))
-        slot.kept, slot.ended_at = True, None
+        name = f"{host.name}.{len(host.nodes) + 1}"
+        surroundings: Mapping[str, str] = host.clock.surroundings if host.clock is not None else {}
+        host.nodes.append(Node(name, self._place.folder, self._processes, self._settings(host), surroundings))
+        host.kept, host.ended_at = True, None
 
     def tend(self) -> None:
         """Start again what has ended by itself a moment ago: a node whose database is away when it starts does."""
-        for slot in self.slots:
-            if not slot.kept or slot.up:
+        for host in self.hosts:
+            if not host.kept or host.up:
                 continue
-            if slot.ended_at is None:
-                slot.ended_at = time.monotonic()
-            elif time.monotonic() > slot.ended_at + RESTART:
+            if host.ended_at is None:
+                host.ended_at = time.monotonic()
+            elif time.monotonic() > host.ended_at + RESTART:
                 self.restarted += 1
-                self.start(slot)
+                self.start(host)
 
     @property
     def network(self) -> Network | None:
         return self._route.network
 
-    def up(self) -> list[Slot]:
-        return [slot for slot in self.slots if slot.up]
+    def up(self) -> list[Host]:
+        return [host for host in self.hosts if host.up]
 
     def leaving(self, name: str) -> bool:
         """Whether the node of that name was asked to leave."""
@@ -105,9 +105,9 @@ class Fleet:
 
     def stop(self, timeout: float) -> list[str]:
         """Ask all to leave and wait; the names of those that did not in time, and were killed."""
-        for slot in self.slots:
-            slot.kept = False
-            for node in slot.nodes:
+        for host in self.hosts:
+            host.kept = False
+            for node in host.nodes:
                 node.ask_to_leave()
         return [node.name for node in self._nodes() if not node.end(timeout)]
 
@@ -118,15 +118,15 @@ class Fleet:
 
     def last_words(self) -> str:
         """The last line that each of the newest nodes has logged."""
-        logs = [self._place.folder / f"{slot.node.name}.log" for slot in self.slots]
+        logs = [self._place.folder / f"{host.node.name}.log" for host in self.hosts]
         return "; ".join(filter(None, map(_last_line, logs)))
 
     def _nodes(self) -> list[Node]:
-        return [node for slot in self.slots for node in slot.nodes]
+        return [node for host in self.hosts for node in host.nodes]
 
-    def _settings(self, slot: Slot) -> dict[str, object]:
+    def _settings(self, host: Host) -> dict[str, object]:
         return {
-            "dsn": self._dsn(slot.wire),
+            "dsn": self._dsn(host.wire),
             "schema": self._place.schema,
             "concurrency": self._concurrency,
             "lease": LEASE,

@@ -17,7 +17,7 @@ def now() -> float:
 
 
 @dataclass(slots=True)
-class Delivery:
+class HandlerCall:
     """One call of a handler; `end` is None while it runs, and for ever if it never came to its end.
 
     `start` and `end` are times of `now`, `wall` is the start by the node's own calendar, in seconds since 1970. `seq`
@@ -41,7 +41,7 @@ class Delivery:
         return self.end is not None and not self.failed
 
 
-class Writer:
+class JournalWriter:
     """The journal of this process, opened at the first line: importing an application writes nothing."""
 
     def __init__(self, folder: Path) -> None:
@@ -87,11 +87,11 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.folder = folder
-        self._calls: dict[tuple[Path, str], Delivery] = {}
+        self._calls: dict[tuple[Path, str], HandlerCall] = {}
         self._offsets: dict[Path, int] = {}
         self._ended: set[str] = set()
 
-    def deliveries(self, of: Callable[[Delivery], bool] = lambda _: True) -> list[Delivery]:
+    def deliveries(self, of: Callable[[HandlerCall], bool] = lambda _: True) -> list[HandlerCall]:
         """Every delivery noted so far, by start."""
         self.read()
         return sorted(filter(of, self._calls.values()), key=lambda delivery: delivery.start)
@@ -126,7 +126,7 @@ class Journal:
     def _note(self, path: Path, line: dict[str, Any]) -> None:
         call = (path, line.pop("call"))
         if "start" in line:
-            self._calls[call] = Delivery(**line)
+            self._calls[call] = HandlerCall(**line)
         else:
             delivery = self._calls[call]
             delivery.end, delivery.failed = line["end"], line.get("failed", False)

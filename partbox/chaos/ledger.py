@@ -11,7 +11,7 @@ from typing import Any, Final
 from psycopg import Connection
 
 from partbox.chaos.application import ASYNC, SYNC
-from partbox.chaos.oracle import Published
+from partbox.chaos.oracle import LoggedEvent
 from partbox.db.sql import query
 from partbox.events import Event
 from partbox.outbox import Outbox
@@ -31,14 +31,14 @@ class Ledger:
         self.large = [f"large-{number:03}" for number in range(count // 8)]
         self.leaping = [f"leaping-{number:03}" for number in range(count // 8)]
         self._lock = threading.Lock()
-        self._committed: dict[str, Published] = {}
+        self._committed: dict[str, LoggedEvent] = {}
         self.rolled_back = 0
 
     def open(self, conn: Connection[Any]) -> None:
         names = [*self.names, *self.prepared, *self.held, *self.large, *self.leaping]
         conn.execute(query("chaos_open_accounts", self._schema), {"names": names})
 
-    def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1, size: int = 0) -> list[Published]:
+    def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1, size: int = 0) -> list[LoggedEvent]:
         """Publish `burst` events of each of these accounts in the transaction of `conn`: many by COPY. `size`: bytes
         that each holds beside its number."""
         rows = self._raise(conn, names, burst)
@@ -47,7 +47,7 @@ class Ledger:
 
     def published(
         self, conn: Connection[Any], order: Sequence[tuple[str | None, int | None]], size: int = 0
-    ) -> list[Published]:
+    ) -> list[LoggedEvent]:
         """Publish events of these aggregates with these numbers, in this order."""
         more = {"more": "x" * size} if size else {}
         events = [
@@ -55,14 +55,14 @@ class Ledger:
             for number, (name, seq) in enumerate(order)
         ]
         ids = self._outbox.publish_many(conn, events)
-        return [Published(str(id), name, seq) for id, (name, seq) in zip(ids, order, strict=True)]
+        return [LoggedEvent(str(id), name, seq) for id, (name, seq) in zip(ids, order, strict=True)]
 
-    def inserted(self, conn: Connection[Any], name: str, size: int) -> list[Published]:
+    def inserted(self, conn: Connection[Any], name: str, size: int) -> list[LoggedEvent]:
         """Insert an event of this account by SQL, which may hold more than a publisher would take."""
         ((_, seq),) = self._raise(conn, [name], 1)
         values = {"event_type": SYNC, "kind": KIND, "name": name, "seq": seq, "size": size}
         ((event,),) = conn.execute(query("chaos_insert", self._schema), values).fetchall()
-        return [Published(event, name, seq)]
+        return [LoggedEvent(event, name, seq)]
 
     def leap(self, conn: Connection[Any], ids: int) -> None:
         """Have the ids go on so far ahead."""
@@ -72,7 +72,7 @@ class Ledger:
         values = {"names": list(names), "burst": burst}
         return conn.execute(query("chaos_raise", self._schema), values).fetchall()
 
-    def committed(self, events: Iterable[Published]) -> None:
+    def committed(self, events: Iterable[LoggedEvent]) -> None:
         """The server has said so: whatever happens from here on, these must be delivered."""
         with self._lock:
             self._committed.update((one.event, one) for one in events)
@@ -86,9 +86,9 @@ class Ledger:
     def count(self) -> int:
         return len(self._committed)
 
-    def truth(self, conn: Connection[Any]) -> list[Published]:
+    def truth(self, conn: Connection[Any]) -> list[LoggedEvent]:
         """What is committed: the log, and what should be in it."""
-        published = [Published(*row) for row in conn.execute(query("chaos_log", self._schema), {})]
+        published = [LoggedEvent(*row) for row in conn.execute(query("chaos_log", self._schema), {})]
         log = {each.event: each for each in published}
         with self._lock:
             return list((self._committed | log).values())

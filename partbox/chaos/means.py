@@ -8,7 +8,7 @@ from psycopg.conninfo import make_conninfo
 
 from partbox.chaos import clock
 from partbox.chaos.faults import FAULTS, possible
-from partbox.chaos.fleet import Route
+from partbox.chaos.fleet import DatabaseRoute
 from partbox.chaos.network import HOST, Network
 from partbox.db.sql import query
 from partbox.db.workspace import Workspace
@@ -29,9 +29,9 @@ class Means:
             self.skipped[TWO_PHASE] = lacking[TWO_PHASE]
 
     @property
-    def route(self) -> Route:
+    def route(self) -> DatabaseRoute:
         """How nodes reach the database."""
-        return Route(self.network, self._outer_host, self._password or None, self._clocks)
+        return DatabaseRoute(self.network, self._outer_host, self._password or None, self._clocks)
 
     def close(self) -> None:
         if self.network is not None:

@@ -18,11 +18,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from partbox.chaos.journal import Delivery
+from partbox.chaos.journal import HandlerCall
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class LoggedEvent:
     """An event that is in the log; `seq` None has no place in an order, `aggregate` None no company."""
 
     event: str
@@ -31,16 +31,16 @@ class Published:
 
 
 @dataclass(slots=True)
-class Verdict:
+class HistoryVerdict:
     """What is wrong with a history; `repeats` are the deliveries of events that had been started before."""
 
-    lost: list[Published] = field(default_factory=list)
-    unknown: list[Delivery] = field(default_factory=list)
-    repeats: list[Delivery] = field(default_factory=list)
-    too_early: list[Delivery] = field(default_factory=list)
-    backwards: list[Delivery] = field(default_factory=list)
-    stale: list[Delivery] = field(default_factory=list)
-    overlaps: list[tuple[Delivery, Delivery]] = field(default_factory=list)
+    lost: list[LoggedEvent] = field(default_factory=list)
+    unknown: list[HandlerCall] = field(default_factory=list)
+    repeats: list[HandlerCall] = field(default_factory=list)
+    too_early: list[HandlerCall] = field(default_factory=list)
+    backwards: list[HandlerCall] = field(default_factory=list)
+    stale: list[HandlerCall] = field(default_factory=list)
+    overlaps: list[tuple[HandlerCall, HandlerCall]] = field(default_factory=list)
 
     def wrong(self) -> dict[str, int]:
         """How much of what is never excused there is; empty if all is well."""
@@ -55,11 +55,11 @@ class Verdict:
         return {name: count for name, count in counts.items() if count}
 
 
-def judge(published: Iterable[Published], deliveries: Iterable[Delivery]) -> Verdict:
+def judge(published: Iterable[LoggedEvent], deliveries: Iterable[HandlerCall]) -> HistoryVerdict:
     """The verdict on a history. Deliveries of what was not published count as unknown and as nothing else."""
     numbered = {one.event: one for one in published}
-    verdict = Verdict()
-    history: list[Delivery] = []
+    verdict = HistoryVerdict()
+    history: list[HandlerCall] = []
     for delivery in sorted(deliveries, key=lambda delivery: delivery.start):
         (history if delivery.event in numbered else verdict.unknown).append(delivery)
     ended = {delivery.event for delivery in history if delivery.done}
@@ -76,9 +76,9 @@ def judge(published: Iterable[Published], deliveries: Iterable[Delivery]) -> Ver
     return verdict
 
 
-def repeats(history: Iterable[Delivery]) -> Iterator[tuple[Delivery, Delivery]]:
+def repeats(history: Iterable[HandlerCall]) -> Iterator[tuple[HandlerCall, HandlerCall]]:
     """Each delivery of an event that had been started before, with the one before; a failed one is none before."""
-    last: dict[str, Delivery] = {}
+    last: dict[str, HandlerCall] = {}
     for delivery in history:
         if delivery.event in last:
             yield last[delivery.event], delivery
@@ -86,15 +86,15 @@ def repeats(history: Iterable[Delivery]) -> Iterator[tuple[Delivery, Delivery]]:
             last[delivery.event] = delivery
 
 
-def _by_aggregate(history: Iterable[Delivery]) -> dict[str, list[Delivery]]:
-    found: defaultdict[str, list[Delivery]] = defaultdict(list)
+def _by_aggregate(history: Iterable[HandlerCall]) -> dict[str, list[HandlerCall]]:
+    found: defaultdict[str, list[HandlerCall]] = defaultdict(list)
     for delivery in history:
         if delivery.aggregate is not None:
             found[delivery.aggregate].append(delivery)
     return found
 
 
-def _stale(history: Iterable[Delivery]) -> Iterator[Delivery]:
+def _stale(history: Iterable[HandlerCall]) -> Iterator[HandlerCall]:
     """What started after a later owner of the partition had started something: that much is provable."""
     newest: defaultdict[int, int] = defaultdict(int)
     for delivery in history:
@@ -103,7 +103,7 @@ def _stale(history: Iterable[Delivery]) -> Iterator[Delivery]:
         newest[delivery.partition] = max(delivery.epoch, newest[delivery.partition])
 
 
-def _judge_order(verdict: Verdict, order: list[int], history: list[Delivery]) -> None:
+def _judge_order(verdict: HistoryVerdict, order: list[int], history: list[HandlerCall]) -> None:
     first_end: dict[int, float] = {}
     for delivery in history:
         if delivery.done:
@@ -125,14 +125,14 @@ def _judge_order(verdict: Verdict, order: list[int], history: list[Delivery]) ->
             highest[delivery.epoch] = max(seq, highest.get(delivery.epoch, 0))
 
 
-def _seq(delivery: Delivery) -> int:
+def _seq(delivery: HandlerCall) -> int:
     assert delivery.seq is not None
     return delivery.seq
 
 
-def _overlaps(history: list[Delivery]) -> Iterator[tuple[Delivery, Delivery]]:
+def _overlaps(history: list[HandlerCall]) -> Iterator[tuple[HandlerCall, HandlerCall]]:
     """Pairs that ran at the same time; a delivery without an end is only a moment: its process was killed in it."""
-    running: Delivery | None = None
+    running: HandlerCall | None = None
     for delivery in history:
         if running is not None and running.end is not None and delivery.start < running.end:
             yield running, delivery

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import Connection
 
 from partbox.chaos.ledger import Ledger
-from partbox.chaos.oracle import Published
+from partbox.chaos.oracle import LoggedEvent
 from partbox.db.sql import query
 from partbox.db.workspace import Workspace
 
@@ -25,7 +25,7 @@ LEAP: Final = 1_200_000  # ids: more than a late range may be long
 LOCK_TIMEOUT = "5s"  # a prepared transaction whose end was lost would hold its locks until somebody resolves it
 
 
-class Publisher(threading.Thread):
+class ChaosPublisher(threading.Thread):
     """Publishes until told to stop; `interrupted` counts transactions whose end nobody knows."""
 
     pause = (0.01, 0.05)
@@ -71,7 +71,7 @@ class Publisher(threading.Thread):
     def transact(self, conn: Connection[Any]) -> None:
         """One transaction, as this kind of publisher does it."""
         doomed = self.dice.random() < DOOMED
-        events: list[Published] = []
+        events: list[LoggedEvent] = []
         with conn.transaction(force_rollback=doomed) as ended:
             for published in self.steps(conn):
                 events.extend(published)
@@ -82,7 +82,7 @@ class Publisher(threading.Thread):
         else:
             self.ledger.committed(events)
 
-    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+    def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         """What is published in a transaction."""
         raise NotImplementedError
 
@@ -90,26 +90,26 @@ class Publisher(threading.Thread):
         return self.dice.sample(names, self.dice.randint(1, most))
 
 
-class Short(Publisher):
+class Short(ChaosPublisher):
     """A few aggregates under their locks."""
 
-    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+    def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         yield self.ledger.raised(conn, self.some(self.ledger.names, 5), self.dice.choice((1, 1, 2)))
 
 
-class Slow(Publisher):
+class Slow(ChaosPublisher):
     """The same, and takes its time before it commits: others wait for its locks, or commit with higher ids before."""
 
-    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+    def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         yield self.ledger.raised(conn, self.some(self.ledger.names, 2))
         self.stopping.wait(self.dice.uniform(0.02, 0.4))
         yield self.ledger.published(conn, [(None, None)])
 
 
-class Savepoints(Publisher):
+class Savepoints(ChaosPublisher):
     """Takes back a part of what it publishes. Names rise, so that locks are taken in one order."""
 
-    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+    def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         for name in sorted(self.some(self.ledger.names, 4)):
             taken_back = self.dice.random() < 0.4
             with conn.transaction(force_rollback=taken_back):
@@ -120,25 +120,25 @@ class Savepoints(Publisher):
                 yield events
 
 
-class Copies(Publisher):
+class Copies(ChaosPublisher):
     """Many events at once, by COPY."""
 
     pause = (1.0, 3.0)
 
-    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+    def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         yield self.ledger.raised(conn, self.some(self.ledger.names, 40), self.dice.randint(2, 8))
 
 
-class Unlocked(Publisher):
+class Unlocked(ChaosPublisher):
     """No lock, no order: aggregates that others publish to at the same time, and events that belong to none."""
 
-    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+    def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         names = [*(f"free-{number}" for number in range(10)), None]
         for _ in range(self.dice.randint(1, 4)):
             yield self.ledger.published(conn, [(self.dice.choice(names), None)])
 
 
-class TwoPhase(Publisher):
+class TwoPhase(ChaosPublisher):
     """Prepares, waits, and then commits or rolls back. What a lost connection leaves prepared is committed later."""
 
     pause = (0.05, 0.3)
@@ -172,18 +172,18 @@ class TwoPhase(Publisher):
             self.ledger.committed(events)
 
 
-class Held(Publisher):
+class HeldOpen(ChaosPublisher):
     """A write transaction that is held open, idle, while everything else goes on."""
 
     pause = (0.1, 1.0)
 
-    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+    def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         yield self.ledger.raised(conn, self.some(self.ledger.held, 3))
         self.stopping.wait(self.dice.uniform(2.0, 8.0))
         yield self.ledger.raised(conn, self.some(self.ledger.held, 3))
 
 
-class Asked(Publisher):
+class Asked(ChaosPublisher):
     """Publishes only for as long as it is asked to."""
 
     _until = 0.0
@@ -204,7 +204,7 @@ class Asked(Publisher):
 class Large(Asked):
     """Large events, as large as a publisher takes them; now and then one that only SQL lets through."""
 
-    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+    def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         for name in self.some(self.ledger.large, 3):
             if self.dice.random() < HUGE[0]:
                 yield self.ledger.inserted(conn, name, HUGE[1])
@@ -222,7 +222,7 @@ class Leaping(Asked):
         super().__init__(place, ledger, seed)
         self.let_go = threading.Event()
 
-    def steps(self, conn: Connection[Any]) -> Iterator[list[Published]]:
+    def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         yield self.ledger.raised(conn, self.some(self.ledger.leaping, 3))
         with self.place.connect(ROLE) as other:
             while not self.let_go.is_set():
@@ -233,16 +233,16 @@ class Leaping(Asked):
         yield self.ledger.raised(conn, self.some(self.ledger.leaping, 3))
 
 
-KINDS: Final = (Short, Short, Slow, Slow, Savepoints, Copies, Unlocked, Unlocked, Held, Large, Leaping)
+KINDS: Final = (Short, Short, Slow, Slow, Savepoints, Copies, Unlocked, Unlocked, HeldOpen, Large, Leaping)
 
 
-def publishers(place: Workspace, ledger: Ledger, seed: int, two_phase: bool) -> list[Publisher]:
+def publishers(place: Workspace, ledger: Ledger, seed: int, two_phase: bool) -> list[ChaosPublisher]:
     """All of them, not started yet."""
-    kinds: list[type[Publisher]] = [*KINDS, *([TwoPhase] if two_phase else [])]
+    kinds: list[type[ChaosPublisher]] = [*KINDS, *([TwoPhase] if two_phase else [])]
     return [kind(place, ledger, f"{seed} {kind.__name__} {number}") for number, kind in enumerate(kinds)]
 
 
-def stop(all_of_them: Sequence[Publisher], wait: Callable[[float], object]) -> None:
+def stop(all_of_them: Sequence[ChaosPublisher], wait: Callable[[float], object]) -> None:
     """Have them end their transactions, and wait for that."""
     for each in all_of_them:
         each.stopping.set()

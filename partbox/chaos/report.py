@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from partbox.chaos.excuses import Judgement
-from partbox.chaos.journal import Delivery
-from partbox.chaos.oracle import Published
+from partbox.chaos.journal import HandlerCall
+from partbox.chaos.oracle import LoggedEvent
 from partbox.chaos.watcher import Regress
 from partbox.terminal.figures import figures
 
@@ -28,7 +28,7 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ChaosReport:
     """`restarted` nodes had ended by themselves, as one does that finds no database when it starts. `faults` are those
     that happened, by name; `missed` found nobody to hit, `skipped` are those that cannot be done here, with the reason.
     `violations` has a count for each promise; `repeats` the excused ones by their cause."""
@@ -114,5 +114,5 @@ def examples(found: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return {name: [_plain(each) for each in those[:EXAMPLES]] for name, those in found.items() if those}
 
 
-def _plain(found: Delivery | Published | Regress | tuple[Any, ...]) -> Any:
+def _plain(found: HandlerCall | LoggedEvent | Regress | tuple[Any, ...]) -> Any:
     return [_plain(each) for each in found] if isinstance(found, tuple) else asdict(found)

@@ -13,7 +13,7 @@ from partbox.chaos.ledger import Ledger
 from partbox.chaos.means import Means
 from partbox.chaos.place import place
 from partbox.chaos.publishers import Leaping, publishers, resolve, stop
-from partbox.chaos.report import Report, examples, violations
+from partbox.chaos.report import ChaosReport, examples, violations
 from partbox.chaos.schedule import schedule
 from partbox.chaos.watcher import Watcher, forgotten, read, regresses
 from partbox.db.sql import query
@@ -33,7 +33,7 @@ BACKLOG: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChaosPlan:
     """What to run: `dsn` None = an embedded database; `processes` of each node; `faults` by name."""
 
     seconds: float
@@ -46,7 +46,7 @@ class Plan:
     keep: bool = False
 
 
-def perform(plan: Plan, out: TextIO) -> Report:
+def perform(plan: ChaosPlan, out: TextIO) -> ChaosReport:
     """Run it, telling on `out` what happens; afterwards nothing of it is left, unless something was found or `keep`.
 
     The first Ctrl-C ends publishing and faults early, and the run is judged; a second one does not wait for deliveries.
@@ -57,7 +57,7 @@ def perform(plan: Plan, out: TextIO) -> Report:
 
 
 class _Run:
-    def __init__(self, plan: Plan, where: Workspace, interrupts: Interrupts, out: TextIO) -> None:
+    def __init__(self, plan: ChaosPlan, where: Workspace, interrupts: Interrupts, out: TextIO) -> None:
         self._plan = plan
         self._place = where
         self._interrupts = interrupts
@@ -73,7 +73,7 @@ class _Run:
         self._leaping = [each for each in self._publishers if isinstance(each, Leaping)]
         self._actor = Actor(where, self._fleet, self._watcher, self._say, self._publishers)
 
-    def run(self) -> Report:
+    def run(self) -> ChaosReport:
         for name, reason in self._means.skipped.items():
             self._say(f"no {name}: {reason}")
         try:
@@ -149,7 +149,7 @@ class _Run:
         self._say("the nodes leave")
         return self._fleet.stop(TO_LEAVE)
 
-    def _judge(self, drained: bool, drain_seconds: float, stuck: list[str]) -> Report:
+    def _judge(self, drained: bool, drain_seconds: float, stuck: list[str]) -> ChaosReport:
         self._watcher.stopping.set()
         self._watcher.join()
         for name in stuck:
@@ -165,7 +165,7 @@ class _Run:
         judgement = excuse(truth, deliveries, [*self._actor.disturbances, *self._watcher.losses], CONCURRENCY)
         found = violations(judgement, stale_saves)
         self._place.keep |= any(found.values()) or not drained
-        return Report(
+        return ChaosReport(
             seed=self._plan.seed,
             seconds=round(self._lasted, 1),
             nodes=self._plan.nodes,

@@ -12,7 +12,7 @@ LAST = 1.0  # seconds before the end after which no fault begins
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScheduledFault:
     """Do `fault` at `at` seconds from the start, for `lasts` seconds.
 
     Whom it hits is not known before the run: `who` and `how`, from 0 to below 1, choose among what is there then.
@@ -25,12 +25,12 @@ class Step:
     how: float
 
 
-def schedule(seed: int, seconds: float, faults: Sequence[str]) -> tuple[Step, ...]:
+def schedule(seed: int, seconds: float, faults: Sequence[str]) -> tuple[ScheduledFault, ...]:
     """The steps, by time. Each fault has its turn before any comes again."""
     return tuple(_steps(random.Random(f"partbox chaos {seed}"), seconds, sorted(faults)))
 
 
-def _steps(dice: random.Random, seconds: float, faults: list[str]) -> Iterator[Step]:
+def _steps(dice: random.Random, seconds: float, faults: list[str]) -> Iterator[ScheduledFault]:
     turn: list[str] = []
     at = FIRST
     while faults and at < seconds - LAST:
@@ -38,5 +38,5 @@ def _steps(dice: random.Random, seconds: float, faults: list[str]) -> Iterator[S
             turn = dice.sample(faults, len(faults))
         fault = turn.pop()
         lasts = dice.uniform(*FAULTS[fault].lasts)
-        yield Step(round(at, 3), fault, round(lasts, 3), dice.random(), dice.random())
+        yield ScheduledFault(round(at, 3), fault, round(lasts, 3), dice.random(), dice.random())
         at += dice.uniform(*PAUSE)

@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 
 from partbox.chaos.excuses import Disturbance
-from partbox.chaos.journal import Delivery, now
+from partbox.chaos.journal import HandlerCall, now
 from partbox.db.sql import query
 from partbox.db.workspace import Workspace
 
@@ -19,7 +19,7 @@ LOST: Final = "lease lost, or process dead"
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class StoredCursor:
     """A partition's row."""
 
     partition: int
@@ -40,13 +40,13 @@ class Regress:
     after: int
 
 
-def regresses(before: Mapping[int, Cursor], after: Mapping[int, Cursor], crashed: bool) -> list[Regress]:
+def regresses(before: Mapping[int, StoredCursor], after: Mapping[int, StoredCursor], crashed: bool) -> list[Regress]:
     """What has gone back. After a crash of the database cursors may, which are saved without waiting for the disc;
     epochs never may. A snapshot may while the last id rises: an unfinished late record below that holds it back."""
     return [one for number, old in before.items() for one in _regresses(old, after[number], crashed)]
 
 
-def _regresses(old: Cursor, new: Cursor, crashed: bool) -> Iterator[Regress]:
+def _regresses(old: StoredCursor, new: StoredCursor, crashed: bool) -> Iterator[Regress]:
     if new.epoch < old.epoch:
         yield Regress(old.partition, "epoch", old.epoch, new.epoch)
     if crashed:
@@ -57,7 +57,7 @@ def _regresses(old: Cursor, new: Cursor, crashed: bool) -> Iterator[Regress]:
         yield Regress(old.partition, "xmax", old.xmax, new.xmax)
 
 
-def forgotten(deliveries: Sequence[Delivery], cursors: Mapping[int, Cursor]) -> list[Regress]:
+def forgotten(deliveries: Sequence[HandlerCall], cursors: Mapping[int, StoredCursor]) -> list[Regress]:
     """Partitions whose epoch is, in the end, older than one that a handler was shown."""
     shown: dict[int, int] = {}
     for one in deliveries:
@@ -86,7 +86,7 @@ class Watcher(threading.Thread):
         self._place = place
         self._leaving = leaving
         self._members: dict[UUID, _Member] = {}
-        self._cursors: dict[int, Cursor] = {}
+        self._cursors: dict[int, StoredCursor] = {}
         self._crashed = False
         self.stopping = threading.Event()
         self.losses: list[Disturbance] = []
@@ -124,7 +124,7 @@ class Watcher(threading.Thread):
         return len(self._members)
 
     @property
-    def cursors(self) -> dict[int, Cursor]:
+    def cursors(self) -> dict[int, StoredCursor]:
         """As they were at the last look."""
         return self._cursors
 
@@ -145,7 +145,7 @@ class Watcher(threading.Thread):
         self._members = there
 
 
-def read(conn: psycopg.Connection[Any], schema: str) -> dict[int, Cursor]:
+def read(conn: psycopg.Connection[Any], schema: str) -> dict[int, StoredCursor]:
     """Every partition's row, by its number."""
-    cursors = [Cursor(*row) for row in conn.execute(query("chaos_cursors", schema), {})]
+    cursors = [StoredCursor(*row) for row in conn.execute(query("chaos_cursors", schema), {})]
     return {cursor.partition: cursor for cursor in cursors}

@@ -50,7 +50,7 @@ def chaos(
 
     Example: partbox chaos --embedded --seconds 60
     """
-    from partbox.chaos import Plan, chosen, perform  # a seventh of what every other command would load
+    from partbox.chaos import ChaosPlan, chosen, perform  # a seventh of what every other command would load
 
     if (dsn is None) != embedded:
         raise typer.BadParameter("give either --dsn DSN or --embedded: the run publishes and breaks things")
@@ -59,7 +59,7 @@ def chaos(
         names = chosen(faults)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
-    plan = Plan(
+    plan = ChaosPlan(
         seconds=seconds,
         seed=random.randrange(1_000_000) if seed is None else seed,
         nodes=nodes,

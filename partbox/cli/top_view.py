@@ -15,7 +15,7 @@ from partbox.rules.nodes import named
 from partbox.rules.printing import printable
 from partbox.rules.wording import age, counted, in_short
 from partbox.terminal import cluster_view
-from partbox.terminal.cluster_view import DIM, ROOMY, Column
+from partbox.terminal.cluster_view import DIM, ROOMY, ProcessColumn
 from partbox.terminal.grid import SIDE
 from partbox.terminal.roster import Roster
 
@@ -75,11 +75,11 @@ def _numbers(scene: Scene, width: int, most: int) -> RenderableType:
 
 def _processes(scene: Scene, width: int, most: int) -> Table:
     """With the node where there is room for it, and with the heartbeat where there is more."""
-    columns = [Column("pid"), Column("owns"), Column("", SHORT)]
+    columns = [ProcessColumn("pid"), ProcessColumn("owns"), ProcessColumn("", SHORT)]
     if width >= NODES:
-        columns.insert(0, Column("node", 20 if width >= FULL else 14))
+        columns.insert(0, ProcessColumn("node", 20 if width >= FULL else 14))
     if width >= FULL:
-        columns.insert(-1, Column("heartbeat"))
+        columns.insert(-1, ProcessColumn("heartbeat"))
     found = scene.sighting.cluster.instances
     nodes = named(found)
     cells = ((each, _cells(each, nodes[each.instance_id])) for each in found)

@@ -8,8 +8,8 @@ from partbox.dashboard.access import Access, access
 from partbox.dashboard.desk import Desk
 from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.faces import Faces, from_roster, own
-from partbox.dashboard.feed import Feed, Looker
-from partbox.dashboard.routes import Page
+from partbox.dashboard.feed import Feed, OverviewSource
+from partbox.dashboard.routes import PageRoutes
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.observe.address import Address
@@ -20,7 +20,7 @@ __all__ = ["Access", "access", "from_roster", "pages", "routes"]
 
 
 def routes(
-    glance: Looker,
+    glance: OverviewSource,
     dsn: Callable[[], str],
     settings: Settings,
     access: Access,
@@ -34,11 +34,11 @@ def routes(
     """
     diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, TRANSACTION)))
     feed = Feed(glance, settings.schema_name, faces, diagnosis=diagnosis, siblings=siblings)
-    return Page(feed, Desk(dsn, settings), access).routes()
+    return PageRoutes(feed, Desk(dsn, settings), access).routes()
 
 
 def pages(
-    settings: Settings, dsn: Callable[[], str], address: Address, glance: Looker, siblings: Siblings = tuple
+    settings: Settings, dsn: Callable[[], str], address: Address, glance: OverviewSource, siblings: Siblings = tuple
 ) -> list[BaseRoute]:
     """The page of a worker that is served at `address`: who has `http_token` may act; without that setting nobody."""
     return routes(glance, dsn, settings, access(address, settings.http_token), siblings=siblings)

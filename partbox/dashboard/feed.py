@@ -38,7 +38,7 @@ EVERY = 1.02  # seconds from one look to the next; an answer that is younger tha
 Plain = dict[str, Any]
 
 
-class Looker(Protocol):
+class OverviewSource(Protocol):
     """Gives the newest overview, perhaps the same as just before."""
 
     def look(self) -> Overview: ...
@@ -70,7 +70,7 @@ class Feed:
 
     def __init__(
         self,
-        glance: Looker,
+        glance: OverviewSource,
         schema: str,
         faces: Callable[[], Faces] = own,
         clock: Callable[[], float] = time.monotonic,

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.faces import PageFace
-from partbox.dashboard.history import Point
+from partbox.dashboard.history import ChartPoint
 from partbox.dashboard.texts import cut
 from partbox.db.stats import Cluster, Instance, Overview, Partition, Running
 from partbox.db.traffic import Traffic
@@ -45,7 +45,7 @@ def doctor(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
 def subscription(
     cluster: Cluster,
     faces: Mapping[UUID, PageFace],
-    point: Point,
+    point: ChartPoint,
     happenings: Iterable[Happening],
 ) -> dict[str, Any]:
     """Everything about one subscription; lists of partitions have their values in order."""

@@ -11,7 +11,7 @@ KEPT = 121  # points, a second apart
 GAP = 10.0  # seconds without a look after which the past is forgotten
 
 
-class Point(NamedTuple):
+class ChartPoint(NamedTuple):
     """A moment: rates per second, None where there is nothing to compare with; seconds; events that are not through."""
 
     published: float | None
@@ -25,9 +25,9 @@ class History:
 
     def __init__(self) -> None:
         self._last: datetime | None = None
-        self.points: deque[Point] = deque(maxlen=KEPT)
+        self.points: deque[ChartPoint] = deque(maxlen=KEPT)
 
-    def add(self, at: datetime, cluster: Cluster, rates: Rates | None) -> Point:
+    def add(self, at: datetime, cluster: Cluster, rates: Rates | None) -> ChartPoint:
         """One more, which is given back. What is dead is through, for better or worse."""
         if self._last is not None and (at - self._last).total_seconds() > GAP:
             self.points.clear()
@@ -35,5 +35,5 @@ class History:
         parked = sum(count for state, count in cluster.parked.items() if state != "dead")
         known = rates if self.points else None
         published, delivered = (known.published, known.delivered) if known else (None, None)
-        self.points.append(Point(published, delivered, cluster.unfinished_age or 0.0, cluster.pending + parked))
+        self.points.append(ChartPoint(published, delivered, cluster.unfinished_age or 0.0, cluster.pending + parked))
         return self.points[-1]

@@ -42,7 +42,7 @@ LINES = {"content-type": "application/x-ndjson; charset=utf-8", "x-accel-bufferi
 DATA = files.HEADERS | {"cache-control": "no-store"}
 
 
-class Page:
+class PageRoutes:
     """Makes the routes; `access` says who may."""
 
     def __init__(self, feed: Feed, desk: Desk, access: Access) -> None:

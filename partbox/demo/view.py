@@ -10,7 +10,7 @@ from rich.text import Text
 from partbox.db.stats import Cluster, Instance
 from partbox.stats.happenings import Happening
 from partbox.terminal import cluster_view
-from partbox.terminal.cluster_view import DIM, GAP, ROOMY, Column
+from partbox.terminal.cluster_view import DIM, GAP, ROOMY, ProcessColumn
 from partbox.terminal.grid import SIDE
 from partbox.terminal.roster import Roster
 
@@ -106,9 +106,9 @@ def _page(frame: Frame) -> Text:
 def _processes(frame: Frame, full: bool, most: int) -> Table:
     """With nodes and heartbeats where the table is shown in full."""
     names = ("partitions", "heartbeat", "events/s") if full else ("owns", "per s")
-    columns = [Column("pid"), *map(Column, names)]
+    columns = [ProcessColumn("pid"), *map(ProcessColumn, names)]
     if full:
-        columns.insert(1, Column("node", 14))
+        columns.insert(1, ProcessColumn("node", 14))
     rows = [(frame.roster.face(each.instance_id), _cells(frame, each, full)) for each in frame.cluster.instances]
     return cluster_view.processes(columns, rows, most)
 

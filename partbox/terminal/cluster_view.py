@@ -18,7 +18,7 @@ GAP: Final = 3
 DIM: Final = "bright_black"
 
 
-class Column(NamedTuple):
+class ProcessColumn(NamedTuple):
     """A column of the processes: text of at most `width` characters, or a number (None)."""
 
     name: str
@@ -62,7 +62,9 @@ def body(
     return made
 
 
-def processes(columns: Sequence[Column], rows: Sequence[tuple[Face, Sequence[RenderableType]]], room: int) -> Table:
+def processes(
+    columns: Sequence[ProcessColumn], rows: Sequence[tuple[Face, Sequence[RenderableType]]], room: int
+) -> Table:
     """A line for each process, with its badge and its cells; the last line counts those for which there is no room."""
     made = listing()
     made.add_column("", no_wrap=True)

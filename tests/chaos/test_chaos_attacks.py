@@ -19,7 +19,7 @@ from partbox.chaos.faults import FAULTS, LEASE, chosen, possible
 from partbox.chaos.ledger import Ledger
 from partbox.chaos.network import HOST, Network
 from partbox.chaos.publishers import HUGE, LARGE, LEAP, Large, Leaping, publishers
-from partbox.chaos.schedule import Step, schedule
+from partbox.chaos.schedule import ScheduledFault, schedule
 from partbox.outbox import Outbox
 
 __all__ = ["chaos", "forks", "open_folder"]
@@ -28,8 +28,8 @@ NEW = ("conn-hang", "backend-stop", "large-payloads", "id-leap")
 ACCOUNTS = "create table partbox.chaos_account (aggregate text primary key, seq bigint not null default 0)"
 
 
-def step(fault: str, how: float = 0.0, lasts: float = 60.0) -> Step:
-    return Step(1.0, fault, lasts, 0.0, how)
+def step(fault: str, how: float = 0.0, lasts: float = 60.0) -> ScheduledFault:
+    return ScheduledFault(1.0, fault, lasts, 0.0, how)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def act(place):
     made = []
 
     def make(fleet=None, publishers=()):
-        fleet = fleet or SimpleNamespace(slots=[SimpleNamespace(kept=True)], up=list, network=None)
+        fleet = fleet or SimpleNamespace(hosts=[SimpleNamespace(kept=True)], up=list, network=None)
         made.append(Actor(place, fleet, SimpleNamespace(), lambda text: None, publishers))
         return made[-1]
 
@@ -109,8 +109,8 @@ def network(dsn):
 def test_one_connection_hangs_and_the_others_do_not(dsn, network, act, how, for_good):
     wire = network.wire()
     target = make_conninfo(dsn, host=HOST, hostaddr=HOST, port=str(wire.port))
-    slot = SimpleNamespace(wire=wire, kept=True, node=SimpleNamespace(name="n", workers=list, family=list))
-    actor = act(SimpleNamespace(slots=[slot], up=lambda: [slot], network=network))
+    host = SimpleNamespace(wire=wire, kept=True, node=SimpleNamespace(name="n", workers=list, family=list))
+    actor = act(SimpleNamespace(hosts=[host], up=lambda: [host], network=network))
     one = psycopg.connect(target, autocommit=True)
     with closing(one), psycopg.connect(target, autocommit=True) as other:
         actor.do(step("conn-hang", how))

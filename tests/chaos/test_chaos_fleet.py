@@ -10,8 +10,8 @@ import pytest
 from waiting import eventually
 
 from partbox.chaos import fleet as fleets
-from partbox.chaos.fleet import Fleet, Route
-from partbox.chaos.publishers import Publisher
+from partbox.chaos.fleet import DatabaseRoute, Fleet
+from partbox.chaos.publishers import ChaosPublisher
 
 
 class Host:
@@ -32,18 +32,18 @@ def fleet(monkeypatch):
     monkeypatch.setattr(fleets, "Node", Host)
     monkeypatch.setattr(fleets, "RESTART", -1.0)
     place = SimpleNamespace(dsn="dbname=x", schema="partbox", folder=Path(), named=str)
-    return Fleet(place, Route(None, "", None, False), 1, 1)
+    return Fleet(place, DatabaseRoute(None, "", None, False), 1, 1)
 
 
 def test_a_node_that_ends_by_itself_is_started_again_on_its_host(fleet):
-    slot = fleet.join()
+    host = fleet.join()
     fleet.tend()
-    assert (slot.node.name, fleet.restarted) == ("node-1.1", 0)
-    slot.node.runs = False
+    assert (host.node.name, fleet.restarted) == ("node-1.1", 0)
+    host.node.runs = False
     fleet.tend()
-    assert not slot.up
+    assert not host.up
     fleet.tend()
-    assert (slot.node.name, slot.up, fleet.restarted) == ("node-1.2", True, 1)
+    assert (host.node.name, host.up, fleet.restarted) == ("node-1.2", True, 1)
 
 
 def test_a_node_that_was_asked_to_leave_or_is_held_down_stays_away(fleet):
@@ -71,14 +71,14 @@ def publishing(dsn):
     """Runs a publisher that behaves so in its transactions."""
     started = []
 
-    def start(steps, *, doomed: bool) -> Publisher:
+    def start(steps, *, doomed: bool) -> ChaosPublisher:
         @contextmanager
         def connect(role):
             with psycopg.connect(dsn, autocommit=True) as conn:
                 yield conn
 
         ledger = SimpleNamespace(declined=lambda count: None, committed=lambda events: None)
-        publisher = Publisher(SimpleNamespace(connect=connect), ledger, "1")
+        publisher = ChaosPublisher(SimpleNamespace(connect=connect), ledger, "1")
         publisher.pause = (0.0, 0.001)
         publisher.dice = SimpleNamespace(random=lambda: 0.0 if doomed else 1.0, uniform=lambda *_: 0.001)
         publisher.steps = steps

@@ -3,21 +3,23 @@
 from collections import Counter
 
 from partbox.chaos.excuses import CRASH, LATE, MEMORY, Disturbance, excuse
-from partbox.chaos.journal import Delivery
-from partbox.chaos.oracle import Published
-from partbox.chaos.watcher import Cursor, Regress, forgotten, regresses
+from partbox.chaos.journal import HandlerCall
+from partbox.chaos.oracle import LoggedEvent
+from partbox.chaos.watcher import Regress, StoredCursor, forgotten, regresses
 
-LOG = [Published(f"{aggregate}{seq}", aggregate, seq) for aggregate in "ab" for seq in (1, 2, 3)]
-FREE = Published("free", "c", None)
+LOG = [LoggedEvent(f"{aggregate}{seq}", aggregate, seq) for aggregate in "ab" for seq in (1, 2, 3)]
+FREE = LoggedEvent("free", "c", None)
 OLD, NEW = 10, 20
 
 
-def call(event: str, start: float, end: float | None, epoch: int = 1, pid: int = OLD, failed: bool = False) -> Delivery:
+def call(
+    event: str, start: float, end: float | None, epoch: int = 1, pid: int = OLD, failed: bool = False
+) -> HandlerCall:
     seq = int(event[1:]) if event != "free" else None
-    return Delivery(event, "c" if seq is None else event[0], seq, 0, epoch, 1, pid, start, end, failed=failed)
+    return HandlerCall(event, "c" if seq is None else event[0], seq, 0, epoch, 1, pid, start, end, failed=failed)
 
 
-def history() -> list[Delivery]:
+def history() -> list[HandlerCall]:
     """All six events, one after the other, each for a second, by the old owner."""
     return [call(one.event, at, at + 1) for at, one in enumerate(LOG, start=1)]
 
@@ -160,11 +162,11 @@ def test_what_follows_a_failed_attempt_before_its_retry_is_too_early():
     assert [one.event for one in judged(calls).verdict.too_early] == ["a3"]
 
 
-def cursor(epoch: int = 5, last_id: int = 100, xmax: int = 1000) -> Cursor:
-    return Cursor(7, epoch, last_id, 0, xmax, owned=True)
+def cursor(epoch: int = 5, last_id: int = 100, xmax: int = 1000) -> StoredCursor:
+    return StoredCursor(7, epoch, last_id, 0, xmax, owned=True)
 
 
-def back(after: Cursor, crashed: bool = False) -> list[tuple[str, int, int]]:
+def back(after: StoredCursor, crashed: bool = False) -> list[tuple[str, int, int]]:
     return [(one.what, one.before, one.after) for one in regresses({7: cursor()}, {7: after}, crashed)]
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from partbox import Dead, Outbox
-from partbox.chaos.journal import Writer
+from partbox.chaos.journal import JournalWriter
 
 outbox = Outbox()
-writer = Writer(Path(os.environ["CLUSTER_JOURNAL"]))
+writer = JournalWriter(Path(os.environ["CLUSTER_JOURNAL"]))
 
 
 def closed(payload: dict[str, Any]) -> bool:

@@ -13,8 +13,8 @@ from node import PATIENCE, Node
 from owners import Owners
 from waiting import eventually
 
-from partbox.chaos.journal import Delivery, Journal, now
-from partbox.chaos.oracle import Verdict, judge
+from partbox.chaos.journal import HandlerCall, Journal, now
+from partbox.chaos.oracle import HistoryVerdict, judge
 
 FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
 
@@ -62,7 +62,7 @@ class Cluster:
         eventually(all_handled, timeout, 0.05, moves=lambda: len(self.journal.ended()))
         eventually(self.owners.consumed, timeout, 0.05)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> HistoryVerdict:
         """On everything so far."""
         return judge(self.ledger.published(), self.journal.deliveries())
 
@@ -70,7 +70,7 @@ class Cluster:
         """A gate, shut until the file is touched."""
         return self.folder / name
 
-    def running(self, events: list[str]) -> list[Delivery]:
+    def running(self, events: list[str]) -> list[HandlerCall]:
         """Wait until handlers of these events run; their deliveries."""
         eventually(lambda: set(events) <= self.journal.started(), PATIENCE, 0.05)
         return self.journal.deliveries(lambda delivery: delivery.event in events and delivery.end is None)

@@ -15,7 +15,7 @@ from servers import binaries
 
 from partbox import Outbox
 from partbox.chaos.journal import Journal
-from partbox.chaos.oracle import Published, Verdict, judge
+from partbox.chaos.oracle import HistoryVerdict, LoggedEvent, judge
 
 FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
 
@@ -47,7 +47,7 @@ class Consumer:
         """Every event that was delivered, as often as it was."""
         return sorted(delivery.event for delivery in self.journal.deliveries())
 
-    def verdict(self, expected: Iterable[Published]) -> Verdict:
+    def verdict(self, expected: Iterable[LoggedEvent]) -> HistoryVerdict:
         """On what it got, if that is what it was to get."""
         return judge(expected, self.journal.deliveries())
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from partbox import Outbox
-from partbox.chaos.journal import Writer
+from partbox.chaos.journal import JournalWriter
 
 outbox = Outbox()
-writer = Writer(Path(os.environ["CLUSTER_JOURNAL"]))
+writer = JournalWriter(Path(os.environ["CLUSTER_JOURNAL"]))
 
 
 def note(event: Any) -> None:

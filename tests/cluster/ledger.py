@@ -11,7 +11,7 @@ import psycopg
 from psycopg import Connection, Rollback
 
 from partbox import Event, Outbox
-from partbox.chaos.oracle import Published
+from partbox.chaos.oracle import LoggedEvent
 
 RAISE = """
 with locked as (select aggregate from ledger where aggregate = any (%(names)s) order by aggregate for update)
@@ -51,11 +51,11 @@ class Ledger:
         with psycopg.connect(self.dsn) as conn:
             return self.publish(conn, names, burst, **payload)
 
-    def published(self) -> list[Published]:
+    def published(self) -> list[LoggedEvent]:
         """What the log holds."""
         with psycopg.connect(self.dsn) as conn:
             return [
-                Published(str(event), aggregate, seq)
+                LoggedEvent(str(event), aggregate, seq)
                 for event, aggregate, seq in conn.execute(
                     "select event_id, aggregate_id, (payload ->> 'seq')::int from partbox.record order by id"
                 )

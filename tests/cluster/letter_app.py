@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from partbox import Dead, Outbox
-from partbox.chaos.journal import Writer
+from partbox.chaos.journal import JournalWriter
 
 outbox = Outbox()
 folder = Path(os.environ["CLUSTER_JOURNAL"])
-writer = Writer(folder)
+writer = JournalWriter(folder)
 
 
 @outbox.on("Step")

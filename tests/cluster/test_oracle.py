@@ -2,17 +2,17 @@
 
 import pytest
 
-from partbox.chaos.journal import Delivery
-from partbox.chaos.oracle import Published, judge
+from partbox.chaos.journal import HandlerCall
+from partbox.chaos.oracle import LoggedEvent, judge
 
-LOG = [Published(f"{aggregate}{seq}", aggregate, seq) for aggregate in "ab" for seq in (1, 2, 3)]
-
-
-def call(event: str, start: float, end: float | None, epoch: int = 1, pid: int = 10) -> Delivery:
-    return Delivery(event, event[0], int(event[1:]), 0, epoch, 1, pid, start, end)
+LOG = [LoggedEvent(f"{aggregate}{seq}", aggregate, seq) for aggregate in "ab" for seq in (1, 2, 3)]
 
 
-def history() -> list[Delivery]:
+def call(event: str, start: float, end: float | None, epoch: int = 1, pid: int = 10) -> HandlerCall:
+    return HandlerCall(event, event[0], int(event[1:]), 0, epoch, 1, pid, start, end)
+
+
+def history() -> list[HandlerCall]:
     """All six events, one after the other, each for a second."""
     return [call(one.event, at, at + 1) for at, one in enumerate(LOG, start=1)]
 
@@ -24,13 +24,13 @@ def test_a_right_history_has_nothing_wrong():
 
 def test_a_missing_delivery_is_a_loss():
     calls = [one for one in history() if one.event != "b3"]
-    assert judge(LOG, calls).lost == [Published("b3", "b", 3)]
+    assert judge(LOG, calls).lost == [LoggedEvent("b3", "b", 3)]
 
 
 def test_a_delivery_that_never_ended_is_a_loss():
     calls = history()
     calls[-1].end = None
-    assert judge(LOG, calls).lost == [Published("b3", "b", 3)]
+    assert judge(LOG, calls).lost == [LoggedEvent("b3", "b", 3)]
 
 
 def test_two_deliveries_in_swapped_order_are_found():

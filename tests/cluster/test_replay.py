@@ -19,8 +19,8 @@ from ledger import publishing
 from node import PATIENCE
 from waiting import eventually
 
-from partbox.chaos.journal import Delivery, now
-from partbox.chaos.oracle import Published, judge
+from partbox.chaos.journal import HandlerCall, now
+from partbox.chaos.oracle import LoggedEvent, judge
 from partbox.rules.hashing import partition_of
 
 AGGREGATES = 100
@@ -63,11 +63,11 @@ class Replayed:
         self._check_that_nothing_came_between(deliveries)
         self._check_repeats(deliveries)
 
-    def _is_mortal(self, each: Published | Delivery) -> bool:
+    def _is_mortal(self, each: LoggedEvent | HandlerCall) -> bool:
         return each.event in self.mortal
 
-    def _check_that_nothing_came_between(self, deliveries: list[Delivery]) -> None:
-        histories: defaultdict[str, list[Delivery]] = defaultdict(list)
+    def _check_that_nothing_came_between(self, deliveries: list[HandlerCall]) -> None:
+        histories: defaultdict[str, list[HandlerCall]] = defaultdict(list)
         for delivery in deliveries:
             histories[delivery.aggregate].append(delivery)
         between, late = [], []
@@ -84,9 +84,9 @@ class Replayed:
         assert not between, f"{len(between)} events between replayed ones, such as {between[0]}"
         assert not late, f"{len(late)} events before replayed ones, long after the replay, such as {late[0]}"
 
-    def _check_repeats(self, deliveries: list[Delivery]) -> None:
+    def _check_repeats(self, deliveries: list[HandlerCall]) -> None:
         """What was started twice was first started by a process that was killed."""
-        first: dict[str, Delivery] = {}
+        first: dict[str, HandlerCall] = {}
         for delivery in deliveries:
             before = first.setdefault(delivery.event, delivery)
             assert before is delivery or before.pid in self.killed, (before, delivery)

@@ -14,7 +14,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.chaos.journal import Journal
-from partbox.chaos.oracle import Verdict, judge
+from partbox.chaos.oracle import HistoryVerdict, judge
 from partbox.errors import PartboxError
 from partbox.subscriptions import Subscriptions
 
@@ -39,7 +39,7 @@ class Consumer:
         self.nodes.append(Node(name, self.folder, self.journal.folder, flags, settings, "fanout_app:outbox"))
         return self.nodes[-1]
 
-    def verdict(self, ledger: Ledger) -> Verdict:
+    def verdict(self, ledger: Ledger) -> HistoryVerdict:
         return judge(ledger.published(), self.journal.deliveries())
 
 

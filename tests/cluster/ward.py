@@ -7,7 +7,7 @@ from node import Node
 from waiting import eventually
 
 from partbox import Event
-from partbox.chaos.journal import Delivery
+from partbox.chaos.journal import HandlerCall
 from partbox.chaos.oracle import judge
 
 SPARE = 12
@@ -98,5 +98,5 @@ class Ward:
         published = [one for one in self.cluster.ledger.published() if ordered(one)]
         return judge(published, self.cluster.journal.deliveries(ordered)).wrong()
 
-    def deliveries(self, event: str) -> list[Delivery]:
+    def deliveries(self, event: str) -> list[HandlerCall]:
         return self.cluster.journal.deliveries(lambda one: one.event == event)

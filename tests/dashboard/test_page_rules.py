@@ -12,7 +12,7 @@ from sights import ADA, BEGAN, BOB, EVE, cluster, instance, partition
 from partbox.dashboard import frame
 from partbox.dashboard.alarms import alarms
 from partbox.dashboard.faces import PageFace, from_roster, own
-from partbox.dashboard.history import History, Point
+from partbox.dashboard.history import ChartPoint, History
 from partbox.dashboard.news import PageNews
 from partbox.dashboard.texts import cut, visible
 from partbox.db.stats import Running
@@ -115,7 +115,7 @@ def test_the_past_is_forgotten_where_nobody_looked():
 
 
 def shown(found):
-    return frame.subscription(found, own()(found.instances), Point(None, None, 0.0, 0), ())
+    return frame.subscription(found, own()(found.instances), ChartPoint(None, None, 0.0, 0), ())
 
 
 def test_the_lag_is_that_of_the_oldest_event_that_is_not_finished_unread_or_parked():

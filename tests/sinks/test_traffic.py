@@ -13,7 +13,7 @@ from waiting import eventually
 from partbox import Outbox, UnrecoverableError
 from partbox.dashboard.faces import own
 from partbox.dashboard.frame import subscription
-from partbox.dashboard.history import Point
+from partbox.dashboard.history import ChartPoint
 from partbox.db import stats
 from partbox.db.traffic import Traffic, together
 from partbox.doctor.doctor import examine
@@ -136,6 +136,6 @@ def test_the_page_gets_the_numbers_of_each_sink(outbox, conn, broker):
         assert worker.wait_until_empty(30)
         eventually(lambda: [each.sent for each in seen(outbox.dsn)] == [2])
         cluster = stats.cluster(conn, "partbox", "default")
-        (sent,) = subscription(cluster, own()(cluster.instances), Point(0, 0, 0, 0), [])["sinks"]
+        (sent,) = subscription(cluster, own()(cluster.instances), ChartPoint(0, 0, 0, 0), [])["sinks"]
     assert (sent["name"], sent["sent"], sent["in_flight"], sent["error"]) == ("bus", 2, 0, None)
     json.dumps(sent)
