@@ -1,4 +1,4 @@
-"""Fault injection with a judge: publishers of every kind, a maltreated cluster, and what became of the events."""
+"""Fault injection with a judge: publishers of every kind, a maltreated cluster, and a verdict on the history."""
 
 from partbox.chaos.faults import FAULTS, chosen
 from partbox.chaos.report import ChaosReport

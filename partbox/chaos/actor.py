@@ -1,4 +1,4 @@
-"""Does to the cluster what the schedule says, and undoes it in time."""
+"""Carries out the scheduled faults, and undoes them in time."""
 
 import signal
 import threading
@@ -32,7 +32,7 @@ MOOD = 2.0  # seconds in which a handler must take a ticket
 
 
 class Actor:
-    """`disturbances` are what it did to owners; `done` and `missed` count the faults that found somebody, or not."""
+    """`disturbances` are the faults that hit owners; `done` and `missed` count faults with and without a victim."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Actor:
     ) -> None:
         self._place = place
         self._publishers = publishers
-        self._stopped: dict[int, threading.Timer] = {}  # backends, and what lets them go on
+        self._stopped: dict[int, threading.Timer] = {}  # backends, and the timers that resume them
         self._fleet = fleet
         self._watcher = watcher
         self._tell = tell
@@ -56,17 +56,17 @@ class Actor:
         self.missed: Counter[str] = Counter()
 
     def do(self, step: ScheduledFault) -> None:
-        """Begin it; what must be undone is due `lasts` seconds from now."""
+        """Begin the fault; if it must be undone, that is due `lasts` seconds from now."""
         said = _ACTS[step.fault](self, step)
         (self.missed if said is None else self.done)[step.fault] += 1
         self._tell(f"{step.fault}: {'there is nothing to hit now' if said is None else said}")
 
     def settle(self) -> None:
-        """Undo what is due by now."""
+        """Undo the faults that are over by now."""
         self._agenda.settle()
 
     def finish(self) -> None:
-        """Undo everything, now; somebody works then."""
+        """Undo everything now, and start a node if none works."""
         self._agenda.finish()
         self._go_on()
         if not any(host.kept for host in self._fleet.hosts):
@@ -75,21 +75,21 @@ class Actor:
     def _hit(self, cause: str, pids: list[int], at: float, until: float, frozen: bool = False) -> None:
         self.disturbances += [Disturbance(cause, at, until, pid, frozen) for pid in pids]
 
-    # Whom.
+    # The victims.
 
     def _host(self, step: ScheduledFault) -> Host | None:
         up = self._fleet.up()
         return up[int(step.who * len(up))] if up else None
 
     def _worker(self, step: ScheduledFault) -> tuple[Host, int] | None:
-        """A process that is a member; one that only starts has nothing to lose."""
+        """A process that is a member; one that is still starting has nothing to lose."""
         members = [(host, pid) for host in self._fleet.up() for pid in self._members(host.node)]
         return members[int(step.who * len(members))] if members else None
 
     def _members(self, node: Node) -> list[int]:
         return sorted(set(node.workers()) & set(self._watcher.pids(node.name)))
 
-    # What.
+    # The faults.
 
     def _kill_process(self, step: ScheduledFault) -> str | None:
         found = self._worker(step)
@@ -155,7 +155,7 @@ class Actor:
         return host.node.name
 
     def _let_go(self, host: Host, then: Callable[[], None]) -> None:
-        """Ask its node to leave, and go on once it has; one that does not go in time is killed."""
+        """Ask its node to leave, and call `then` once it has left or, after a timeout, was killed."""
         host.kept, node = False, host.node
         node.ask_to_leave()
         until = time.monotonic() + PATIENCE
@@ -252,8 +252,7 @@ class Actor:
         return f"{node.name}, for {step.lasts:.1f} s"
 
     def _hang_connection(self, step: ScheduledFault) -> str | None:
-        """Nothing is excused: whoever notices in time goes on by another connection, and repeats nothing; a lease that
-        is lost by it is seen by the watcher."""
+        """Excuses nothing: a node that notices in time reconnects and repeats nothing; a lost lease is seen."""
         host, connections = self._host(step), self._fleet.network
         if host is None or host.wire is None or connections is None:
             return None
@@ -267,7 +266,7 @@ class Actor:
         return f"one of {host.node.name}, for {step.lasts:.1f} s"
 
     def _stop_backend(self, step: ScheduledFault) -> str | None:
-        """By a timer it goes on: what it holds may hold up everything, this thread too."""
+        """Resumed by a timer: its locks may hold up everything, this thread too."""
         try:
             with self._place.connect("chaos") as conn:
                 named = {"name": self._place.named(ROLE)}
@@ -284,7 +283,7 @@ class Actor:
         return f"backend {pid}, for {step.lasts:.1f} s"
 
     def _go_on(self) -> None:
-        """All backends that are stopped, now."""
+        """Resume all stopped backends now."""
         for pid, timer in self._stopped.items():
             timer.cancel()
             timer.join()

@@ -1,4 +1,4 @@
-"""What is to be done later in a run, mostly to undo what was done before."""
+"""Actions that are due later in a run, mostly to undo faults."""
 
 import heapq
 import time
@@ -9,22 +9,22 @@ Action = Callable[[], None]
 
 
 class Agenda:
-    """Actions by the time they are due; those due at once in the order in which they were noted."""
+    """Actions by due time; equal times in the order of adding."""
 
     def __init__(self) -> None:
         self._later: list[tuple[float, int, Action]] = []
         self._numbers = count()
 
     def after(self, seconds: float, action: Action) -> None:
-        """Do it so many seconds from now."""
+        """Add an action that is due this many seconds from now."""
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), action))
 
     def settle(self) -> None:
-        """Do what is due by now."""
+        """Run the actions that are due by now."""
         while self._later and self._later[0][0] <= time.monotonic():
             heapq.heappop(self._later)[2]()
 
     def finish(self) -> None:
-        """Do all of it now, and what it adds."""
+        """Run all actions now, and those that they add."""
         while self._later:
             heapq.heappop(self._later)[2]()

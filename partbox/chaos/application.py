@@ -1,4 +1,4 @@
-"""The application that the nodes of a run deliver to: its handlers write down what they do, and misbehave when asked.
+"""The application that the nodes of a run deliver to: its handlers record their calls, and misbehave when asked.
 
 It is imported by worker processes only, which find the run's folder in the environment.
 """
@@ -24,7 +24,7 @@ FOLDER: Final = "CHAOS_FOLDER"
 TARGET: Final = "partbox.chaos.application:outbox"
 SYNC, ASYNC = "ChaosStep", "ChaosAsyncStep"
 WORK = 0.002  # seconds at most that a handler takes
-LABOUR = 0.1  # the same of some, so that others wait in the process: what it must not start when it has lost its lease
+LABOUR = 0.1  # the same of some, so that events wait in the process, which it must not start after losing its lease
 LABORIOUS = 0.2
 FAILING = 0.2  # of first attempts, while handlers fail
 
@@ -57,7 +57,7 @@ def _noted(event: DeliveredEvent) -> Iterator[None]:
 
 
 def _behave(event: DeliveredEvent) -> float:
-    """Misbehave, or say how long the work takes."""
+    """Misbehave, or return the seconds that the work takes."""
     mood = _mood.now()
     if mood.kind == "fail" and event.attempt == 1 and random.random() < FAILING:
         raise RecoverableError("chaos")
@@ -69,5 +69,5 @@ def _behave(event: DeliveredEvent) -> float:
 
 
 def _hold_the_interpreter(seconds: float) -> None:
-    """As C code does that never lets other threads of Python run."""
+    """Block like C code that never releases the interpreter's lock."""
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))

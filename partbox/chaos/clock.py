@@ -20,14 +20,14 @@ SLEEP: Final = """
 import select, time
 time.sleep = lambda seconds: select.select((), (), (), seconds) and None
 """
-"""What Python runs first in these surroundings. libfaketime 0.9.10 takes the end of a sleep, which is a time of the
-steady clock, for one of the calendar, and the call fails; select is told how long, not until when."""
+"""The code that Python runs first in these surroundings. libfaketime 0.9.10 takes the end of a sleep, a time of the
+monotonic clock, for a time of the calendar, and the call fails; select gets a duration instead."""
 TIMEOUT = 20.0
 JUMP: Final = 3600.0
 
 
 class Clock:
-    """A file that says how far off the calendar of the processes with these `surroundings` is."""
+    """A file with the offset of the calendar of all processes that have these `surroundings`."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -37,14 +37,14 @@ class Clock:
         self.set(0.0)
 
     def set(self, offset: float) -> None:
-        """Seconds ahead of the true time, or behind it."""
+        """Shift the calendar: seconds ahead of the true time, negative behind it."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{offset:+.3f}s\n")
         new.replace(self._file)
 
     @property
     def surroundings(self) -> Mapping[str, str]:
-        """Environment variables; the clocks that never step are left alone."""
+        """Environment variables; the monotonic clocks are left alone."""
         return {
             "LD_PRELOAD": _library() or "",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(self._first), os.environ.get("PYTHONPATH")))),
@@ -60,7 +60,7 @@ class Clock:
 
 
 def lacking(folder: Path) -> str | None:
-    """Why calendars cannot jump here; None if they can."""
+    """The reason that calendars cannot jump here; None if they can."""
     if _library() is None:
         return "libfaketime is not installed (Debian: apt install libfaketime)"
     clock = Clock(folder / "probe.clock")

@@ -1,9 +1,9 @@
-"""What a fault excuses, and no more than that.
+"""Excuses the repeats that a fault explains, and nothing else.
 
 At least once means: an owner that is torn away from its work leaves some of it finished and not saved, and the next
-owner does that again. So a repeat is excused if something was done to *that owner* (its process, its connections, its
+owner does that again. So a repeat is excused if a fault hit *that owner* (its process, its connections, its
 lease, or the database) between the first delivery and the repeat, and if the first delivery was young enough to be
-still unsaved then. Everything else is a violation, whatever else went on in the cluster.
+still unsaved then. Everything else is a violation.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from partbox.chaos.oracle import HistoryVerdict, LoggedEvent, judge, repeats
 UNEXPLAINED: Final = "unexplained"
 CRASH: Final = "database crash"
 MEMORY: Final = 15.0
-"""Seconds for which finished work may be unsaved: behind a handler that hangs until its timeout, or an outage."""
+"""Seconds for which finished work may be unsaved: behind a hanging handler, or during an outage."""
 
 LATE: Final = 30.0
 """Seconds after a crash of the database in which an owner that lives on has read again what the crash took back. The
@@ -29,7 +29,7 @@ IN_FLIGHT: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """Something that happened to the owner `pid` (None: to all of them) between `at` and `until`, times of `now`."""
+    """A fault that hit the owner `pid` (None: all of them) between `at` and `until`, times of `now`."""
 
     cause: str
     at: float
@@ -38,23 +38,23 @@ class Disturbance:
     frozen: bool = False
 
     def explains(self, first: HandlerCall, second: HandlerCall) -> bool:
-        """Whether `second` may repeat `first` because of it."""
+        """True if `second` may repeat `first` because of it."""
         hit = self.pid in (None, first.pid)
         last = first.end if first.end is not None else first.start
         return hit and self.at <= second.start and first.start <= self.until and last >= self.at - MEMORY
 
     def holds(self, delivery: HandlerCall) -> bool:
-        """Whether that handler was in progress when it began."""
+        """True if that handler was running when it began."""
         return self.pid == delivery.pid and delivery.start < self.at and (delivery.end or self.until) > self.at
 
     def breaks_in(self, first: HandlerCall, second: HandlerCall) -> bool:
-        """Whether the owner lost `first` to whoever runs `second`, while its handler could not be stopped."""
+        """True if the owner lost `first` to the owner of `second` while its handler could not be stopped."""
         return self.pid == first.pid and self.at <= second.start and first.start <= self.until
 
 
 @dataclass(slots=True)
 class Judgement:
-    """The verdict that is left, and the repeats by what caused them; those of `unexplained` nothing excuses."""
+    """The remaining verdict, and the repeats by their cause; `unexplained` ones are not excused."""
 
     verdict: HistoryVerdict
     repeats: Counter[str]
@@ -68,7 +68,7 @@ def excuse(
     disturbances: Sequence[Disturbance],
     concurrency: int,
 ) -> Judgement:
-    """Judge the history, and take from the verdict what the disturbances excuse."""
+    """Judge the history, and remove from the verdict everything that the disturbances excuse."""
     history = sorted(deliveries, key=lambda delivery: delivery.start)
     verdict = judge(published, history)
     caught = _in_flight(verdict.stale, history, disturbances, concurrency)
@@ -93,7 +93,7 @@ def _in_flight(
     disturbances: Iterable[Disturbance],
     concurrency: int,
 ) -> set[int]:
-    """Which stale starts were calls under way when their process froze: after the last look at the clock, before the
+    """The stale starts that were under way when their process froze: after the last check of the clock, before the
     first line of the handler. In a freeze there is at most one for each of `concurrency` that was in no handler."""
     found: set[int] = set()
     freezes = [each for each in disturbances if each.frozen]

@@ -1,4 +1,4 @@
-"""The faults there are, what each does, and what it needs."""
+"""The faults: their effects, and their needs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ HANDLER_TIMEOUT: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`lasts` is the range of its duration in seconds; `needs` is what else must be there, else None."""
+    """`lasts` is the range of its duration in seconds; `needs` names something else that must be available, or None."""
 
     name: str
     does: str
@@ -58,7 +58,7 @@ FAULTS: Final = {
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """The faults of a list such as "kill-node,hang", in the order they are known; "all" and "none" stand for those."""
+    """The faults of a list such as "kill-node,hang", in the order they are defined; "all" and "none" work too."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if names == ["none"]:
         return ()
@@ -73,7 +73,7 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def possible(names: Iterable[str], lacking: dict[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Those faults whose needs are met, and of the others why not; `lacking` gives the reason for each lacking need."""
+    """The faults whose needs are met, and the reason for each other one, which `lacking` has by its need."""
     skipped = {name: lacking[need] for name in names if (need := FAULTS[name].needs) is not None and need in lacking}
     return tuple(name for name in names if name not in skipped), skipped
 

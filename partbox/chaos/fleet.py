@@ -1,4 +1,4 @@
-"""The nodes of a run: those that work, those that are down for a while, and those that were."""
+"""The nodes of a run: working, down for a while, and ended."""
 
 import time
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ RESTART = 1.0  # seconds
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """A host: nodes run on it one after the other, over the same wire, by the same clock.
+    """One host: nodes run on it one after the other, with the same wire and the same clock.
 
     `kept`: a node that ends by itself is started again, as a service manager does.
     """
@@ -37,13 +37,13 @@ class Host:
 
     @property
     def up(self) -> bool:
-        """Whether its node works, as far as anybody asked it to."""
+        """True if its node runs and was not asked to leave."""
         return self.node.runs and not self.node.leaving
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRoute:
-    """How nodes reach the database: over a network of ours, or without one (None)."""
+    """The way of nodes to the database: through a `network` of proxies, or directly (None)."""
 
     network: Network | None
     host: str
@@ -63,7 +63,7 @@ class Fleet:
         self.restarted = 0
 
     def join(self) -> Host:
-        """A new host, with a node on it."""
+        """Add a host, with a node on it."""
         name = f"node-{len(self.hosts) + 1}"
         host = Host(name)
         if self._route.network is not None:
@@ -75,14 +75,14 @@ class Fleet:
         return host
 
     def start(self, host: Host) -> None:
-        """The next node of this host."""
+        """Start the next node of this host."""
         name = f"{host.name}.{len(host.nodes) + 1}"
         surroundings: Mapping[str, str] = host.clock.surroundings if host.clock is not None else {}
         host.nodes.append(Node(name, self._place.folder, self._processes, self._settings(host), surroundings))
         host.kept, host.ended_at = True, None
 
     def tend(self) -> None:
-        """Start again what has ended by itself a moment ago: a node whose database is away when it starts does."""
+        """Restart nodes that have ended by themselves, as one does that cannot reach its database when it starts."""
         for host in self.hosts:
             if not host.kept or host.up:
                 continue
@@ -100,11 +100,11 @@ class Fleet:
         return [host for host in self.hosts if host.up]
 
     def leaving(self, name: str) -> bool:
-        """Whether the node of that name was asked to leave."""
+        """True if the node of that name was asked to leave."""
         return any(node.leaving for node in self._nodes() if node.name == name)
 
     def stop(self, timeout: float) -> list[str]:
-        """Ask all to leave and wait; the names of those that did not in time, and were killed."""
+        """Ask all to leave and wait; return the names of those that did not in time and were killed."""
         for host in self.hosts:
             host.kept = False
             for node in host.nodes:
@@ -117,7 +117,7 @@ class Fleet:
             node.end(0)
 
     def last_words(self) -> str:
-        """The last line that each of the newest nodes has logged."""
+        """The last log line of the newest node of each host."""
         logs = [self._place.folder / f"{host.node.name}.log" for host in self.hosts]
         return "; ".join(filter(None, map(_last_line, logs)))
 

@@ -1,5 +1,7 @@
-"""What handlers did, as they wrote it down themselves: a file per process, a line when a handler starts and one when
-it has ended. A line is one write, so a process that is killed leaves whole lines."""
+"""The journal of the handlers: a file per process, a line when a handler starts and one when it has ended.
+
+A line is one write, so a process that is killed leaves whole lines.
+"""
 
 import json
 import os
@@ -21,7 +23,7 @@ class HandlerCall:
     """One call of a handler; `end` is None while it runs, and for ever if it never came to its end.
 
     `start` and `end` are times of `now`, `wall` is the start by the node's own calendar, in seconds since 1970. `seq`
-    is None for an event that has no place in an order. `failed`: it told of an error, and the event is still to come.
+    is None for an event without an order. `failed`: it ended with an error, and the event is still to be delivered.
     """
 
     event: str
@@ -50,7 +52,7 @@ class JournalWriter:
 
     @contextmanager
     def noted(self, event: Any) -> Iterator[str]:
-        """Note the start of a handler, and its end unless it is cancelled, killed or raises; gives the call's name."""
+        """Note the start of a handler, and its end unless it is cancelled, killed or raises; yields the call's name."""
         started = now()
         call = f"{event.event_id}/{event.epoch}/{event.attempt}/{started!r}"
         self._write(
@@ -82,7 +84,7 @@ class JournalWriter:
 
 
 class Journal:
-    """All journals of a folder, read on from where the last look ended."""
+    """All journals of a folder, read incrementally."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -105,11 +107,11 @@ class Journal:
 
     @property
     def handled(self) -> int:
-        """How many events were handled to their end, as of the last look."""
+        """The number of events handled to their end, as of the last read."""
         return len(self._ended)
 
     def read(self) -> int:
-        """Read on; how many deliveries there are."""
+        """Read the new lines; return the number of deliveries so far."""
         for path in self.folder.glob("*.journal"):
             self._read(path)
         return len(self._calls)

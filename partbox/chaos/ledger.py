@@ -1,4 +1,4 @@
-"""Aggregates that number their own events, and what publishers know to be committed.
+"""Aggregates that number their own events, and the events that publishers know to be committed.
 
 A transaction locks the aggregates it touches, raises their numbers and publishes under them: a number is given out
 once, in the order of publishing, and a rollback takes it back.
@@ -65,7 +65,7 @@ class Ledger:
         return [LoggedEvent(event, name, seq)]
 
     def leap(self, conn: Connection[Any], ids: int) -> None:
-        """Have the ids go on so far ahead."""
+        """Use up this many ids."""
         conn.execute(query("chaos_leap", self._schema), {"ids": ids})
 
     def _raise(self, conn: Connection[Any], names: Sequence[str], burst: int) -> list[tuple[str, int]]:
@@ -73,12 +73,12 @@ class Ledger:
         return conn.execute(query("chaos_raise", self._schema), values).fetchall()
 
     def committed(self, events: Iterable[LoggedEvent]) -> None:
-        """The server has said so: whatever happens from here on, these must be delivered."""
+        """Note that the server has confirmed the commit: these must be delivered."""
         with self._lock:
             self._committed.update((one.event, one) for one in events)
 
     def declined(self, count: int) -> None:
-        """So many were rolled back on purpose: nobody may ever see them."""
+        """Note that this many were rolled back on purpose: no handler may get them."""
         with self._lock:
             self.rolled_back += count
 
@@ -87,7 +87,7 @@ class Ledger:
         return len(self._committed)
 
     def truth(self, conn: Connection[Any]) -> list[LoggedEvent]:
-        """What is committed: the log, and what should be in it."""
+        """All committed events: the log, and the confirmed commits that should be in it."""
         published = [LoggedEvent(*row) for row in conn.execute(query("chaos_log", self._schema), {})]
         log = {each.event: each for each in published}
         with self._lock:

@@ -1,4 +1,4 @@
-"""What a run can do in its place: the wires, clocks and features that faults need, and why one is not there."""
+"""The wires, clocks and features that faults need, and the reason for each that is not available here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -17,7 +17,7 @@ TWO_PHASE: Final = "two-phase"
 
 
 class Means:
-    """`faults` are those of the wanted that can be done here; `skipped` says of everything else why not."""
+    """`faults` are the wanted ones that are possible here; `skipped` has the reason for each of the others."""
 
     def __init__(self, place: Workspace, wanted: Sequence[str]) -> None:
         self._place = place
@@ -30,7 +30,7 @@ class Means:
 
     @property
     def route(self) -> DatabaseRoute:
-        """How nodes reach the database."""
+        """The way of nodes to the database."""
         return DatabaseRoute(self.network, self._outer_host, self._password or None, self._clocks)
 
     def close(self) -> None:
@@ -72,5 +72,5 @@ class Means:
 
     @property
     def _secret(self) -> Mapping[str, str]:
-        """What libpq found by the address, in a password file: the address of the proxy is another one."""
+        """The password that libpq found by the server's address, which differs from the proxy's."""
         return {"password": self._password} if self._password else {}

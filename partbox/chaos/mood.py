@@ -1,4 +1,4 @@
-"""What handlers are asked to do wrong: a file that the run writes and every handler looks at."""
+"""The misbehaviour that is asked of handlers: a file that the run writes and every handler reads."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class MoodFile:
         self._mood = Mood()
 
     def set(self, mood: Mood) -> None:
-        """Have all handlers be in this mood from now on."""
+        """Set the mood of all handlers from now on."""
         self._tickets.mkdir(exist_ok=True)
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps(asdict(mood)))
@@ -40,7 +40,7 @@ class MoodFile:
         return self._mood
 
     def take(self, ticket: str) -> bool:
-        """Whether this handler is the one: the first to ask is, over all processes."""
+        """True for the first handler of all processes that asks."""
         try:
             os.close(os.open(self._tickets / ticket, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:

@@ -39,13 +39,13 @@ class Wire:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def set(self, state: str) -> None:
-        """Have the wire be so from now on; a cut one loses its connections."""
+        """Put the wire in this state; a cut one loses its connections."""
         self._state = state
         if state == CUT:
             self._abort()
 
     async def stick(self, which: float) -> Link | None:
-        """Have one of its connections stick, which `which` (0 to below 1) chooses; None if there is none."""
+        """Make one of its connections stick, chosen by `which` (0 to below 1); None if there is none."""
         free = [link for link in self._links if not link.stuck]
         if not free:
             return None
@@ -54,7 +54,7 @@ class Wire:
         return link
 
     async def loosen(self, link: Link) -> None:
-        """Have it carry again."""
+        """Make it carry bytes again."""
         link.stuck = False
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class Wire:
         return await asyncio.open_connection(self._host, self._port)
 
     async def _pump(self, link: Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool) -> None:
-        """Carry bytes one way until either end is gone. What was held up goes on afterwards, late and whole."""
+        """Carry bytes one way until either end is gone; delayed bytes arrive late and whole."""
         self._ends.add(sink)
         try:
             while data := await source.read(CHUNK):
@@ -135,7 +135,7 @@ class Network:
         self._do(wire.set(state))
 
     def stick(self, wire: Wire, which: float) -> Link | None:
-        """Have one connection over the wire stick; see `Wire.stick`."""
+        """Make one connection over the wire stick; see `Wire.stick`."""
         return self._do(wire.stick(which))
 
     def loosen(self, wire: Wire, link: Link) -> None:

@@ -19,7 +19,7 @@ LOOK = 0.05
 class Node:
     """Started at once. `settings` are those of the environment: `lease=2` is PARTBOX_LEASE=2.
 
-    `leaving`: it was asked to go; nobody is surprised when it is gone.
+    `leaving`: it was asked to go, so its end is expected.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Node:
             self.process.terminate()
 
     def end(self, timeout: float) -> bool:
-        """Wait until nothing of it is left; after `timeout` seconds it is killed. Whether it left by itself."""
+        """Wait until all its processes have ended, and kill them after `timeout` seconds; True if it left by itself."""
         until = time.monotonic() + timeout
         while self.family() and time.monotonic() < until:
             self.process.poll()

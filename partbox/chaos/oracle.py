@@ -7,11 +7,11 @@ right if
 * order holds: no delivery starts before every earlier event of its aggregate has come to an end at least once; and
   under one epoch, that is, in the hands of one owner, the numbers only rise. A crash may so repeat a suffix, in order,
   under a new epoch, and nothing else;
-* epochs never go back: who starts a handler has the highest epoch that was seen in the partition so far;
+* epochs never go back: a handler starts under the highest epoch that was seen in the partition so far;
 * no two handlers of one aggregate run at the same time.
 
 A call that ended with an error counts as an attempt: the event may come again. Other repeats are counted, not judged:
-which of them are excused depends on what was done to the cluster (see `excuses`).
+which of them are excused depends on the faults (see `excuses`).
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ from partbox.chaos.journal import HandlerCall
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """An event that is in the log; `seq` None has no place in an order, `aggregate` None no company."""
+    """An event of the log; `seq` None has no order, `aggregate` None belongs to no aggregate."""
 
     event: str
     aggregate: str | None
@@ -32,7 +32,7 @@ class LoggedEvent:
 
 @dataclass(slots=True)
 class HistoryVerdict:
-    """What is wrong with a history; `repeats` are the deliveries of events that had been started before."""
+    """The violations in a history; `repeats` are the deliveries of events that had been started before."""
 
     lost: list[LoggedEvent] = field(default_factory=list)
     unknown: list[HandlerCall] = field(default_factory=list)
@@ -43,7 +43,7 @@ class HistoryVerdict:
     overlaps: list[tuple[HandlerCall, HandlerCall]] = field(default_factory=list)
 
     def wrong(self) -> dict[str, int]:
-        """How much of what is never excused there is; empty if all is well."""
+        """The counts of violations that are never excused; empty without any."""
         counts = {
             "lost": len(self.lost),
             "unknown": len(self.unknown),
@@ -56,7 +56,7 @@ class HistoryVerdict:
 
 
 def judge(published: Iterable[LoggedEvent], deliveries: Iterable[HandlerCall]) -> HistoryVerdict:
-    """The verdict on a history. Deliveries of what was not published count as unknown and as nothing else."""
+    """Judge a history. Deliveries of unpublished events count as unknown and as nothing else."""
     numbered = {one.event: one for one in published}
     verdict = HistoryVerdict()
     history: list[HandlerCall] = []
@@ -77,7 +77,7 @@ def judge(published: Iterable[LoggedEvent], deliveries: Iterable[HandlerCall]) -
 
 
 def repeats(history: Iterable[HandlerCall]) -> Iterator[tuple[HandlerCall, HandlerCall]]:
-    """Each delivery of an event that had been started before, with the one before; a failed one is none before."""
+    """Each repeated delivery, after the one before; a failed one does not count as one before."""
     last: dict[str, HandlerCall] = {}
     for delivery in history:
         if delivery.event in last:
@@ -95,7 +95,7 @@ def _by_aggregate(history: Iterable[HandlerCall]) -> dict[str, list[HandlerCall]
 
 
 def _stale(history: Iterable[HandlerCall]) -> Iterator[HandlerCall]:
-    """What started after a later owner of the partition had started something: that much is provable."""
+    """Deliveries that started after one of a later owner of the partition: the provable part."""
     newest: defaultdict[int, int] = defaultdict(int)
     for delivery in history:
         if delivery.epoch < newest[delivery.partition]:
@@ -109,7 +109,7 @@ def _judge_order(verdict: HistoryVerdict, order: list[int], history: list[Handle
         if delivery.done:
             assert delivery.end is not None
             first_end[_seq(delivery)] = min(delivery.end, first_end.get(_seq(delivery), delivery.end))
-    # By when all events up to a number have ended once.
+    # The time at which all events up to a number have ended once.
     clear, latest = {}, 0.0
     for seq in order:
         clear[seq] = latest

@@ -1,4 +1,4 @@
-"""Those who publish, each in a thread with a connection and a habit of its own."""
+"""The publishers, each in a thread with a connection and a habit of its own."""
 
 import random
 import threading
@@ -20,13 +20,13 @@ RETRY = 0.2  # seconds until a connection that was lost is opened again
 JOIN = 15.0
 LOOK = 0.05  # seconds
 LARGE: Final = (100_000, 1_000_000)  # bytes
-HUGE: Final = (0.1, 5_000_000)  # how often, and bytes
+HUGE: Final = (0.1, 5_000_000)  # probability, and bytes
 LEAP: Final = 1_200_000  # ids: more than a late range may be long
 LOCK_TIMEOUT = "5s"  # a prepared transaction whose end was lost would hold its locks until somebody resolves it
 
 
 class ChaosPublisher(threading.Thread):
-    """Publishes until told to stop; `interrupted` counts transactions whose end nobody knows."""
+    """Publishes until told to stop; `interrupted` counts transactions whose outcome is unknown."""
 
     pause = (0.01, 0.05)
     """Seconds between two transactions."""
@@ -66,10 +66,10 @@ class ChaosPublisher(threading.Thread):
         self._held = held
 
     def begin(self, conn: Connection[Any]) -> None:
-        """On each new connection."""
+        """Prepare each new connection."""
 
     def transact(self, conn: Connection[Any]) -> None:
-        """One transaction, as this kind of publisher does it."""
+        """Run one transaction."""
         doomed = self.dice.random() < DOOMED
         events: list[LoggedEvent] = []
         with conn.transaction(force_rollback=doomed) as ended:
@@ -83,7 +83,7 @@ class ChaosPublisher(threading.Thread):
             self.ledger.committed(events)
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
-        """What is published in a transaction."""
+        """Publish the events of one transaction, a list at a time."""
         raise NotImplementedError
 
     def some(self, names: Sequence[str], most: int) -> list[str]:
@@ -98,7 +98,7 @@ class Short(ChaosPublisher):
 
 
 class Slow(ChaosPublisher):
-    """The same, and takes its time before it commits: others wait for its locks, or commit with higher ids before."""
+    """The same, slow to commit: others wait for its locks, or commit higher ids before it."""
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         yield self.ledger.raised(conn, self.some(self.ledger.names, 2))
@@ -107,7 +107,7 @@ class Slow(ChaosPublisher):
 
 
 class Savepoints(ChaosPublisher):
-    """Takes back a part of what it publishes. Names rise, so that locks are taken in one order."""
+    """Rolls back some of its savepoints. Names rise, so that locks are taken in one order."""
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         for name in sorted(self.some(self.ledger.names, 4)):
@@ -130,7 +130,7 @@ class Copies(ChaosPublisher):
 
 
 class Unlocked(ChaosPublisher):
-    """No lock, no order: aggregates that others publish to at the same time, and events that belong to none."""
+    """Takes no lock: aggregates that others publish to at the same time, and events without one."""
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         names = [*(f"free-{number}" for number in range(10)), None]
@@ -139,7 +139,7 @@ class Unlocked(ChaosPublisher):
 
 
 class TwoPhase(ChaosPublisher):
-    """Prepares, waits, and then commits or rolls back. What a lost connection leaves prepared is committed later."""
+    """Prepares, waits, and then commits or rolls back; leftovers of a lost connection are committed later."""
 
     pause = (0.05, 0.3)
     _number = 0
@@ -184,12 +184,12 @@ class HeldOpen(ChaosPublisher):
 
 
 class Asked(ChaosPublisher):
-    """Publishes only for as long as it is asked to."""
+    """Publishes only while asked to."""
 
     _until = 0.0
 
     def ask(self, seconds: float) -> None:
-        """Publish for so long."""
+        """Publish for this many seconds."""
         self._until = time.monotonic() + seconds
 
     @property
@@ -213,9 +213,9 @@ class Large(Asked):
 
 
 class Leaping(Asked):
-    """Keeps a write transaction open while the ids run far ahead of it, until it is let go.
+    """Keeps a write transaction open while the ids run far ahead of it, until everything else is delivered.
 
-    Nobody may wait for it but those that it has locked: it is let go when everything else is delivered.
+    Nothing but the aggregates that it has locked may wait for it.
     """
 
     def __init__(self, place: Workspace, ledger: Ledger, seed: str) -> None:
@@ -237,13 +237,13 @@ KINDS: Final = (Short, Short, Slow, Slow, Savepoints, Copies, Unlocked, Unlocked
 
 
 def publishers(place: Workspace, ledger: Ledger, seed: int, two_phase: bool) -> list[ChaosPublisher]:
-    """All of them, not started yet."""
+    """All publishers, not started yet."""
     kinds: list[type[ChaosPublisher]] = [*KINDS, *([TwoPhase] if two_phase else [])]
     return [kind(place, ledger, f"{seed} {kind.__name__} {number}") for number, kind in enumerate(kinds)]
 
 
 def stop(all_of_them: Sequence[ChaosPublisher], wait: Callable[[float], object]) -> None:
-    """Have them end their transactions, and wait for that."""
+    """Make them end their transactions, and wait for that."""
     for each in all_of_them:
         each.stopping.set()
     until = time.monotonic() + JOIN
@@ -252,6 +252,6 @@ def stop(all_of_them: Sequence[ChaosPublisher], wait: Callable[[float], object])
 
 
 def resolve(conn: Connection[Any], schema: str, prefix: str) -> None:
-    """Commit what was prepared and is still there."""
+    """Commit the transactions that are still prepared."""
     for (gid,) in conn.execute(query("chaos_prepared", schema), {"prefix": prefix}).fetchall():
         conn.tpc_commit(gid)

@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""The result of a run."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -30,7 +30,7 @@ WORDS = {
 @dataclass(frozen=True, slots=True)
 class ChaosReport:
     """`restarted` nodes had ended by themselves, as one does that finds no database when it starts. `faults` are those
-    that happened, by name; `missed` found nobody to hit, `skipped` are those that cannot be done here, with the reason.
+    that happened, by name; `missed` ones found no victim, `skipped` has the reason for each that is impossible here.
     `violations` has a count for each promise; `repeats` the excused ones by their cause."""
 
     seed: int
@@ -56,7 +56,7 @@ class ChaosReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every promise was kept."""
+        """True if every promise was kept."""
         return self.drained and not any(self.violations.values())
 
     @property
@@ -65,15 +65,15 @@ class ChaosReport:
         return 0 if self.ok else 1
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as JSON shows it."""
         return {"ok": self.ok, **asdict(self)}
 
     def table(self) -> Table:
-        """For people."""
+        """The report as a table."""
         return figures(self._rows())
 
     def verdict(self) -> Text:
-        """One line: the promises, and whether they were kept."""
+        """One line: every promise was kept, or those that were broken."""
         if self.ok:
             return Text(f"every promise was kept (seed {self.seed})", style="bold green")
         broken = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.violations.items() if count)
@@ -95,7 +95,7 @@ class ChaosReport:
 
 
 def violations(judgement: Judgement, stale_saves: list[Regress]) -> dict[str, list[Any]]:
-    """What is not excused, by promise."""
+    """Everything that is not excused, by promise."""
     verdict = judgement.verdict
     return {
         "lost": verdict.lost,
@@ -110,7 +110,7 @@ def violations(judgement: Judgement, stale_saves: list[Regress]) -> dict[str, li
 
 
 def examples(found: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """The first few of each."""
+    """The first violations of each promise."""
     return {name: [_plain(each) for each in those[:EXAMPLES]] for name, those in found.items() if those}
 
 

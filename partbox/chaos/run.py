@@ -1,4 +1,4 @@
-"""A run from its beginning to its verdict."""
+"""A run from its start to its verdict."""
 
 import time
 from collections.abc import Callable
@@ -29,12 +29,12 @@ TO_START = 90.0
 TO_DRAIN = 240.0
 TO_LEAVE = 45.0
 BACKLOG: Final = 3_000
-"""Events at which publishers wait for the cluster: a run asks whether all comes, not how soon."""
+"""Unhandled events at which publishers pause: a run tests completeness, not speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosPlan:
-    """What to run: `dsn` None = an embedded database; `processes` of each node; `faults` by name."""
+    """The arguments of a run: `dsn` None = an embedded database; `processes` of each node; `faults` by name."""
 
     seconds: float
     seed: int
@@ -47,7 +47,7 @@ class ChaosPlan:
 
 
 def perform(plan: ChaosPlan, out: TextIO) -> ChaosReport:
-    """Run it, telling on `out` what happens; afterwards nothing of it is left, unless something was found or `keep`.
+    """Run it, reporting on `out`; afterwards nothing of it is left, unless a promise was broken or `keep` is set.
 
     The first Ctrl-C ends publishing and faults early, and the run is judged; a second one does not wait for deliveries.
     Raises PartboxError or psycopg.Error if it cannot go on.
@@ -87,7 +87,7 @@ class _Run:
         return report
 
     def _start(self) -> None:
-        """Wait until the nodes own everything; from there on time counts."""
+        """Wait until the nodes own everything; time counts from then on."""
         with self._place.connect("chaos") as conn:
             self._ledger.open(conn)
         for _ in range(self._plan.nodes):
@@ -102,7 +102,7 @@ class _Run:
             publisher.start()
 
     def _disturb(self) -> None:
-        """The schedule, until its end or Ctrl-C; then everybody stops publishing and everything is mended."""
+        """Follow the schedule until its end or Ctrl-C; then stop publishing and undo all faults."""
         steps = list(schedule(self._plan.seed, self._plan.seconds, self._means.faults))
         while self._elapsed < self._plan.seconds and not self._interrupts.asked.is_set():
             while steps and steps[0].at <= self._elapsed:
@@ -120,9 +120,9 @@ class _Run:
                 resolve(conn, self._plan.schema, self._place.named("prepared "))
 
     def _drain(self) -> bool:
-        """Wait until all that is published is handled and saved; False if that does not happen in time.
+        """Wait until everything published is handled and saved; False if that takes too long.
 
-        At first beside the transaction that the ids ran ahead of, for which nobody may have to wait.
+        The first part runs beside the open transaction that the ids ran ahead of, for which nothing else may wait.
         """
         with self._place.connect("chaos") as conn:
 
@@ -139,13 +139,13 @@ class _Run:
             return beside and self._wait(drained, TO_DRAIN, self._interrupts.at_once.is_set, 0.5)
 
     def _let_go(self) -> None:
-        """Have the transaction end that stayed open."""
+        """End the transaction that stayed open."""
         for each in self._leaping:
             each.let_go.set()
         stop(self._leaping, self._interrupts.at_once.wait)
 
     def _stop(self) -> list[str]:
-        """Let the nodes leave; those that had to be killed."""
+        """Let the nodes leave; return those that had to be killed."""
         self._say("the nodes leave")
         return self._fleet.stop(TO_LEAVE)
 
@@ -189,7 +189,7 @@ class _Run:
         )
 
     def _end(self) -> None:
-        """End whatever still runs, whatever happened."""
+        """End everything that still runs."""
         for publisher in self._publishers:
             publisher.stopping.set()
         for leaping in self._leaping:
@@ -213,8 +213,8 @@ class _Run:
         return self._interrupts.wait_until(check, seconds, given_up, self._look, pause)
 
     def _look(self) -> None:
-        """Raise what ended a thread of ours. Once a second keep the publishers from running away from the cluster, and
-        tell, on a terminal, how things are."""
+        """Raise the error that ended a thread of ours. Once a second pause publishers that are too far ahead, and
+        report the progress on a terminal."""
         for error in (self._watcher.error, *(each.error for each in self._publishers)):
             if error is not None:
                 raise error

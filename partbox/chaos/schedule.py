@@ -1,4 +1,4 @@
-"""What is done to the cluster, and when: a pure function of seed, length and faults."""
+"""The faults of a run and their times: a pure function of seed, length and faults."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ LAST = 1.0  # seconds before the end after which no fault begins
 class ScheduledFault:
     """Do `fault` at `at` seconds from the start, for `lasts` seconds.
 
-    Whom it hits is not known before the run: `who` and `how`, from 0 to below 1, choose among what is there then.
+    Its victim is not known before the run: `who` and `how`, from 0 to below 1, choose among the candidates then.
     """
 
     at: float
@@ -26,7 +26,7 @@ class ScheduledFault:
 
 
 def schedule(seed: int, seconds: float, faults: Sequence[str]) -> tuple[ScheduledFault, ...]:
-    """The steps, by time. Each fault has its turn before any comes again."""
+    """The faults by time. Each has its turn before any repeats."""
     return tuple(_steps(random.Random(f"partbox chaos {seed}"), seconds, sorted(faults)))
 
 

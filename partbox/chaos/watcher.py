@@ -1,4 +1,4 @@
-"""Looks at the cluster's own tables all the time: who lost his lease unasked, and whether anything goes back."""
+"""Polls the cluster's own tables for leases that were lost unasked, and for cursors or epochs that went back."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ class StoredCursor:
 
 @dataclass(frozen=True, slots=True)
 class Regress:
-    """A stale write that was accepted: `what` of a partition was `before` and is `after`."""
+    """A stale write that was accepted: the column `what` of a partition went from `before` to `after`."""
 
     partition: int
     what: str
@@ -41,8 +41,8 @@ class Regress:
 
 
 def regresses(before: Mapping[int, StoredCursor], after: Mapping[int, StoredCursor], crashed: bool) -> list[Regress]:
-    """What has gone back. After a crash of the database cursors may, which are saved without waiting for the disc;
-    epochs never may. A snapshot may while the last id rises: an unfinished late record below that holds it back."""
+    """The values that went back. Cursors may after a crash of the database, as they are saved asynchronously; epochs
+    never may. A snapshot may while the last id rises: an unfinished late record below that holds it back."""
     return [one for number, old in before.items() for one in _regresses(old, after[number], crashed)]
 
 
@@ -58,7 +58,7 @@ def _regresses(old: StoredCursor, new: StoredCursor, crashed: bool) -> Iterator[
 
 
 def forgotten(deliveries: Sequence[HandlerCall], cursors: Mapping[int, StoredCursor]) -> list[Regress]:
-    """Partitions whose epoch is, in the end, older than one that a handler was shown."""
+    """Partitions whose final epoch is older than one that a handler got."""
     shown: dict[int, int] = {}
     for one in deliveries:
         shown[one.partition] = max(one.epoch, shown.get(one.partition, 0))
@@ -71,7 +71,7 @@ def forgotten(deliveries: Sequence[HandlerCall], cursors: Mapping[int, StoredCur
 
 @dataclass(slots=True)
 class _Member:
-    """`heard`: when it last renewed its lease. Its row may stay long after that, if nobody is there to bury it."""
+    """`heard`: the time of its last heartbeat. Its row stays until some node buries it."""
 
     pid: int
     node: str
@@ -79,7 +79,7 @@ class _Member:
 
 
 class Watcher(threading.Thread):
-    """`leaving(node)` says whether a node was asked to go: then its instances' end is no loss."""
+    """`leaving(node)` is true if a node was asked to leave: then the end of its instances is no loss."""
 
     def __init__(self, place: Workspace, leaving: Callable[[str], bool]) -> None:
         super().__init__(name="chaos-watcher", daemon=True)
@@ -108,12 +108,12 @@ class Watcher(threading.Thread):
                 return
 
     def crashed(self) -> None:
-        """The database has crashed, and our connection with it: what it kept without the disc may be gone."""
+        """Note that the database has crashed: asynchronous commits may be lost."""
         self._crashed = True
 
     @property
     def settled(self) -> bool:
-        """Whether all partitions are owned."""
+        """True if all partitions are owned."""
         return bool(self._cursors) and all(cursor.owned for cursor in self._cursors.values())
 
     def pids(self, node: str) -> list[int]:
@@ -125,7 +125,7 @@ class Watcher(threading.Thread):
 
     @property
     def cursors(self) -> dict[int, StoredCursor]:
-        """As they were at the last look."""
+        """The cursors of the last poll."""
         return self._cursors
 
     def _look(self, conn: psycopg.Connection[Any], crashed: bool = False) -> None:

@@ -27,8 +27,8 @@ QUIT = "qQ"
 def top(every: Every = "1s", subscription: Subscription = "default", dsn: Dsn = None, schema: Schema = None) -> None:
     """Show a subscription live on the whole terminal: partitions by owner, processes, rates, blocked aggregates.
 
-    Each process has a letter and a colour (NO_COLOR leaves the letters), which its partitions wear; one that has just
-    moved is drawn the other way round, one that nobody owns is a dot. q ends it.
+    Each process and its partitions have a letter and a colour (NO_COLOR leaves the letters). A partition that has just
+    moved has its colours swapped, one without an owner is a dot. q quits.
 
     Example: partbox top --dsn postgresql://localhost/shop
     """

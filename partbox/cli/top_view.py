@@ -170,7 +170,7 @@ def _blocked(scene: Scene, roomy: bool, room: int) -> list[RenderableType]:
 
 
 def _alike(keys: Sequence[BlockedKey]) -> list[list[BlockedKey]]:
-    """Those that wait for the same reason together: of an open circuit there may be any number."""
+    """Group those that wait for the same reason: an open circuit may block any number."""
     groups: dict[tuple[str, ...], list[BlockedKey]] = {}
     for key in keys:
         why = "" if key.state == "deferred" else key.error_type or key.error or ""

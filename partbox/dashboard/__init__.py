@@ -1,4 +1,4 @@
-"""The live page: partitions, processes, rates, blocked and dead records, and what an operator does about them."""
+"""The live page: partitions, processes, rates, blocked and dead records, and the remedies."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def routes(
     """The page and what is below it, for a Starlette application; give them last. `glance` may be shared with others,
     `siblings` are the databases of the node, if those are several.
 
-    Data is read through `glance` while somebody watches; lists, actions and doctor open connections to `dsn()`.
+    Data is read through `glance` while the page is watched; lists, actions and doctor open connections to `dsn()`.
     """
     diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, TRANSACTION)))
     feed = Feed(glance, settings.schema_name, faces, diagnosis=diagnosis, siblings=siblings)
@@ -40,5 +40,5 @@ def routes(
 def pages(
     settings: Settings, dsn: Callable[[], str], address: Address, glance: OverviewSource, siblings: Siblings = tuple
 ) -> list[BaseRoute]:
-    """The page of a worker that is served at `address`: who has `http_token` may act; without that setting nobody."""
+    """The page of a worker, served at `address`. The holder of `http_token` may act; nobody without that setting."""
     return routes(glance, dsn, settings, access(address, settings.http_token), siblings=siblings)

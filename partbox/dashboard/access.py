@@ -1,7 +1,7 @@
-"""Who may look at the page, and who may act.
+"""The right to look at the page, and the right to act.
 
-Acting needs the token, whoever asks; without one nobody acts. Looking needs none where only this machine can reach the
-page, and the token everywhere else: error texts and aggregate ids are shown there.
+Acting always needs the token; without one nobody acts. Looking needs none where only this machine can reach the page,
+and the token everywhere else: error texts and aggregate ids are shown there.
 
 Another page in the same browser can neither guess the token nor send its header unasked. It is refused by its origin
 besides; and a name that was made to point here (DNS rebinding) is refused where no token comes with it. With the token
@@ -26,7 +26,7 @@ FIT = re.compile(rf"[A-Za-z0-9_-]{{{LEAST},}}")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """With which status, and why."""
+    """The status and the reason of a refused request."""
 
     status: int
     why: str
@@ -40,7 +40,7 @@ class Access:
     open_to_look: bool
 
     def refuses(self, method: str, headers: Mapping[str, str]) -> Refusal | None:
-        """Why a request for data (GET) or an action (POST) is refused; None if it is not."""
+        """The refusal of a request for data (GET) or an action (POST); None if it is allowed."""
         if self.open_to_look and not _is_here(headers.get("host", "")) and not self.holds(headers):
             return Refusal(403, ELSEWHERE)
         if _is_foreign(headers):
@@ -51,11 +51,11 @@ class Access:
 
     @property
     def can_act(self) -> bool:
-        """True if there is a token at all."""
+        """True if there is a token."""
         return self.token is not None
 
     def holds(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request carries the token."""
+        """True if a request carries the token."""
         if self.token is None:
             return False
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -71,7 +71,7 @@ class Access:
 
 
 def access(address: Address, chosen: str | None, *, new: bool = False) -> Access:
-    """For a page at `address`. The token is the `chosen` one, else a `new` one, else nobody has one.
+    """The rights on a page at `address`. The token is the `chosen` one, else a `new` one, else there is none.
 
     SettingsError if the chosen one is easily guessed.
     """
@@ -91,7 +91,7 @@ def _is_here(host: str) -> bool:
 
 
 def _is_foreign(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that another site's page has asked; other programs say nothing."""
+    """True if a browser says that another site's page has asked; other programs say nothing."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return True
     origin = headers.get("origin")

@@ -1,4 +1,4 @@
-"""The troubles that one look at a subscription shows: said at once, while doctor takes some seconds."""
+"""The troubles that one look at a subscription shows: reported at once, while doctor takes some seconds."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,7 +12,7 @@ UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
 LEAD_TIME = 2.0  # leases; a partition that is given from one to another is nobody's for a moment
 
 CAUSES = frozenset({"no-workers", "paused", "unowned"})
-"""As doctor calls them."""
+"""Doctor's names for them."""
 
 
 def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Trouble]:

@@ -1,4 +1,4 @@
-"""Runs what waits for the database in a thread of its own, which holds up no process that wants to end."""
+"""Runs blocking calls to the database in daemon threads, which do not delay the end of the process."""
 
 import asyncio
 import threading
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 async def aside(work: Callable[[], T]) -> T:
-    """What `work()` returns or raises. Cancelled, it is not waited for any more."""
+    """Return or raise the result of `work()`; a cancelled call is not waited for."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def run() -> None:
         try:
             result = work()
-        except BaseException as error:  # whoever awaits it gets it
+        except BaseException as error:  # raised where it is awaited
             told(future.set_exception, error)
         else:
             told(future.set_result, result)

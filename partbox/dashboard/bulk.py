@@ -1,4 +1,4 @@
-"""One long order, told line by line while it is carried out."""
+"""One long order, with a line of progress for each chunk."""
 
 import asyncio
 import threading
@@ -16,11 +16,11 @@ from partbox.rules.secrets import masked
 
 
 class Stopped(PartboxError):
-    """Who ordered it has gone away."""
+    """The client that ordered it has gone away."""
 
 
 class Bulk:
-    """`work(progress)` runs aside; `after()` is called when it has ended, however it did."""
+    """`work(progress)` runs aside; `after()` is called at its end, failed or not."""
 
     def __init__(self, work: Callable[[Progress], int], after: Callable[[], None]) -> None:
         self._work = work

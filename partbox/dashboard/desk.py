@@ -1,4 +1,4 @@
-"""What an operator does from the page: lists of trouble, and the ways out of it. Plain data in, plain data out.
+"""The operator's commands on the page: lists of trouble, and the ways out of it. Plain data in, plain data out.
 
 Every call opens a connection of its own; raises PartboxError and psycopg.Error as the commands do.
 """
@@ -18,8 +18,8 @@ from partbox.settings import Settings
 from partbox.subscriptions import Subscriptions
 
 PAGE = 50
-MOST_GROUPS = 50  # those with the most dead records; others come up when these are through
-MOST_KEYS = 500  # the longest blocked ones; the others come up when these are through
+MOST_GROUPS = 50  # the largest; others follow when these are done
+MOST_KEYS = 500  # the longest blocked; others follow when these are done
 
 Plain = dict[str, Any]
 Filters = dict[str, str]
@@ -75,14 +75,14 @@ class Desk:
         return {"keys": [_blocked(each) for each in found[:limit]], "more": len(found) > limit}
 
     def replay(self, subscription: str, record_ids: Iterable[int]) -> Plain:
-        """Each of these; those that cannot be are said."""
+        """Replay each of these; the result names those that cannot be."""
         return _each(record_ids, lambda id: self._dead.replay(id, subscription=subscription))
 
     def discard(self, subscription: str, record_ids: Iterable[int]) -> Plain:
         return _each(record_ids, lambda id: self._dead.discard(id, subscription=subscription))
 
     def replay_all(self, subscription: str, filters: Filters, progress: Progress) -> int:
-        """All that match; how many. What `progress` raises ends it between two chunks."""
+        """Replay all that match; return their number. An error raised by `progress` ends it between two chunks."""
         return self._dead.replay_all(**filters, subscription=subscription, progress=progress)
 
     def discard_all(self, subscription: str, filters: Filters, progress: Progress) -> int:
@@ -111,7 +111,7 @@ class Desk:
         return {"done": int(self._subscriptions.resume(subscription)), "failed": []}
 
     def _heads(self, subscription: str) -> dict[int, BlockedKey]:
-        """By the head that the page shows: what blocks the aggregate by now may be another record."""
+        """The blocked keys by the head that the page shows; by now another record may block the aggregate."""
         return {each.record_id: each for each in self._blocked.list(MOST_KEYS, subscription=subscription)}
 
 

@@ -1,4 +1,4 @@
-"""Doctor's examination for all who watch: one at a time, at a modest rhythm, and none while nobody watches."""
+"""Doctor's examination for all viewers: one at a time, at a modest rate, and none without viewers."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ SHARE = 10  # and so many times as long as the last one took
 
 
 class Diagnosis:
-    """The newest `report`, None before the first; `error` says why the last examination failed, None if it did not."""
+    """The newest `report`, None before the first; `error` is the reason if the last examination failed, else None."""
 
     def __init__(self, examine: Callable[[], Report], clock: Callable[[], float] = time.monotonic) -> None:
         self._examine = examine
@@ -32,7 +32,7 @@ class Diagnosis:
         self.error: str | None = None
 
     def wanted(self) -> None:
-        """Somebody watches: begin an examination if it is time for one. Called in the event loop."""
+        """Begin an examination if one is due; called in the event loop while the page is watched."""
         if (self._running is None or self._running.done()) and self._clock() >= self._next:
             self._running = asyncio.create_task(self._run())
 

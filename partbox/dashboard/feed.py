@@ -1,4 +1,4 @@
-"""One reader for all who watch: it looks once a second, and only while somebody watches.
+"""One reader for all viewers: it looks once a second, and only while the page is watched.
 
 It lives in one event loop; only the looks themselves wait in threads.
 """
@@ -39,14 +39,14 @@ Plain = dict[str, Any]
 
 
 class OverviewSource(Protocol):
-    """Gives the newest overview, perhaps the same as just before."""
+    """Returns the newest overview, perhaps the same as just before."""
 
     def look(self) -> Overview: ...
 
 
 @dataclass(slots=True)
 class _Story:
-    """What is remembered of one subscription."""
+    """The memory of one subscription."""
 
     faces: Faces
     news: PageNews = field(default_factory=PageNews)
@@ -66,7 +66,7 @@ class _Story:
 
 
 class Feed:
-    """While it is `watched`, `frame` tells something new after each `turn`. Without `diagnosis` doctor is not asked."""
+    """While it is `watched`, `frame` has something new after each `turn`. Without `diagnosis` doctor is not asked."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Feed:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Somebody watches: it looks."""
+        """Keep looking while this context is entered."""
         self._watchers += 1
         if self._reader is None or self._reader.done():
             self._reader = asyncio.create_task(self._read())
@@ -105,7 +105,7 @@ class Feed:
 
     @property
     def fresh(self) -> bool:
-        """Whether it has looked just now; else the next turn brings something."""
+        """True if it has looked just now; else wait for the next turn."""
         return self._looked_at is not None and self._clock() - self._looked_at < 2 * EVERY
 
     async def turn(self, stopping: asyncio.Event) -> None:
@@ -118,7 +118,7 @@ class Feed:
                 each.cancel()
 
     def frame(self, subscription: str | None, *, history: bool) -> Plain:
-        """What there is to see. `subscription` is null in it if there is none of that name."""
+        """The data to show. Its `subscription` is null if there is none of that name."""
         shown: Plain = {"schema": cut(self._schema), "version": partbox.__version__, "error": self._error}
         shown |= {"database": None, "at": None, "subscriptions": [], "subscription": None}
         shown |= {"doctor": frame.doctor(self._diagnosis), "troubles": []}
@@ -158,7 +158,7 @@ class Feed:
             self._error = None
         except (psycopg.Error, PartboxError) as error:
             self._error = _said(error)
-        except Exception as error:  # a fault of ours must not leave everybody waiting
+        except Exception as error:  # a fault of ours must not leave every viewer waiting
             tell(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
             self._error = _said(error)
         self._looked_at = self._clock()

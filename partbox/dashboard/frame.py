@@ -20,7 +20,7 @@ MOST_RUNNING = 20  # handlers that run for long, those that run the longest
 
 
 def summaries(overview: Overview) -> list[dict[str, Any]]:
-    """What the choice of subscriptions says of each."""
+    """One entry per subscription for the page's selector."""
     return [
         {
             "name": cluster.subscription,
@@ -34,7 +34,7 @@ def summaries(overview: Overview) -> list[dict[str, Any]]:
 
 
 def doctor(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
-    """When doctor looked, how many causes it knows, and why it could not; None where it is not asked."""
+    """The time of doctor's report, its number of causes, and its error; None if doctor is not asked."""
     if diagnosis is None:
         return None
     report = diagnosis.report

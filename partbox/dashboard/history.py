@@ -1,4 +1,4 @@
-"""What the charts show: the last two minutes of a subscription."""
+"""The data of the charts: the last two minutes of a subscription."""
 
 from collections import deque
 from datetime import datetime
@@ -12,7 +12,7 @@ GAP = 10.0  # seconds without a look after which the past is forgotten
 
 
 class ChartPoint(NamedTuple):
-    """A moment: rates per second, None where there is nothing to compare with; seconds; events that are not through."""
+    """One moment: rates per second (None without a look before), the lag in seconds, the number of open events."""
 
     published: float | None
     delivered: float | None
@@ -28,7 +28,7 @@ class History:
         self.points: deque[ChartPoint] = deque(maxlen=KEPT)
 
     def add(self, at: datetime, cluster: Cluster, rates: Rates | None) -> ChartPoint:
-        """One more, which is given back. What is dead is through, for better or worse."""
+        """Add and return a point. Dead events are not open."""
         if self._last is not None and (at - self._last).total_seconds() > GAP:
             self.points.clear()
         self._last = at

@@ -1,4 +1,4 @@
-"""What a request asks for, checked; PartboxError says what is wrong with it."""
+"""The parameters of a request, validated; PartboxError names the wrong one."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ Text = Annotated[str, StringConstraints(max_length=20_000)]
 
 
 class Order(BaseModel):
-    """What a POST says; each action takes what it needs."""
+    """The body of a POST; each action uses the fields that it needs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -29,7 +29,7 @@ class Order(BaseModel):
 
 
 def order(body: bytes) -> Order:
-    """What `body`, JSON, orders."""
+    """Parse the JSON `body` of an order."""
     try:
         made = Order.model_validate(orjson.loads(body))
     except orjson.JSONDecodeError:
@@ -43,12 +43,12 @@ def order(body: bytes) -> Order:
 
 
 def filters(given: Mapping[str, str]) -> dict[str, str]:
-    """Those of dead records that a query gives, and not empty."""
+    """The filters of dead records in a query, without empty ones."""
     return {name: given[name] for name in FILTERS if given.get(name)}
 
 
 def _check(given: Mapping[str, str]) -> None:
-    """A filter that would be passed over would make an order larger than it is meant."""
+    """Refuse unknown filters: an ignored one would make an order larger than intended."""
     for name, value in given.items():
         if name not in FILTERS:
             raise PartboxError(f"filters: {name[:40]!r} is none of {', '.join(FILTERS)}")

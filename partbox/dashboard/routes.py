@@ -1,4 +1,4 @@
-"""The routes of the page: its files, the stream of what goes on, lists of trouble, actions.
+"""The routes of the page: its files, the stream of frames, lists of trouble, actions.
 
 All paths are relative to where they are mounted. Data needs the right to look, actions (POST) the token; see access.
 """
@@ -34,7 +34,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 Act = Callable[[Order], Any]
 
 MOST_STREAMS = 50
-"""Who watches at once. A stream is a connection for as long as its page is open, and probes need some, too."""
+"""Simultaneous viewers. A stream is a connection for as long as its page is open, and probes need some, too."""
 TOO_MANY = f"{MOST_STREAMS} pages are watching already: close one, and this one will follow"
 
 EVENTS = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
@@ -43,7 +43,7 @@ DATA = files.HEADERS | {"cache-control": "no-store"}
 
 
 class PageRoutes:
-    """Makes the routes; `access` says who may."""
+    """Makes the routes, guarded by `access`."""
 
     def __init__(self, feed: Feed, desk: Desk, access: Access) -> None:
         self._feed = feed
@@ -76,7 +76,7 @@ class PageRoutes:
         ]
 
     def _route(self, path: str, endpoint: Endpoint, method: str = "GET") -> Route:
-        """The endpoint, for those who may; its errors as one line of JSON."""
+        """The endpoint behind its access check; its errors as one line of JSON."""
 
         async def guarded(request: Request) -> Response:
             refusal = self._access.refuses(request.method, request.headers)
@@ -116,7 +116,7 @@ class PageRoutes:
                 await self._feed.turn(stopping)
 
     async def _unlock(self, request: Request) -> Response:
-        """For who wants to know at once whether a token is right: it is if this answers."""
+        """Confirm a token: a wrong one is refused before this answers."""
         await _order(request)
         return _plain({"may_act": True})
 
@@ -160,7 +160,7 @@ class PageRoutes:
         return endpoint
 
     def _bulk(self, act: Callable[..., int]) -> Endpoint:
-        """Lines of JSON: how far it is, and at the end how many were done. Who goes away ends it between two chunks."""
+        """Lines of JSON: the progress, and at the end the total. A closed connection ends it between two chunks."""
 
         async def endpoint(request: Request) -> Response:
             order = await _order(request)

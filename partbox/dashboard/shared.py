@@ -1,4 +1,4 @@
-"""Answers that many viewers ask for at once are asked of the database once."""
+"""Asks the database once for an answer that many viewers want at the same time."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ class Shared:
         self._asked: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def ask(self, question: Hashable, answer: Callable[[], Any]) -> Any:
-        """The answer of `answer()`, run aside, or the one that was given, or asked for, just before."""
+        """The result of `answer()`, run aside, or the one that is under way or younger than FRESH."""
         now = self._clock()
         self._asked = {key: kept for key, kept in self._asked.items() if now - kept[0] < FRESH or not kept[1].done()}
         if question not in self._asked:
@@ -31,5 +31,5 @@ class Shared:
             raise
 
     def forget(self) -> None:
-        """Something was changed: ask anew."""
+        """Drop all answers, after a change."""
         self._asked = {}

@@ -1,4 +1,4 @@
-"""Makes what events, errors and nodes say fit to be looked at: short, and without what is not seen or turns a line."""
+"""Makes texts of events, errors and nodes fit to show: short, without invisible or direction-changing characters."""
 
 import unicodedata
 
@@ -19,7 +19,7 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def cut(text: str | None, most: int = SHORT) -> str | None:
-    """The text, visible, in one line of at most `most` characters; an ellipsis at its end says that it was longer."""
+    """The text, visible, in one line of at most `most` characters; an ellipsis marks a cut."""
     if text is None:
         return None
     line = visible(" ".join(text[: 8 * most].split()))

@@ -1,4 +1,4 @@
-"""A trouble as the page tells it: from the last look, from doctor, or from both."""
+"""A trouble as the page shows it: from the last look, from doctor, or from both."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ _COMMAND = re.compile(r"`((?:'[^']*'|\"[^\"]*\"|[^`'\"])*)`")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`level`: bad where events wait until somebody acts, warn, note. `name` is doctor's for the cause.
+    """`level` is bad if events wait until an operator acts, else warn or note. `name` is doctor's for the cause.
 
     Commands in `remedy` stand in backticks. `action` is what the page can do: "resume", or "choose" the `subscription`.
     """
@@ -36,7 +36,7 @@ class Trouble:
     subscription: str | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As the page gets it: short, and commands apart from the words around them."""
+        """The trouble as plain data: short, and commands apart from the words around them."""
         return asdict(self) | {
             "text": _said(self.text),
             "evidence": [_said(each) for each in self.evidence],
@@ -47,10 +47,10 @@ class Trouble:
 def told(
     alarms: Iterable[Trouble], findings: Sequence[Finding], subscription: str, live: Iterable[str]
 ) -> list[Trouble]:
-    """The troubles to tell who looks at `subscription`, the worst first.
+    """The troubles to show a viewer of `subscription`, the worst first.
 
     They are alarms, what doctor found there and everywhere, and one line for each other subscription with problems. A
-    `live` cause is judged by alarms, which are newer: doctor adds what shows it and what to do.
+    `live` cause is judged by alarms, which are newer: doctor adds evidence and remedy.
     """
     here = [each for each in findings if each.subscription in (subscription, None)]
     known = {each.cause: each for each in here if each.cause in set(live)}
@@ -60,7 +60,7 @@ def told(
 
 
 def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
-    """`(text, is it a command)` after each other."""
+    """The pieces in order: `(text, True if it is a command)`."""
     end = 0
     for found in _COMMAND.finditer(remedy):
         if found.start() > end:

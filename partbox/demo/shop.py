@@ -15,13 +15,13 @@ from partbox.outbox import Outbox
 CLERKS = 3
 OPEN = 200  # orders on their way at any time
 DECLINED = 0.02  # of all steps; their transactions are rolled back after the event was published
-BEHIND = 0.5  # seconds of work that a clerk who was held up catches up with
+BEHIND = 0.5  # seconds of work that a delayed clerk catches up with
 
 
 class Shop:
-    """Its clerks work side by side on the same orders; where two want the same one, its row lock puts them in order.
+    """Its clerks work side by side on the same orders; the row lock of an order puts competing clerks in order.
 
-    `rate` is in events per second. `published` counts committed events, `rolled_back` those that must never be seen.
+    `rate` is in events per second. `published` counts committed events, `rolled_back` those that no handler may get.
     """
 
     def __init__(self, outbox: Outbox, rate: float) -> None:
@@ -43,14 +43,14 @@ class Shop:
             clerk.start()
 
     def close(self) -> None:
-        """Wait until every clerk has ended its transaction. Closing a shop that is not open is fine."""
+        """Stop selling, and wait until every clerk has ended its transaction; fine if the shop is not open."""
         self._closing.set()
         for clerk in self._clerks:
             if clerk.ident is not None:
                 clerk.join()
 
     def orders(self) -> list[tuple[int, int]]:
-        """How far each order is, as the shop's own table says: `(order, step)`."""
+        """The last step of each order, by the shop's own table: `(order, step)`."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
             return conn.execute(query("demo_orders", self._schema), {}).fetchall()
 
@@ -79,7 +79,7 @@ class Shop:
         self._note(*moved, declined)
 
     def _pick(self) -> int | None:
-        """An order to go on with; None when there is room for a new one."""
+        """An open order; None while there is room for a new one."""
         with self._lock:
             return random.choice(self._open) if len(self._open) >= OPEN else None
 

@@ -48,11 +48,11 @@ class Summary:
         return LOST if not self.ok else CUT_SHORT if self.cut_short else 0
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """The summary as JSON shows it."""
         return asdict(self) | {"ok": self.ok}
 
     def table(self) -> Table:
-        """For people."""
+        """The summary as a table."""
         rows = self._rows()
         return figures((name, count, Text(text, "" if name == "lag" else "bright_black")) for name, count, text in rows)
 

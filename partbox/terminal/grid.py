@@ -12,7 +12,7 @@ SIDE: Final = 16  # the grid has 16 x 16 partitions
 
 
 def grid(owners: Sequence[Hashable | None], roster: Roster, moved: Collection[int], cell: int) -> Text:
-    """A letter a partition, `cell` columns wide; one that has just moved is drawn the other way round."""
+    """A letter for each partition, `cell` columns wide; one that has just moved has its colours swapped."""
     drawn = Text(no_wrap=True)
     for partition, owner in enumerate(owners):
         face = roster.face(owner)
@@ -25,5 +25,5 @@ def grid(owners: Sequence[Hashable | None], roster: Roster, moved: Collection[in
 
 
 def badge(face: Face) -> Text:
-    """What stands for a process beside the map."""
+    """The mark of a process beside the map."""
     return Text(f" {face.letter} ", f"bold black on {face.colour}")

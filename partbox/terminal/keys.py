@@ -1,4 +1,4 @@
-"""Keys as they are pressed, without waiting for Enter."""
+"""Single key presses, without Enter."""
 
 import os
 import select
@@ -11,13 +11,13 @@ from contextlib import contextmanager
 
 
 class Keys:
-    """What is typed at a terminal; of anything else no key ever comes."""
+    """The keys typed at a terminal (None: no key ever comes)."""
 
     def __init__(self, terminal: int | None) -> None:
         self._terminal = terminal
 
     def wait(self, seconds: float) -> str:
-        """The keys that were pressed first within so many seconds; "" if none was."""
+        """The first keys pressed within this time; "" if there were none."""
         if self._terminal is None:
             time.sleep(seconds)
             return ""
@@ -32,7 +32,7 @@ class Keys:
 
 @contextmanager
 def keys() -> Iterator[Keys]:
-    """The keys of the standard input, not shown while they are typed; afterwards the terminal is as it was."""
+    """The keys of the standard input, without echo; afterwards the terminal is as it was."""
     if not sys.stdin.isatty():
         yield Keys(None)
         return

@@ -9,7 +9,7 @@ COLOURS: Final = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E0
 
 
 class Face(NamedTuple):
-    """How a process is shown."""
+    """The letter and the colour of a process."""
 
     letter: str
     colour: str
@@ -21,7 +21,7 @@ NOBODY: Final = Face("·", "bright_black")
 class Roster:
     """Newcomers get the letter after the last one, so that a replacement is not taken for the process it replaces.
 
-    Processes are known by whatever tells them apart: a pid, an instance id.
+    Processes are known by any hashable id.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Roster:
         self._given = 0
 
     def meet(self, processes: Iterable[Hashable]) -> None:
-        """Give those that are new a face; `processes` are all that live."""
+        """Give the new ones a face; `processes` are all that live."""
         living = list(processes)
         for process in living:
             if process not in self._faces:
@@ -52,5 +52,5 @@ class Roster:
 
 
 def _colour(taken: list[str]) -> str:
-    """The one that the fewest others wear."""
+    """The colour with the fewest wearers."""
     return min(COLOURS, key=taken.count)
