@@ -1,12 +1,12 @@
 """The nodes of a run: working, down for a while, and ended."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 
+from partbox.chaos.application import FOLDER, TARGET
 from partbox.chaos.clock import Clock
 from partbox.chaos.faults import DRAIN, HEARTBEAT, LEASE
 from partbox.chaos.network import HOST, Network, Wire
@@ -77,8 +77,9 @@ class Fleet:
     def start(self, host: Host) -> None:
         """Start the next node of this host."""
         name = f"{host.name}.{len(host.nodes) + 1}"
-        surroundings: Mapping[str, str] = host.clock.surroundings if host.clock is not None else {}
-        host.nodes.append(Node(name, self._place.folder, self._processes, self._settings(host), surroundings))
+        surroundings = {FOLDER: str(self._place.folder)} | dict(host.clock.surroundings if host.clock else {})
+        arguments = [TARGET, "--processes", str(self._processes)]
+        host.nodes.append(Node(name, self._place.folder, arguments, self._settings(host), surroundings))
         host.kept, host.ended_at = True, None
 
     def tend(self) -> None:
@@ -118,8 +119,7 @@ class Fleet:
 
     def last_words(self) -> str:
         """The last log line of the newest node of each host."""
-        logs = [self._place.folder / f"{host.node.name}.log" for host in self.hosts]
-        return "; ".join(filter(None, map(_last_line, logs)))
+        return "; ".join(filter(None, (_last_line(host.node.log_file) for host in self.hosts)))
 
     def _nodes(self) -> list[Node]:
         return [node for host in self.hosts for node in host.nodes]

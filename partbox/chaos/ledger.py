@@ -19,12 +19,32 @@ from partbox.outbox import Outbox
 KIND: Final = "Chaos"
 
 
+class Accounts:
+    """The numbers of the aggregates, in a table of the outbox's schema, and the log of their events."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    def open(self, conn: Connection[Any], names: Sequence[str]) -> None:
+        conn.execute(query("chaos_open_accounts", self.schema), {"names": list(names)})
+
+    def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1) -> list[tuple[str, int]]:
+        """Lock these accounts and raise their numbers; return each name with its `burst` new numbers, in order."""
+        values = {"names": list(names), "burst": burst}
+        rows = conn.execute(query("chaos_raise", self.schema), values).fetchall()
+        return [(name, seq) for name, last in rows for seq in range(last - burst + 1, last + 1)]
+
+    def log(self, conn: Connection[Any]) -> list[LoggedEvent]:
+        """The events of the log, in its order."""
+        return [LoggedEvent(*row) for row in conn.execute(query("chaos_log", self.schema), {})]
+
+
 class Ledger:
     """`names` are the accounts that publishers share, the others belong to one publisher each."""
 
     def __init__(self, outbox: Outbox, count: int) -> None:
         self._outbox = outbox
-        self._schema = outbox.settings.schema_name
+        self._accounts = Accounts(outbox.settings.schema_name)
         self.names = [f"account-{number:03}" for number in range(count)]
         self.prepared = [f"prepared-{number:03}" for number in range(count // 4)]
         self.held = [f"held-{number:03}" for number in range(count // 4)]
@@ -35,15 +55,12 @@ class Ledger:
         self.rolled_back = 0
 
     def open(self, conn: Connection[Any]) -> None:
-        names = [*self.names, *self.prepared, *self.held, *self.large, *self.leaping]
-        conn.execute(query("chaos_open_accounts", self._schema), {"names": names})
+        self._accounts.open(conn, [*self.names, *self.prepared, *self.held, *self.large, *self.leaping])
 
     def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1, size: int = 0) -> list[LoggedEvent]:
         """Publish `burst` events of each of these accounts in the transaction of `conn`: many by COPY. `size`: bytes
         that each holds beside its number."""
-        rows = self._raise(conn, names, burst)
-        order = [(name, seq) for name, last in rows for seq in range(last - burst + 1, last + 1)]
-        return self.published(conn, order, size)
+        return self.published(conn, self._accounts.raised(conn, names, burst), size)
 
     def published(
         self, conn: Connection[Any], order: Sequence[tuple[str | None, int | None]], size: int = 0
@@ -59,18 +76,14 @@ class Ledger:
 
     def inserted(self, conn: Connection[Any], name: str, size: int) -> list[LoggedEvent]:
         """Insert an event of this account by SQL, which may hold more than a publisher would take."""
-        ((_, seq),) = self._raise(conn, [name], 1)
+        ((_, seq),) = self._accounts.raised(conn, [name])
         values = {"event_type": SYNC, "kind": KIND, "name": name, "seq": seq, "size": size}
-        ((event,),) = conn.execute(query("chaos_insert", self._schema), values).fetchall()
+        ((event,),) = conn.execute(query("chaos_insert", self._accounts.schema), values).fetchall()
         return [LoggedEvent(event, name, seq)]
 
     def leap(self, conn: Connection[Any], ids: int) -> None:
         """Use up this many ids."""
-        conn.execute(query("chaos_leap", self._schema), {"ids": ids})
-
-    def _raise(self, conn: Connection[Any], names: Sequence[str], burst: int) -> list[tuple[str, int]]:
-        values = {"names": list(names), "burst": burst}
-        return conn.execute(query("chaos_raise", self._schema), values).fetchall()
+        conn.execute(query("chaos_leap", self._accounts.schema), {"ids": ids})
 
     def committed(self, events: Iterable[LoggedEvent]) -> None:
         """Note that the server has confirmed the commit: these must be delivered."""
@@ -88,7 +101,6 @@ class Ledger:
 
     def truth(self, conn: Connection[Any]) -> list[LoggedEvent]:
         """All committed events: the log, and the confirmed commits that should be in it."""
-        published = [LoggedEvent(*row) for row in conn.execute(query("chaos_log", self._schema), {})]
-        log = {each.event: each for each in published}
+        log = {each.event: each for each in self._accounts.log(conn)}
         with self._lock:
             return list((self._committed | log).values())

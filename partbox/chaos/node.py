@@ -5,15 +5,45 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from partbox.chaos.application import FOLDER, TARGET
 from partbox.db import processes
 
 RUN: Final = "from partbox.cli import main; main()"
 LOOK = 0.05
+
+
+class Supervising(Protocol):
+    """The process of a node: a `subprocess.Popen`, or something that behaves like one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float = ..., /) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+
+Start = Callable[[Sequence[str], Path, Mapping[str, str], Path], Supervising]
+"""Starts `partbox` with arguments, in a folder, with an environment and a log, in a process group of its own."""
+
+
+def spawn(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> Supervising:
+    """Start `partbox` in a new interpreter."""
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-c", RUN, *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
 
 
 class Node:
@@ -26,26 +56,18 @@ class Node:
         self,
         name: str,
         folder: Path,
-        count: int,
+        arguments: Sequence[str],
         settings: Mapping[str, object],
         surroundings: Mapping[str, str],
+        start: Start = spawn,
     ) -> None:
         self.name = name
+        self.log_file = folder / f"{name}.log"
         self.leaving = False
-        self.killed = False
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PARTBOX_")}
         environment |= {f"PARTBOX_{key.upper()}": str(value) for key, value in settings.items()}
-        environment |= {"PARTBOX_NODE": name, FOLDER: str(folder), **surroundings}
-        with (folder / f"{name}.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", RUN, "worker", TARGET, "--processes", str(count)],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        environment |= {"PARTBOX_NODE": name, **surroundings}
+        self.process = start(["worker", *arguments], folder, environment, self.log_file)
 
     @property
     def pid(self) -> int:
@@ -70,7 +92,7 @@ class Node:
     def ask_to_leave(self) -> None:
         self.leaving = True
         if self.runs:
-            self.process.terminate()
+            self.process.send_signal(signal.SIGTERM)
 
     def end(self, timeout: float) -> bool:
         """Wait until all its processes have ended, and kill them after `timeout` seconds; True if it left by itself."""

@@ -1,5 +1,4 @@
-"""Aggregates that number their own events: each transaction locks the aggregates it touches, raises their numbers and
-publishes under them. A number is so given out once, in the order of the log, and a rollback takes it back."""
+"""Publishers of numbered events: chaos's accounts, in the database of a test."""
 
 import random
 import threading
@@ -11,38 +10,33 @@ import psycopg
 from psycopg import Connection, Rollback
 
 from partbox import Event, Outbox
+from partbox.chaos.ledger import Accounts
 from partbox.chaos.oracle import LoggedEvent
-
-RAISE = """
-with locked as (select aggregate from ledger where aggregate = any (%(names)s) order by aggregate for update)
-update ledger set seq = seq + %(burst)s from locked where ledger.aggregate = locked.aggregate
-returning ledger.aggregate, seq
-"""
+from partbox.db.sql import query
 
 REST = 0.05
 """Seconds between the transactions of who publishes for as long as a test lasts: a backlog is not the point."""
 
 
 class Ledger:
-    """`aggregates` rows of business, in the database of `dsn`."""
+    """`aggregates` accounts, in the database of `dsn`."""
 
     def __init__(self, dsn: str, aggregates: int = 500) -> None:
         self.dsn = dsn
         self.outbox = Outbox(dsn)
         self.names = [f"account-{number}" for number in range(aggregates)]
+        self.accounts = Accounts("partbox")
         with psycopg.connect(dsn) as conn:
-            conn.execute("create table ledger (aggregate text primary key, seq bigint not null default 0)")
-            conn.execute("insert into ledger (aggregate) select unnest(%s::text[])", [self.names])
+            conn.execute(query("chaos_accounts", self.accounts.schema), {})
+            self.accounts.open(conn, self.names)
 
     def publish(
         self, conn: Connection[Any], names: Sequence[str], burst: int = 1, event_type: str = "Step", **payload: Any
     ) -> list[str]:
         """Publish `burst` events of each aggregate in the transaction of `conn`; their ids."""
-        rows = conn.execute(RAISE, {"names": list(names), "burst": burst}).fetchall()
         events = [
             Event(event_type, {"seq": seq, **payload}, aggregate_type="Account", aggregate_id=name)
-            for name, last in rows
-            for seq in range(last - burst + 1, last + 1)
+            for name, seq in self.accounts.raised(conn, names, burst)
         ]
         return [str(id) for id in self.outbox.publish_many(conn, events)]
 
@@ -52,14 +46,9 @@ class Ledger:
             return self.publish(conn, names, burst, **payload)
 
     def published(self) -> list[LoggedEvent]:
-        """What the log holds."""
+        """The events of the log."""
         with psycopg.connect(self.dsn) as conn:
-            return [
-                LoggedEvent(str(event), aggregate, seq)
-                for event, aggregate, seq in conn.execute(
-                    "select event_id, aggregate_id, (payload ->> 'seq')::int from partbox.record order by id"
-                )
-            ]
+            return self.accounts.log(conn)
 
 
 class Publisher(threading.Thread):

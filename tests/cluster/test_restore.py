@@ -44,7 +44,7 @@ def ledger(dsn: str) -> Ledger:
     """Aggregates that publish all the time, and some more."""
     ledger = Ledger(dsn, aggregates=60)
     with psycopg.connect(dsn) as conn:
-        conn.execute("insert into ledger (aggregate) select unnest(%s::text[])", [LATE + QUIET])
+        ledger.accounts.open(conn, LATE + QUIET)
     return ledger
 
 
@@ -153,7 +153,7 @@ def _dumped_at_work(dsn, conn, ledger, consumer, file: Path) -> None:
         default.start(2)
         with publishing(ledger):
             eventually(lambda: not set(late) & left(conn, default.name), PATIENCE, 0.05)  # delivered, and saved
-            conn.execute("insert into ledger (aggregate) values ('never')")
+            conn.execute("insert into partbox.chaos_account (aggregate) values ('never')")
             ledger.publish(open_still, ["never"])
             _plant(conn)
             dump(dsn, file)

@@ -25,7 +25,7 @@ class Tally:
         self.ledger = cluster.ledger
         self.conn = cluster.owners.conn
         self.conn.execute("create table tally (aggregate text primary key, total int not null default 0)")
-        self.conn.execute("insert into tally (aggregate) select aggregate from ledger")
+        self.conn.execute("insert into tally (aggregate) select aggregate from partbox.chaos_account")
         self.conn.execute("create table trace (id bigserial, aggregate text, seq int, counted boolean)")
 
     def node(self, name="node", processes=3, concurrency=2, **settings):
@@ -94,7 +94,9 @@ class Writer(threading.Thread):
         fails = self.random.randint(1, 3) if self.random.random() < FAILING else 0
         doomed = self.random.random() < LATE
         with conn.transaction():
-            conn.execute("select from ledger where aggregate = any (%s) order by aggregate for update", [names])
+            conn.execute(
+                "select from partbox.chaos_account where aggregate = any (%s) order by aggregate for update", [names]
+            )
             for chosen, event_type in ((self.random.sample(names, 1), "Step"), (names, "Count")):
                 self.ledger.publish(conn, chosen, event_type=event_type, fails=fails, **self.payload)
             if self.random.random() < LATE:
