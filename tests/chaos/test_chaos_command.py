@@ -68,7 +68,7 @@ def chaos(open_folder, forks):
 
 
 def left(folder: Path) -> list[psutil.Process]:
-    """Whoever works in the folder: nodes do, and PostgreSQL."""
+    """The processes that work in the folder: nodes, and PostgreSQL."""
 
     def works_there(process: psutil.Process) -> bool:
         try:
@@ -102,7 +102,7 @@ def refused(capsys):
 
 
 def words(said: str) -> str:
-    """What is said, without the frame around it."""
+    """The text of the error, without the frame around it."""
     return " ".join(said.replace("│", " ").split())
 
 

@@ -1,4 +1,4 @@
-"""What excuses what: histories in which something was planted, beside a cluster to which something was done."""
+"""Faults and the repeats that they excuse: histories with planted violations, beside a disturbed cluster."""
 
 from collections import Counter
 

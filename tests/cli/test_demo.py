@@ -57,7 +57,7 @@ def demo(open_folder, forks):
 
 
 def left(session: int, folder: Path) -> Iterator[psutil.Process]:
-    """Whoever is of the session, or works in the folder: PostgreSQL has sessions of its own."""
+    """The processes of the session, or with the folder in their command: PostgreSQL has sessions of its own."""
     for process in psutil.process_iter():
         try:
             if os.getsid(process.pid) == session or str(folder) in " ".join(process.cmdline()):

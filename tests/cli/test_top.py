@@ -105,7 +105,7 @@ def shown(scene: Scene, width: int, height: int = 30) -> list[str]:
 
 
 def drawn(scene: Scene) -> str:
-    """What is sent to a terminal of all colours."""
+    """The output to a terminal of all colours."""
     out = StringIO()
     console = Console(file=out, width=100, height=30, force_terminal=True, color_system="truecolor")
     console.print(picture(scene, 100, 30))

@@ -18,7 +18,7 @@ writer = JournalWriter(Path(os.environ["CLUSTER_JOURNAL"]))
 
 
 def closed(payload: dict[str, Any]) -> bool:
-    """Is the gate that the event waits for still shut?"""
+    """True while the gate that the event waits for is shut."""
     return "gate" in payload and not Path(payload["gate"]).exists()
 
 

@@ -20,7 +20,7 @@ FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
 
 
 class Cluster:
-    """Nodes on one database, what is published there, and what their handlers wrote down."""
+    """Nodes on one database, its published events, and the journal of their handlers."""
 
     def __init__(self, dsn: str, folder: Path, ledger: Ledger, owners: Owners) -> None:
         self.dsn = dsn
@@ -47,7 +47,7 @@ class Cluster:
         return node
 
     def balanced(self, processes: int) -> None:
-        """Wait until so many processes own equal shares of everything."""
+        """Wait until this many processes own equal shares of everything."""
         eventually(lambda: self.owners.even(processes), PATIENCE, 0.05)
 
     def delivered(self, timeout: float = 60) -> None:
@@ -76,7 +76,7 @@ class Cluster:
         return self.journal.deliveries(lambda delivery: delivery.event in events and delivery.end is None)
 
     def kill(self, pid: int) -> float:
-        """Kill a worker process; when."""
+        """Kill a worker process; return the time."""
         os.kill(pid, signal.SIGKILL)
         return now()
 
@@ -85,7 +85,7 @@ class Cluster:
         return now()
 
     def pending(self, partitions: set[int]) -> set[str]:
-        """The events of these partitions that nobody has handled."""
+        """The unhandled events of these partitions."""
         ended = self.journal.ended()
         return {event for event, partition in self.owners.events() if partition in partitions and event not in ended}
 

@@ -92,7 +92,7 @@ def left(conn: psycopg.Connection[Any], subscription: str) -> set[str]:
 
 
 def consumed(conn: psycopg.Connection[Any], subscription: str) -> bool:
-    """Is nothing left but dead records?"""
+    """True if nothing is left but dead records."""
     query = "select status, count(*) from partbox.record_status where subscription = %s group by status"
     rest = {status: many for status, many in conn.execute(query, [subscription]) if status not in ("done", "dead")}
     assert not rest, f"left in {subscription}: {rest}"

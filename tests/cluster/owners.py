@@ -1,4 +1,4 @@
-"""Who owns what, as the database says."""
+"""The owners of the partitions, as the database has them."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -35,11 +35,11 @@ class Owners:
         return {row[0]: Row(*row) for row in found}
 
     def shares(self) -> Counter[UUID | None]:
-        """How many partitions each owner has; None counts the unowned."""
+        """The number of partitions of each owner; None counts the unowned."""
         return Counter(row.owner for row in self.rows().values())
 
     def even(self, instances: int) -> bool:
-        """Are all partitions owned, by so many instances, in equal shares, and each by its assignee?"""
+        """True if this many instances own all partitions, in equal shares, each as planned."""
         rows, shares = self.rows().values(), self.shares()
         return (
             len(shares) == instances
@@ -58,7 +58,7 @@ class Owners:
         )
 
     def draining(self, node: str) -> bool:
-        """Is a process of the node leaving?"""
+        """True if a process of the node is leaving."""
         found = self.conn.execute("select bool_or(draining) from partbox.instance where node = %s", [node]).fetchone()
         return bool(found and found[0])
 
@@ -67,7 +67,7 @@ class Owners:
         return self.conn.execute("select event_id::text, partition from partbox.record order by id").fetchall()
 
     def consumed(self) -> bool:
-        """Has every cursor passed every record, with nothing parked?"""
+        """True if every cursor has passed every record, with nothing parked."""
         found = self.conn.execute(
             "select (select count(*) from partbox.record_status where status <> 'done')"
             " + (select count(*) from partbox.parked)"

@@ -1,4 +1,4 @@
-"""What a node answers over HTTP: one scrape, its probes; and events to be counted."""
+"""The HTTP answers of a node: one scrape, its probes; and events to be counted."""
 
 import json
 import re
@@ -45,7 +45,7 @@ class Numbers:
 
 
 class Watched:
-    """A node, and what it answers."""
+    """A node, and its answers over HTTP."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

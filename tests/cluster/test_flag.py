@@ -1,4 +1,4 @@
-"""What a signal handler may do while the main thread waits."""
+"""Flags that a signal handler sets while the main thread waits."""
 
 from forked import shared
 

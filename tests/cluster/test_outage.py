@@ -89,7 +89,7 @@ class Outage:
             self.conn.execute("update partbox.partition set parked_version = parked_version + 1")
 
     def waits(self):
-        """Whether all that is parked has been put off again."""
+        """True if every parked record has been deferred again."""
         due = "select not exists (select from partbox.parked where due_at <= clock_timestamp())"
         return self.conn.execute(due).fetchone()[0]
 
@@ -97,7 +97,7 @@ class Outage:
         return self.conn.execute("select count(*) from partbox.parked").fetchone()[0]
 
     def cost(self, seconds):
-        """What a second of waiting costs: cores, WAL bytes, rows written."""
+        """The cost of a second of waiting: cores, WAL bytes, rows written."""
 
         def spent():
             processes = [psutil.Process(pid) for pid in self.node.family()]

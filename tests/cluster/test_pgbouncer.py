@@ -62,7 +62,7 @@ def events(count: int, **fields: Any) -> list[Event]:
 
 
 def publish_in_all_ways(outbox: Outbox, conn: psycopg.Connection[Any], mark: str) -> int:
-    """How many events that makes. Each statement is repeated more often than a driver waits before it prepares it."""
+    """Publish by every API, each statement often enough for a driver to prepare it; return the number of events."""
     for tx in (outbox.transaction(), outbox.transaction(conn)):
         with tx as own:
             for number in range(8):

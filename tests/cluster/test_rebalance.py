@@ -1,4 +1,4 @@
-"""What a rebalance waits for, and what it leaves alone."""
+"""A rebalance waits for running handlers, and leaves other partitions alone."""
 
 from waiting import eventually
 

@@ -34,7 +34,7 @@ SEEN = 3.0
 
 @dataclass
 class Replayed:
-    """What the handlers did with the mortal and with the other events of each aggregate."""
+    """The deliveries of the mortal and of the other events of each aggregate."""
 
     cluster: object
     mortal: set[str]
@@ -50,7 +50,7 @@ class Replayed:
                 self.replayed_by.setdefault(name, now())
 
     def cured(self) -> int:
-        """How many of them have been handled."""
+        """The number of them that have been handled."""
         return len(self.mortal & self.cluster.journal.ended())
 
     def check(self) -> None:
@@ -85,7 +85,7 @@ class Replayed:
         assert not late, f"{len(late)} events before replayed ones, long after the replay, such as {late[0]}"
 
     def _check_repeats(self, deliveries: list[HandlerCall]) -> None:
-        """What was started twice was first started by a process that was killed."""
+        """Check that events started twice were first started by a process that was killed."""
         first: dict[str, HandlerCall] = {}
         for delivery in deliveries:
             before = first.setdefault(delivery.event, delivery)

@@ -69,7 +69,7 @@ def consumer(dsn, tmp_path) -> Iterator[Callable[[str], Consumer]]:
 
 
 def consumed(conn, subscription: str) -> bool:
-    """Has every cursor of it passed every record, with nothing parked?"""
+    """True if each of its cursors has passed every record, with nothing parked."""
     query = "select count(*) from partbox.record_status where subscription = %s and status <> 'done'"
     return conn.execute(query, [subscription]).fetchone() == (0,)
 

@@ -130,7 +130,7 @@ def writing(tally, counts, threads=3, **payload):
     ("kills", "counts", "processes"), [(2, 400, 1), pytest.param(20, 20_000, 3, marks=pytest.mark.soak)]
 )
 def test_kills_leave_the_counters_exact(tally, kills, counts, processes):
-    """So many events that count and a fifth of that that do not, on two nodes."""
+    """Publish this many events that count, and a fifth of that that do not, on two nodes."""
     seed = int(os.environ.get("PARTBOX_TEST_SEED", random.randrange(1_000_000)))
     print(f"PARTBOX_TEST_SEED={seed}")  # noqa: T201 - to be repeated with
     chance = random.Random(seed)

@@ -18,7 +18,7 @@ def outbox(dsn) -> Outbox:
 
 @pytest.fixture
 def got(outbox) -> list[tuple[str, int]]:
-    """What the handler of `urgent` got. It takes every type, so that what is filtered would be seen."""
+    """The events of the handler of `urgent`. It takes every type, so that a filtered one would be seen."""
     got: list[tuple[str, int]] = []
     lock = threading.Lock()
 

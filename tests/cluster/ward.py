@@ -1,4 +1,4 @@
-"""A cluster whose handlers end badly, and what became of their events."""
+"""A cluster whose handlers end badly, and the fate of their events."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ QUICK = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 10, "retry": "fixed:0.1"
 
 
 class Ward:
-    """A cluster of `poison_app` whose handlers may die, and what became of their events."""
+    """A cluster of `poison_app` whose handlers may die, and the fate of their events."""
 
     def __init__(self, cluster: Any) -> None:
         self.cluster = cluster
@@ -36,7 +36,7 @@ class Ward:
         return cluster.nodes[-1]
 
     def publish(self, rounds: int, event_type: str = "Step", **payload: Any) -> None:
-        """So many events of each aggregate, a round after the other."""
+        """Publish this many events of each aggregate, round by round."""
         for _ in range(rounds):
             self.publish_one_each(event_type, **payload)
 
@@ -66,12 +66,12 @@ class Ward:
         return {event: (attempts, error) for event, state, attempts, error in self.parked() if state == "dead"}
 
     def charged(self) -> int:
-        """How many rows have a start noted."""
+        """The number of parked rows with a start noted."""
         row = self.conn.execute("select count(*) from partbox.parked where started_at is not null").fetchone()
         return int(row[0])
 
     def suspects(self) -> int:
-        """How many partitions are suspect."""
+        """The number of suspect partitions."""
         row = self.conn.execute("select count(*) from partbox.partition where suspect_until_id is not null").fetchone()
         return int(row[0])
 
@@ -90,7 +90,7 @@ class Ward:
         eventually(all_done, timeout, 0.1, moves=lambda: len(self.cluster.journal.ended()))
 
     def wrong(self) -> dict[str, int]:
-        """What the oracle has against the deliveries of what is not poison; order is asked by aggregates only."""
+        """The violations in the deliveries of events that are not poison and have an aggregate."""
 
         def ordered(one: Any) -> bool:
             return one.event not in self.poison and one.aggregate is not None

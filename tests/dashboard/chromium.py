@@ -84,7 +84,7 @@ class Tab:
         return self.page.locator(selector).first.inner_text()
 
     def button(self, name: str, within: str = "body") -> Any:
-        """By what a screen reader calls it."""
+        """The button with this accessible name."""
         return self.page.locator(within).get_by_role("button", name=name, exact=True)
 
     def letters(self) -> str:

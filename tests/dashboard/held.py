@@ -16,7 +16,7 @@ class Held:
         page.route("**/*", self._met)
 
     def waits_for(self, count: int) -> None:
-        """So many are held."""
+        """Wait until this many are held."""
         eventually(lambda: self._page.evaluate("1") and len(self._held) >= count)
 
     def let_go(self, part: str) -> None:

@@ -74,7 +74,7 @@ class Live:
             connection.close()
 
     def frames(self, count: int, headers: dict[str, str] | None = None, query: str = "") -> list[Any]:
-        """So many frames of the stream."""
+        """The first frames of the stream."""
         connection = self.connection()
         try:
             connection.request("GET", f"/events{query}", headers=headers or {})

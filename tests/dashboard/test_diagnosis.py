@@ -33,7 +33,7 @@ class Doctor:
         return REPORT
 
     async def wanted(self, seconds: float = 0.0) -> int:
-        """Somebody watches, so much later; how many examinations there have been when it is through."""
+        """Watch, this much later; return the number of examinations so far."""
         self.now += seconds
         self.diagnosis.wanted()
         await self.through()

@@ -1,4 +1,4 @@
-"""What the page's server answers, and to whom."""
+"""The answers of the page's server, and the rights that they need."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What the page says of a look at the outbox: texts made harmless, alarms, news, charts."""
+"""The page's data of one look at the outbox: texts made harmless, alarms, news, charts."""
 
 from dataclasses import replace
 from datetime import timedelta

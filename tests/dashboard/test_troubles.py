@@ -1,4 +1,4 @@
-"""What the page says is wrong: alarms of the last look and doctor's findings, told as one list."""
+"""The troubles of the page: alarms of the last look and doctor's findings, as one list."""
 
 import shlex
 

@@ -12,7 +12,7 @@ from partbox.supervisor.serving import served
 
 @pytest.fixture
 def address(dsn, caplog) -> Iterator[str]:
-    """Of a node whose second database cannot be connected to."""
+    """The page of a node whose second database cannot be reached."""
     caplog.set_level(logging.INFO, "partbox.http")
     away = Outbox("postgresql://ada:s3cret@127.0.0.1:1/billing").supervisor(metrics=True, database="billing")
     away._joining.attempt()

@@ -19,7 +19,7 @@ def dead(plant) -> list[int]:
 
 @pytest.fixture
 def blocked(plant) -> list[int]:
-    """What waits for a circuit that is open."""
+    """Events that wait for an open circuit."""
     return [
         plant.park(
             f"order-{number}",
