@@ -17,7 +17,7 @@ from partbox.chaos import actor as actors
 from partbox.chaos.actor import Actor
 from partbox.chaos.faults import FAULTS, LEASE, chosen, possible
 from partbox.chaos.ledger import Ledger
-from partbox.chaos.network import HOST, Network
+from partbox.chaos.network import HOST
 from partbox.chaos.publishers import HUGE, LARGE, LEAP, Large, Leaping, publishers
 from partbox.chaos.schedule import ScheduledFault, schedule
 from partbox.outbox import Outbox
@@ -94,15 +94,6 @@ def test_they_belong_to_what_is_done_unless_told_otherwise():
 def test_every_fault_and_nothing_else_is_in_the_manual():
     manual = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text()
     assert [name for name in FAULTS if f"`{name}`" not in manual] == []
-
-
-@pytest.fixture
-def network(dsn):
-    with psycopg.connect(dsn) as conn:
-        made = Network(conn.info.host, conn.info.port)
-    made.start()
-    yield made
-    made.stop()
 
 
 @pytest.mark.parametrize(("how", "for_good"), [(0.0, True), (0.001, False)], ids=["for good", "for a while"])

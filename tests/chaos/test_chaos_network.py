@@ -7,16 +7,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from waiting import eventually
 
-from partbox.chaos.network import CUT, HALF, HANG, HOST, PASS, Network
-
-
-@pytest.fixture
-def network(dsn):
-    with psycopg.connect(dsn) as conn:
-        made = Network(conn.info.host, conn.info.port)
-    made.start()
-    yield made
-    made.stop()
+from partbox.chaos.network import CUT, HALF, HANG, HOST, PASS
 
 
 @pytest.fixture

@@ -4,43 +4,17 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
+from copying import Consumer, consuming
 from ledger import Ledger, publishing
-from node import PATIENCE, Node
+from node import PATIENCE
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.chaos.journal import Journal
-from partbox.chaos.oracle import HistoryVerdict, judge
 from partbox.errors import PartboxError
 from partbox.subscriptions import Subscriptions
-
-FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
-
-
-class Consumer:
-    """A subscription with a node of worker processes, and what its handlers wrote down."""
-
-    def __init__(self, name: str, dsn: str, folder: Path) -> None:
-        self.name = name
-        self.dsn = dsn
-        self.folder = folder
-        self.journal = Journal(folder / f"journal-{name}")
-        self.nodes: list[Node] = []
-
-    def start(self, processes: int = 1) -> Node:
-        """Start a node, which is ended with the test."""
-        flags = ["--processes", str(processes), "--subscription", self.name]
-        settings = FAST | {"dsn": self.dsn}
-        name = f"{self.name}-{len(self.nodes)}"
-        self.nodes.append(Node(name, self.folder, self.journal.folder, flags, settings, "fanout_app:outbox"))
-        return self.nodes[-1]
-
-    def verdict(self, ledger: Ledger) -> HistoryVerdict:
-        return judge(ledger.published(), self.journal.deliveries())
 
 
 @pytest.fixture
@@ -56,16 +30,8 @@ def commands(dsn) -> Subscriptions:
 @pytest.fixture
 def consumer(dsn, tmp_path) -> Iterator[Callable[[str], Consumer]]:
     """Makes a consumer of a subscription that exists, without processes yet."""
-    made: list[Consumer] = []
-
-    def new(name: str) -> Consumer:
-        made.append(Consumer(name, dsn, tmp_path))
-        return made[-1]
-
-    yield new
-    for each in made:
-        for node in each.nodes:
-            node.end()
+    with consuming(tmp_path) as new:
+        yield lambda name: new(name, dsn)
 
 
 def consumed(conn, subscription: str) -> bool:
@@ -105,8 +71,8 @@ def test_two_subscriptions_get_every_event_each_by_itself(conn, ledger, commands
         delivered_at_least(default, len(default.journal.ended()) + 50)
     for each in (default, audit):
         eventually(lambda name=each.name: consumed(conn, name), 60, 0.05)
-    assert default.verdict(ledger).wrong() == {}
-    verdict = audit.verdict(ledger)
+    assert default.verdict(ledger.published()).wrong() == {}
+    verdict = audit.verdict(ledger.published())
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
     assert (node.stop(), other.stop()) == (0, 0)
     assert owned(conn, "default") == owned(conn, "audit") == {None}
@@ -134,7 +100,7 @@ def test_a_pause_stops_delivery_and_a_resume_goes_on_without_loss_or_repeat(conn
         assert len(audit.journal.started()) == stood
         assert commands.resume("audit")
         eventually(lambda: consumed(conn, "audit"), 60, 0.05)
-    verdict = audit.verdict(ledger)
+    verdict = audit.verdict(ledger.published())
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
     eventually(lambda: node.log.count("subscription 'audit' is delivered again") == PAUSES)
 
@@ -173,7 +139,7 @@ def test_replays_amid_traffic_deliver_again_in_order_from_there_on_and_nothing_b
                 rewound = commands.replay("audit", from_id=at, timeout=PATIENCE)
             assert rewound > 0
     eventually(lambda: consumed(conn, "audit"), 60, 0.05)
-    verdict = audit.verdict(ledger)
+    verdict = audit.verdict(ledger.published())
     assert verdict.wrong() == {}
     ids = dict(conn.execute("select event_id::text, id from partbox.record").fetchall())
     again = {ids[delivery.event] for delivery in verdict.repeats}
@@ -190,7 +156,7 @@ def test_a_replay_of_everything_delivers_everything_twice_in_order(conn, ledger,
     assert commands.replay("audit", from_id=1, timeout=PATIENCE) == 256
     eventually(lambda: len(audit.journal.deliveries()) == 600, PATIENCE, 0.05)
     eventually(lambda: consumed(conn, "audit"), 60, 0.05)
-    verdict = audit.verdict(ledger)
+    verdict = audit.verdict(ledger.published())
     assert (verdict.wrong(), len(verdict.repeats)) == ({}, 300)
 
 
@@ -234,7 +200,7 @@ def test_a_drop_is_refused_while_workers_run_and_done_when_they_have_stopped(con
     assert "there is no subscription 'audit'" in again.log
     ledger.publish_now(ledger.names)
     delivered_at_least(default, 2 * len(ledger.names))
-    verdict = default.verdict(ledger)
+    verdict = default.verdict(ledger.published())
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
 
 
