@@ -1,15 +1,15 @@
 -- name: chaos_found
--- Whether the schema exists, whether `partbox chaos` made it, and its instances that live, as far as is known.
+-- True if the schema exists; true if `partbox chaos` made it.
 select exists (select from pg_namespace where nspname = %(schema)s) as found,
        exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
                 where n.nspname = %(schema)s and c.relname = 'chaos_account') as ours
 
 -- name: chaos_living
--- Who has shown life within the last so many seconds.
+-- The number of instances with a heartbeat within the last seconds.
 select count(*) from {schema}.instance where heartbeat_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 
 -- name: chaos_allows
--- What the server allows: two-phase commit.
+-- The limit of prepared transactions: 0 without two-phase commit.
 select current_setting('max_prepared_transactions')::integer
 
 -- name: chaos_accounts
@@ -17,7 +17,7 @@ select current_setting('max_prepared_transactions')::integer
 create table {schema}.chaos_account (aggregate text primary key, seq bigint not null default 0)
 
 -- name: chaos_open_accounts
--- Make them.
+-- Add accounts.
 insert into {schema}.chaos_account (aggregate) select unnest(%(names)s::text[])
 
 -- name: chaos_raise
@@ -36,28 +36,28 @@ values ({schema}.partition_of(%(name)s), gen_random_uuid(), %(event_type)s, %(ki
 returning event_id::text
 
 -- name: chaos_leap
--- Use up so many ids at once: what is drawn meanwhile by others is below them.
+-- Use up this many ids at once; ids drawn meanwhile by others are below them.
 select setval('{schema}.record_id_seq', nextval('{schema}.record_id_seq') + %(ids)s)
 
 -- name: chaos_log
--- What is in the log.
+-- The events of the log.
 select event_id::text, aggregate_id, (payload ->> 'seq')::bigint from {schema}.record order by id
 
 -- name: chaos_instances
--- Who is a member of the cluster, and how many seconds ago it was last heard of.
+-- The members of the cluster, with the seconds since their last heartbeat.
 select instance_id, node, pid, extract(epoch from clock_timestamp() - heartbeat_at)::float8 from {schema}.instance
 
 -- name: chaos_cursors
--- How far each partition is, and under which epoch.
+-- The cursor and the epoch of each partition.
 select partition, epoch, last_id, floor_id, pg_snapshot_xmax(snapshot)::text::bigint as xmax, owner is not null as owned
   from {schema}.partition where subscription = 'default' order by partition
 
 -- name: chaos_left
--- How many records are not done; parked ones are among them.
+-- The number of records that are not done, parked ones included.
 select count(*) from {schema}.record_status where status <> 'done'
 
 -- name: chaos_sessions
--- The sessions of some of ours, by how they call themselves.
+-- The sessions with this application name.
 select pid from pg_stat_activity
  where datname = current_database() and application_name = %(name)s and pid <> pg_backend_pid() order by pid
 
@@ -66,5 +66,5 @@ select pid from pg_stat_activity
 select pg_terminate_backend(%(pid)s)
 
 -- name: chaos_prepared
--- Prepared transactions of ours that nobody has ended.
+-- Our prepared transactions that have not ended.
 select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, %(prefix)s)
