@@ -9,7 +9,7 @@ from partbox.dashboard.trouble import BAD, WARN, Trouble
 from partbox.db.stats import Cluster
 
 UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
-LEAD_TIME = 2.0  # leases; a partition that is given from one to another is nobody's for a moment
+LEAD_TIME = 2.0  # leases; a partition that moves has no owner for a moment
 
 CAUSES = frozenset({"no-workers", "paused", "unowned"})
 """Doctor's names for them."""

@@ -12,7 +12,7 @@ export function toast(text, level = "good") {
   place.fade = setTimeout(() => (place.textContent = ""), level === "bad" ? 12000 : 6000);
 }
 
-// Opens with these children; resolves with what `close(value)` got, null when it is left by Escape.
+// Opens with these children; resolves with the value of `close(value)`, null after Escape.
 function open(build) {
   return new Promise((resolve) => {
     let result = null;
@@ -38,7 +38,7 @@ const onEnter = (input, go) =>
     go();
   });
 
-// Whether it is wanted; with a `field`, what was written there ("" if nothing), else true. Null if it is not wanted.
+// Asks for confirmation: null if refused, else true or, with a `field`, the text in it ("" if empty).
 export function confirm({ question, consequence, yes, danger = false, field = null }) {
   return open((close) => {
     const input = field && el("input", { autocomplete: "off", spellcheck: "false", maxlength: "500" });
@@ -56,7 +56,7 @@ export function confirm({ question, consequence, yes, danger = false, field = nu
   });
 }
 
-// A token that `check(token)` finds nothing wrong with; until then the dialog stays, and says what is wrong.
+// Asks for a token until `check(token)` accepts it; meanwhile the dialog shows the error.
 export function askToken(why, check) {
   return open((close) => {
     const input = el("input", { type: "password", autocomplete: "off", autofocus: true, "aria-label": "Token", "aria-describedby": "ask-wrong" });
@@ -80,7 +80,7 @@ export function askToken(why, check) {
   });
 }
 
-// Says something that nothing can be done about here.
+// Explains something that cannot be changed here.
 export function explain(heading, text) {
   return open((close) => [title(heading), el("p", {}, text), buttons(button("Close", () => close(null), { autofocus: true }))]);
 }
@@ -97,7 +97,7 @@ export function details(heading, facts, actions = []) {
   ]);
 }
 
-// Runs `work(progress, signal)` with a bar; Stop ends it after the current chunk. What it returns.
+// Runs `work(progress, signal)` with a bar, and returns its result; Stop ends it after the current chunk.
 export async function withProgress(heading, work) {
   const stop = new AbortController();
   const bar = el("progress", { "aria-label": heading });

@@ -1,4 +1,4 @@
-// Blocked aggregates, those that wait for the same reason together, and what can be done about them.
+// Blocked aggregates, grouped by the reason for waiting, and the ways out.
 
 import { ago, byId, counted, el, length, number, said, show } from "./text.js";
 import { confirm } from "./ask.js";
@@ -8,7 +8,7 @@ import { table } from "./table.js";
 
 const MOST = 500; // blocked aggregates that are shown; the server shows no more, and takes no more at once
 
-// What names a thing in an error has a digit in it, or quotes around it.
+// A word that names a thing in an error has a digit in it, or quotes around it.
 const alike = (text) => (text ?? "").replace(/'[^']*'|"[^"]*"|[\w-]*\d[\w-]*/g, "#");
 
 // The events of a handler that waits for its downstream are deferred with its name, whatever their type is.

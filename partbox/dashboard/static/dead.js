@@ -1,4 +1,4 @@
-// Dead records by type and error, and what can be done about them.
+// Dead records by type and error, and the ways out.
 
 import { ago, byId, counted, el, number, said, show } from "./text.js";
 import { confirm, details, toast, withProgress } from "./ask.js";
@@ -6,7 +6,7 @@ import { get, postLong } from "./link.js";
 import { List, aggregate, button, why } from "./list.js";
 import { table } from "./table.js";
 
-const LATER = "What was delivered of their aggregates meanwhile stays delivered.";
+const LATER = "Events of their aggregates that were delivered meanwhile stay delivered.";
 const FILTERS = ["event_type", "aggregate_id", "older_than"];
 
 export class Dead extends List {
@@ -28,7 +28,7 @@ export class Dead extends List {
     }
   }
 
-  // With the filters that it was asked with: what the fields say may be newer. A group of one is shown as it came.
+  // With the filters of the request: those in the fields may be newer. A group of one is shown as it came.
   async fetch(subscription) {
     const filters = this.#filters();
     const found = await get("api/dead-groups", { subscription, ...filters });

@@ -18,7 +18,7 @@ export const keep = (value) => (value ? sessionStorage.setItem(KEY, value) : ses
 
 const headers = (held = token()) => (held ? { authorization: `Bearer ${held}` } : {});
 
-// Data, or an Error with what the server said.
+// Data, or an Error with the server's message.
 async function answer(response) {
   const said = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   if (!response.ok) throw Object.assign(new Error(said.error ?? "refused"), { status: response.status });
@@ -38,7 +38,7 @@ const order = (path, body, signal) =>
 
 export const post = (path, body) => order(path, body).then(answer);
 
-// What is wrong with a token, null if nothing is.
+// The error of a token, null if it is right.
 export async function refusal(given) {
   if (!/^[\x21-\x7e]+$/.test(given)) return "That is not the token: it has letters, digits, - and _ only.";
   try {
@@ -50,7 +50,7 @@ export async function refusal(given) {
   }
 }
 
-// A long order: `progress(done, total)` while it goes on; how many were done. Aborting the signal stops it.
+// A long order: `progress(done, total)` while it goes on; returns the number done. Aborting the signal stops it.
 export async function postLong(path, body, progress, signal) {
   const response = await order(path, body, signal);
   if (!response.ok) await answer(response);

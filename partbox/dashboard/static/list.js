@@ -1,4 +1,4 @@
-// What the lists of blocked aggregates and dead records have in common.
+// The common parts of the lists of blocked aggregates and dead records.
 
 import { byId, el, said, show } from "./text.js";
 import { toast } from "./ask.js";
@@ -72,7 +72,7 @@ export class List {
     if (this.found) this.draw(this.found);
   }
 
-  // Whether the records of a group are shown, where there are `total` in all groups.
+  // True if the records of a group are shown; `total` counts those of all groups.
   isOpen(group, total) {
     if (!this.#open.has(group)) this.#open.set(group, total <= FEW);
     return this.#open.get(group);
@@ -83,7 +83,7 @@ export class List {
     this.toggled(group);
   }
 
-  // A row for those that are alike, before theirs: what they are, the error of one, and what to do with all.
+  // A row above those of a group: its description, the error of one, and the actions for all.
   groupRow({ group, title, open, error, facts, actions, columns }) {
     const fold = el(
       "button",

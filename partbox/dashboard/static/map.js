@@ -126,7 +126,7 @@ export class PartitionMap {
     if (next >= 0 && next < SIDE * SIDE) this.#focus(next);
   }
 
-  // What is known of the partition that is pointed at, or has the focus.
+  // The facts about the partition under the pointer, or with the focus.
   #tell() {
     const focused = this.map.contains(document.activeElement) ? this.#focused : null;
     const partition = this.#hovered ?? focused;

@@ -1,4 +1,4 @@
-// Elements and texts. What events, errors and nodes say becomes a text node in an isolate, never markup.
+// Elements and texts. Texts of events, errors and nodes become text nodes in an isolate, never markup.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -38,7 +38,7 @@ export const brief = (seconds) => (seconds === null || seconds >= 1 ? length(sec
 
 export const counted = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s"}`;
 
-// How long ago a moment of the database's was, at `now`, another one; both ISO texts.
+// The age of a moment of the database at `now`; both are ISO texts.
 export function ago(moment, now, after = " ago") {
   if (!moment) return el("span", {}, "–");
   const seconds = Math.max(0, (new Date(now) - new Date(moment)) / 1000);
@@ -47,7 +47,7 @@ export function ago(moment, now, after = " ago") {
 
 export const clock = (moment) => new Date(moment).toLocaleTimeString("en-GB");
 
-// Replace the children, unless they would be the same; what has the focus and a `data-key` has it again afterwards.
+// Replace the children, unless they would be the same; an element with a `data-key` keeps the focus.
 export function show(place, ...children) {
   const next = el("div", {}, ...children);
   const now = el("div", {}, ...[...place.childNodes].map((node) => node.cloneNode(true)));

@@ -1,4 +1,4 @@
-// What is wrong, on top of the page: each trouble with what shows it, and what to do about it.
+// The troubles, on top of the page: each with its evidence and its remedy.
 
 import { byId, clock, counted, el, said, show } from "./text.js";
 import { toast } from "./ask.js";
@@ -38,7 +38,7 @@ export class Troubles {
   }
 }
 
-// Several begin closed where one of them would fill the screen: first of all somebody wants to see which there are.
+// Several begin closed where one of them would fill the screen: the first question is which there are.
 function made({ name, level }, several) {
   const [head, body, action] = [el("summary"), el("div", { class: "body" }), el("div", { class: "act" })];
   const open = level !== "note" && !(several && matchMedia("(max-width: 640px)").matches);
@@ -47,16 +47,16 @@ function made({ name, level }, several) {
 }
 
 function evidence(lines) {
-  return lines.length ? [el("ul", { class: "evidence", "aria-label": "What shows it" }, ...lines.map((line) => el("li", {}, said(line))))] : [];
+  return lines.length ? [el("ul", { class: "evidence", "aria-label": "Evidence" }, ...lines.map((line) => el("li", {}, said(line))))] : [];
 }
 
 function remedies({ name, remedy }) {
   if (!remedy.length) return [];
   const items = remedy.map((pieces, place) => el("li", {}, ...pieces.flatMap(([text, code]) => (code ? command(text, `copy-${name}-${place}`) : [said(text)]))));
-  return [el("ul", { class: "remedy", "aria-label": "What to do" }, ...items)];
+  return [el("ul", { class: "remedy", "aria-label": "Remedy" }, ...items)];
 }
 
-// What is but a word is the name of a setting or the like: nobody wants to copy that.
+// A single word is the name of a setting or the like, and not worth copying.
 function command(text, key) {
   const code = el("code", {}, text);
   if (!/\s/.test(text)) return [code];
@@ -82,7 +82,7 @@ function place(parent, elements) {
   });
 }
 
-// For those who hear the page: once when it changes what is wrong.
+// For screen readers: once whenever the troubles change.
 function announce(troubles) {
   const place = byId("announce");
   const names = troubles.map(({ name }) => name).join(" ");
@@ -91,7 +91,7 @@ function announce(troubles) {
   place.textContent = troubles.map(({ text }) => text).join(" ") || "No trouble.";
 }
 
-// Who looked when, in one line that is always there.
+// The times of the last looks, in one line that is always there.
 export function drawDoctor(doctor, troubles) {
   const line = byId("doctor");
   if (!doctor) return show(line);
