@@ -5,7 +5,10 @@ from mutations.mutation import Mutation
 RECORDS = "sql/queries/records.sql"
 HORIZON = "partbox/rules/horizon.py"
 CURSOR = "partbox/rules/cursor.py"
-FINDINGS = "tests/worker/test_findings.py"
+FENCES = "tests/worker/test_fences.py"
+LATE_RECORDS = "tests/worker/test_late_records.py"
+LOG_POLLS = "tests/worker/test_log_polls.py"
+LOST_TAIL = "tests/worker/test_lost_tail.py"
 RULES = "tests/rules/test_horizon.py"
 
 MUTATIONS = (
@@ -16,8 +19,8 @@ MUTATIONS = (
         "(select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0)",
         "(select last_value as g from {schema}.record_id_seq offset 0)",
         (
-            f"{FINDINGS}::test_nothing_selects_from_the_sequence",
-            f"{FINDINGS}::test_a_fence_before_the_first_event_does_not_hide_it",
+            f"{FENCES}::test_nothing_selects_from_the_sequence",
+            f"{FENCES}::test_a_fence_before_the_first_event_does_not_hide_it",
         ),
     ),
     Mutation(
@@ -26,7 +29,7 @@ MUTATIONS = (
         RECORDS,
         "coalesce(pg_sequence_last_value({sequence}), 0)",
         "coalesce(pg_sequence_last_value({sequence}), 1)",
-        (f"{FINDINGS}::test_a_fence_before_the_first_event_does_not_hide_it",),
+        (f"{FENCES}::test_a_fence_before_the_first_event_does_not_hide_it",),
     ),
     Mutation(
         "xmax-as-a-fence",
@@ -58,7 +61,7 @@ MUTATIONS = (
         CURSOR,
         "return max(min(floor, self.last_id), self.after or 0)",
         "return max(floor, self.after or 0)",
-        (f"{FINDINGS}::test_an_unread_backlog_below_the_floor_is_read",),
+        (f"{LATE_RECORDS}::test_an_unread_backlog_below_the_floor_is_read",),
     ),
     Mutation(
         "status-without-the-least",
@@ -66,7 +69,7 @@ MUTATIONS = (
         "sql/migrations/0001_initial.sql",
         "when r.id <= least(c.floor_id, c.last_id)",
         "when r.id <= c.floor_id",
-        (f"{FINDINGS}::test_an_unread_backlog_below_the_floor_is_read",),
+        (f"{LATE_RECORDS}::test_an_unread_backlog_below_the_floor_is_read",),
     ),
     Mutation(
         "purge-without-the-least",
@@ -85,7 +88,7 @@ MUTATIONS = (
         RECORDS,
         "order by r.id limit %(cap)s::bigint + 1)",
         "order by r.id limit c.room)",
-        (f"{FINDINGS}::test_all_late_records_come_however_small_the_room",),
+        (f"{LATE_RECORDS}::test_all_late_records_come_however_small_the_room",),
     ),
     Mutation(
         "no-late-records-without-room",
@@ -93,7 +96,7 @@ MUTATIONS = (
         RECORDS,
         "where start.id < c.last_id\n",
         "where c.room > 0 and start.id < c.last_id\n",
-        (f"{FINDINGS}::test_a_full_window_does_not_lose_late_records",),
+        (f"{LATE_RECORDS}::test_a_full_window_does_not_lose_late_records",),
     ),
     Mutation(
         "cut-page-not-noticed",
@@ -101,7 +104,7 @@ MUTATIONS = (
         RECORDS,
         "limit %(cap)s::bigint + 1)",
         "limit %(cap)s::bigint)",
-        (f"{FINDINGS}::test_a_cut_page_brings_every_late_record_before_any_new_one",),
+        (f"{LATE_RECORDS}::test_a_cut_page_brings_every_late_record_before_any_new_one",),
     ),
     Mutation(
         "new-records-beside-a-cut-page",
@@ -139,7 +142,7 @@ MUTATIONS = (
         CURSOR,
         "if not self.full and page.floor > self.last_id",
         "if page.floor > self.last_id",
-        (f"{FINDINGS}::test_an_unread_backlog_below_the_floor_is_read",),
+        (f"{LATE_RECORDS}::test_an_unread_backlog_below_the_floor_is_read",),
     ),
     Mutation(
         "no-raise",
@@ -163,7 +166,7 @@ MUTATIONS = (
         "partbox/worker/reading/log_reader.py",
         "if lockstep and not more and self._horizon.still(",
         "if lockstep and self._horizon.still(",
-        (f"{FINDINGS}::test_a_full_page_is_not_taken_for_the_end",),
+        (f"{LOG_POLLS}::test_a_full_page_is_not_taken_for_the_end",),
     ),
     Mutation(
         "idle-though-one-has-ended",
@@ -197,8 +200,8 @@ MUTATIONS = (
         "                partition.begin(row, now)\n",
         "",
         (
-            f"{FINDINGS}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",
-            f"{FINDINGS}::test_events_that_reuse_the_ids_of_a_lost_tail_are_delivered",
+            f"{LOST_TAIL}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",
+            f"{LOST_TAIL}::test_events_that_reuse_the_ids_of_a_lost_tail_are_delivered",
         ),
     ),
     Mutation(
@@ -207,7 +210,7 @@ MUTATIONS = (
         "partbox/worker/reading/poller.py",
         "        self._reader.forget()\n",
         "",
-        (f"{FINDINGS}::test_a_fence_of_a_lost_tail_bounds_nothing_after_it",),
+        (f"{LOST_TAIL}::test_a_fence_of_a_lost_tail_bounds_nothing_after_it",),
     ),
     Mutation(
         "what-is-done-forgotten-with-the-connection",
@@ -215,7 +218,7 @@ MUTATIONS = (
         "partbox/worker/state/resumption.py",
         "self.remembered.update(progress.done(), parked.deleting.items())",
         "self.remembered.clear()",
-        (f"{FINDINGS}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",),
+        (f"{LOST_TAIL}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",),
     ),
     Mutation(
         "poll-on-a-standby",
@@ -232,7 +235,7 @@ MUTATIONS = (
         "return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows, int(head[CLOCK]))",
         'after = conn.execute("select pg_current_snapshot()::text").fetchall()[0][0]\n'
         "    return Polled(after, [floors[number or 0] for number in numbers], rows, int(head[CLOCK]))",
-        (f"{FINDINGS}::test_a_page_holds_exactly_what_its_snapshot_sees",),
+        (f"{LOG_POLLS}::test_a_page_holds_exactly_what_its_snapshot_sees",),
     ),
     Mutation(
         "poll-with-an-xid",
@@ -240,6 +243,6 @@ MUTATIONS = (
         RECORDS,
         "age(case when g >= 0 then '3'::xid end)",
         "age(case when pg_current_xact_id() is not null then '3'::xid end)",
-        (f"{FINDINGS}::test_reading_draws_no_transaction_id",),
+        (f"{LOG_POLLS}::test_reading_draws_no_transaction_id",),
     ),
 )

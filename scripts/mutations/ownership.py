@@ -49,7 +49,7 @@ MUTATIONS = (
         SAVE,
         "             order by p.partition\n               for no key update) held",
         "             order by p.partition) held",
-        ("tests/worker/test_findings.py::test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written",),
+        ("tests/worker/test_saver.py::test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written",),
     ),
     Mutation(
         "save-of-what-is-left",

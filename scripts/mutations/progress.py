@@ -25,7 +25,7 @@ MUTATIONS = (
         PROGRESS,
         "                return late.before, late.read_before\n",
         "                return self.page, self.read_new\n",
-        ("tests/worker/test_findings.py::test_a_late_record_that_still_runs_is_read_by_the_heir",),
+        ("tests/worker/test_late_records.py::test_a_late_record_that_still_runs_is_read_by_the_heir",),
     ),
     Mutation(
         "only-the-last-page-s-late-records",

@@ -226,3 +226,14 @@ def test_the_highest_finished_id_does_not_depend_on_the_order(ids):
     for id in ids:
         done(made, id)
     assert made.released().last_id == 3
+
+
+# Every poll that moves the horizon raises the last id: behind an unfinished record that is one entry, not one a poll.
+def test_the_horizon_that_moves_on_costs_no_memory():
+    progress = Progress(Page("1:1:", 0), 0)
+    progress.read(Page("2:2:", 1), [], [1])
+    for floor in range(2, 1_000):
+        progress.read(Page(f"{floor}:{floor}:", floor), [], [], raised=floor)
+    assert len(progress._unread) < 10
+    progress.finish([(1, b"1")])
+    assert progress.target().last_id == 999

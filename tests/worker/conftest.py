@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from desk import Desk
 from effort import pytest_collection_modifyitems, pytest_configure
+from rig import Rig
 
 __all__ = ["pytest_collection_modifyitems", "pytest_configure"]
 
@@ -26,3 +27,21 @@ def desk_with(dsn: str) -> Iterator[Callable[..., Desk]]:
 @pytest.fixture
 def desk(desk_with: Callable[..., Desk]) -> Desk:
     return desk_with()
+
+
+@pytest.fixture
+def rig_with(dsn: str) -> Iterator[Callable[..., Rig]]:
+    made: list[Rig] = []
+
+    def make(**settings: Any) -> Rig:
+        made.append(Rig(dsn, **settings))
+        return made[-1]
+
+    yield make
+    for rig in made:
+        rig.close()
+
+
+@pytest.fixture
+def rig(rig_with: Callable[..., Rig]) -> Rig:
+    return rig_with()

@@ -63,6 +63,12 @@ class Desk:
     def eventually(self, check: Callable[[], Any]) -> Any:
         return eventually(check)
 
+    def done(self) -> int:
+        """The number of events that are done, by the database's word."""
+        row = self.conn.execute("select count(*) from partbox.record_status where status = 'done'").fetchone()
+        assert row is not None
+        return int(row[0])
+
     def all_done(self) -> bool:
         """Everything published is done, by the database's word."""
         row = self.conn.execute("select count(*) from partbox.record_status where status <> 'done'").fetchone()

@@ -1,6 +1,7 @@
 """The reading half of a worker, moved by hand: page by page, with handlers that end when the test says so."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -162,3 +163,21 @@ def counted_polls(monkeypatch: Any) -> list[int]:
 
     monkeypatch.setattr(records, "poll", counting)
     return polls
+
+
+@contextmanager
+def transaction(dsn: str) -> Iterator[Connection[Any]]:
+    """A transaction with an xid; rolled back at the end of the block unless committed before."""
+    with psycopg.connect(dsn) as conn:
+        conn.execute("select pg_current_xact_id()")
+        yield conn
+        conn.rollback()
+
+
+def saved_cursor(conn: Connection[Any]) -> tuple[str, int, int]:
+    """(snapshot, last id, floor) of the partition, as saved."""
+    row = conn.execute(
+        "select snapshot::text, last_id, floor_id from partbox.partition where partition = %s", [PARTITION]
+    ).fetchone()
+    assert row is not None
+    return row

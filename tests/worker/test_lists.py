@@ -4,6 +4,8 @@ import asyncio
 import threading
 
 import pytest
+from neighbours import SOON, released_at_the_end
+from waiting import eventually
 
 from partbox import Dead, Done, RetryAfter
 
@@ -186,3 +188,41 @@ def test_a_list_counts_as_one_handler(desk):
         assert lists == [20]
         go_on.set()
         desk.eventually(desk.all_done)
+
+
+# An event that a list looked at and put back must not stay the current one of its lane: it would look as if it ran, and
+# be charged with an attempt when the list is over its timeout.
+def test_an_event_that_a_list_puts_back_does_not_count_as_running(desk_with):
+    desk, lists = desk_with(retry=f"fixed:{LATER}"), []
+    blocked, unblock, inside, release = (threading.Event() for _ in range(4))
+
+    def block(event):
+        blocked.set()
+        unblock.wait(30)
+
+    def take(events):
+        lists.append([event.payload["number"] for event in events])
+        if lists[-1] == [1] and len(lists) == 1:
+            raise ValueError("once")
+        if 2 in lists[-1]:
+            inside.set()
+            release.wait(30)
+
+    desk.outbox.register(block, "Block")
+    desk.outbox.on_batch("Counted", max_size=10)(take)
+    desk.publish("retried", 1)
+    with desk.outbox.worker(concurrency=1) as worker, released_at_the_end(unblock, release):
+        dispatcher = worker._worker.dispatcher
+        eventually(lambda: desk.states() == {1: "retrying"}, SOON)
+        desk.publish("block", 0, event_type="Block")
+        assert blocked.wait(SOON)
+        desk.make_due()
+        eventually(lambda: dispatcher._ready.due, SOON)
+        desk.publish("fresh", 2)
+        eventually(lambda: dispatcher._ready.fresh, SOON)
+        dispatcher._ready._turn = 0  # a fresh one is next
+        unblock.set()
+        assert inside.wait(SOON)
+        assert [lane.key[1] for lane in dispatcher.running()] == ["fresh"]
+        release.set()
+        eventually(desk.all_done, SOON)

@@ -28,19 +28,6 @@ def _small_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "STRETCH", 20)
 
 
-@pytest.fixture
-def rig_with(dsn: str) -> Iterator[Callable[..., Rig]]:
-    made: list[Rig] = []
-
-    def make(**settings: Any) -> Rig:
-        made.append(Rig(dsn, **settings))
-        return made[-1]
-
-    yield make
-    for rig in made:
-        rig.close()
-
-
 @contextmanager
 def left_open(dsn: str) -> Iterator[Conn]:
     """A transaction that has written to a table of the application's, and stays open."""

@@ -2,21 +2,18 @@
 
 import threading
 
+import psycopg
 import pytest
+from neighbours import SOON, partition, queued, released_at_the_end, terminate
+from waiting import eventually
 
-from partbox import Dead, partition_of
+from partbox import Dead
+from partbox.db import cursors, parked
+from partbox.rules.hashing import partition_of
 
 pytestmark = pytest.mark.every_version("lost connections")
 
 SLOW = 3
-
-
-def terminate(desk) -> None:
-    """End every worker connection of this database."""
-    desk.conn.execute(
-        """select pg_terminate_backend(pid) from pg_stat_activity
-            where datname = current_database() and application_name in ('partbox poller', 'partbox saver')"""
-    )
 
 
 def connected(desk) -> set[int]:
@@ -188,4 +185,107 @@ def test_a_save_that_fails_on_a_live_connection_is_tried_again(desk, caplog):
         desk.conn.execute("drop trigger refuse on partbox.parked")
         desk.eventually(lambda: desk.states() == {1: "dead"})
         assert connected(desk) == before
+    assert desk.numbers() == [1]
+
+
+# The first event of a list takes the lane over to its new life; the others must not be judged as if they had been read
+# in that life, or they are not remembered, and delivered again.
+@pytest.mark.parametrize("fails", [False, True], ids=["done", "failed"])
+def test_a_list_that_runs_while_the_connection_is_lost_is_not_delivered_again(desk_with, fails):
+    desk, lists = desk_with(retry="fixed:0"), []
+    inside, release = threading.Event(), threading.Event()
+
+    def take(events):
+        lists.append([event.payload["number"] for event in events])
+        if len(lists) == 1:
+            inside.set()
+            release.wait(30)
+            if fails:
+                raise ValueError("no")
+
+    desk.outbox.on_batch("Counted", max_size=10)(take)
+    desk.publish("k", 1, 2, 3)
+    with desk.outbox.worker() as worker, released_at_the_end(release):
+        assert inside.wait(SOON)
+        terminate(desk)
+        eventually(lambda: partition(worker).life > 1 and queued(worker) == 3, SOON)
+        release.set()
+        eventually(desk.all_done, SOON)
+    assert lists[0] == [1, 2, 3]
+    assert [number for each in lists[1:] for number in each] == ([1, 2, 3] if fails else [])
+
+
+# A partition that is being released when the connection is lost is read anew, still draining: it must be touched again,
+# or it is never saved, released or read, and stands still until the process ends.
+def test_a_release_that_failed_with_its_connection_is_made_again(desk, monkeypatch):
+    save, failed = cursors.save, threading.Event()
+
+    def saving(conn, schema, subscription, me, savings, *rest, **more):
+        if any(each.release for each in savings) and not failed.is_set():
+            failed.set()
+            terminate(desk)
+        return save(conn, schema, subscription, me, savings, *rest, **more)
+
+    monkeypatch.setattr(cursors, "save", saving)
+    desk.outbox.register(desk.note, "Counted")
+    with desk.outbox.worker() as worker:
+        desk.publish("k", 1)
+        eventually(desk.all_done, SOON)
+        desk.conn.execute("select partbox.subscription_pause('default')")
+        assert failed.wait(SOON)
+        owned = "select count(*) from partbox.partition where owner is not null"
+        try:
+            eventually(lambda: desk.conn.execute(owned).fetchone() == (0,), SOON)
+        finally:
+            worker._settings.__dict__["drain_timeout"] = 0.1
+
+
+# Under a new identity everything is taken up anew, on connections that live: the saver's is taken away first. If a
+# statement then fails, the next try must not think that it is done: the saver would never get a connection again.
+def test_a_new_identity_is_taken_up_again_when_a_statement_failed(desk, monkeypatch):
+    blocking, failures = parked.blocking, []
+
+    def failing(conn, *rest):
+        if not failures:
+            failures.append(1)
+            raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
+        return blocking(conn, *rest)
+
+    desk.outbox.register(desk.note, "Counted")
+    desk.publish("k", 1)
+    with desk.outbox.worker() as worker:
+        eventually(desk.all_done, SOON)
+        monkeypatch.setattr(parked, "blocking", failing)
+        worker._slot.instance = worker._slot.instance  # as if it were another
+        eventually(lambda: failures, SOON)
+        desk.publish("k", 2)
+        try:
+            eventually(desk.all_done, SOON)
+        finally:
+            worker._settings.__dict__["drain_timeout"] = 0.1
+
+
+# What is done, was read again after a lost connection and still waits for its lane's turn counts as done when the
+# partition is released; otherwise the next owner delivers it again.
+def test_a_handler_that_outlives_its_connection_and_its_partition_is_not_delivered_again(desk):
+    inside, release = threading.Event(), threading.Event()
+
+    def handle(event):
+        desk.note(event)
+        inside.set()
+        release.wait(30)
+
+    desk.outbox.register(handle, "Counted")
+    desk.publish("k", 1)
+    with desk.outbox.worker() as worker, released_at_the_end(release):
+        assert inside.wait(SOON)
+        terminate(desk)
+        eventually(lambda: partition(worker).life > 1 and queued(worker) == 1, SOON)
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        eventually(lambda: partition(worker).draining, SOON)
+        release.set()
+        stopping.join()
+    with desk.outbox.worker():
+        eventually(desk.all_done, SOON)
     assert desk.numbers() == [1]

@@ -1,7 +1,7 @@
 """Before a partition is let go, and before a handler starts: each step that a rebalance or a pause relies on."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,19 +19,6 @@ from partbox.worker.state.resumption import SETTLE
 
 Conn = psycopg.Connection[Any]
 EVENT_ID = b"\1" * 16
-
-
-@pytest.fixture
-def rig_with(dsn: str) -> Iterator[Callable[[], Rig]]:
-    made: list[Rig] = []
-
-    def make() -> Rig:
-        made.append(Rig(dsn))
-        return made[-1]
-
-    yield make
-    for rig in made:
-        rig.close()
 
 
 @pytest.fixture

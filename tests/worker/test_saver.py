@@ -1,12 +1,20 @@
 """What is saved by one call, and what by the next."""
 
+import threading
+from typing import Any
+
 import psycopg
 import pytest
 from desk import Desk
+from rig import DEFAULT, PARTITION, SCHEMA, Rig
+from waiting import eventually
 
 from partbox import Dead
-from partbox.db import cursors
+from partbox.db import cursors, instances, parked
+from partbox.db.connect import connect
 from partbox.worker.saving import saver
+
+Conn = psycopg.Connection[Any]
 
 KEYS = [f"k{number}" for number in range(60)]
 MOST = 20
@@ -67,3 +75,31 @@ def test_a_partition_that_is_lost_in_one_call_leaves_its_neighbours_and_the_next
         desk.eventually(lambda: len(desk.parked()) == 3 * len(KEYS))
     assert taken
     assert {state for _, state, _, _ in desk.parked()} == {"dead"}
+
+
+# A park is fenced by locking the partition row; looking at it is no fence.
+@pytest.mark.every_version("what a lock waits for, and what it sees then")
+def test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written(dsn: str, conn: Conn, rig: Rig) -> None:
+    epoch = rig.partition().epoch
+    saving = cursors.Saving(PARTITION, epoch, None, None, None, False)
+    park = parked.Park(PARTITION, 1, "A", "a", "E", "held", blocks=True, attempts=0)
+    answers: list[set[int]] = []
+
+    def save() -> None:
+        with connect(dsn, lease=60) as mine:
+            answers.append(cursors.save(mine, SCHEMA, DEFAULT, rig.me, [saving], [park])[0])
+
+    thread = threading.Thread(target=save)
+    with psycopg.connect(dsn) as heir:
+        instances.bury(heir, SCHEMA, [rig.me], known_dead=True)
+        thread.start()
+        eventually(
+            lambda: conn.execute(
+                "select true from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+            ).fetchone()
+        )
+        assert not answers
+        heir.commit()
+    thread.join()
+    assert answers == [set()]
+    assert conn.execute("select count(*) from partbox.parked").fetchone() == (0,)

@@ -3,7 +3,7 @@
 The range searched for late records is cut after a stretch of ids, which is small here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -26,19 +26,6 @@ MANY = 60
 def _small_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (records, cursor_rules):
         monkeypatch.setattr(module, "STRETCH", 20)
-
-
-@pytest.fixture
-def rig_with(dsn: str) -> Iterator[Callable[[], Rig]]:
-    made: list[Rig] = []
-
-    def make() -> Rig:
-        made.append(Rig(dsn))
-        return made[-1]
-
-    yield make
-    for rig in made:
-        rig.close()
 
 
 def clock(conn: Conn) -> datetime:

@@ -1,4 +1,4 @@
-"""The first event of each type that has no handler in `default` is a warning; elsewhere nobody expects one."""
+"""Events without a handler: what becomes of them; and in `default`, where one is expected, a warning for each type."""
 
 import logging
 from collections.abc import Callable
@@ -7,6 +7,11 @@ from typing import Any
 import pytest
 from desk import Desk
 
+from partbox import (
+    Dead,
+    RetryAfter,
+    UnrecoverableError,
+)
 from partbox.worker.delivering import unroutable
 
 
@@ -85,3 +90,60 @@ def test_of_any_number_of_types_only_so_many_are_warned_of_and_remembered(
     (missed,) = [cell.cell_contents for cell in seen or () if isinstance(cell.cell_contents, unroutable.Unroutable)]
     assert all(len(each) <= unroutable.KEPT for each in missed._seen)
     assert len(missed._seen) == 3
+
+
+HOUR = 3_600.0  # seconds: never within a test, unless the due time is moved
+
+
+UNROUTABLE = {
+    "done": (None, None),
+    "later": (RetryAfter(HOUR), ("deferred", 0)),
+    "dead": (Dead("unknown"), ("dead", 1)),
+    "garbage": (42, ("retrying", 1)),
+    "raised": (ValueError("broken"), ("retrying", 1)),
+    "never": (UnrecoverableError("never"), ("dead", 1)),
+}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_function_decides_what_becomes_of_events_without_a_handler(desk_with, is_async):
+    def decide(event):
+        outcome = UNROUTABLE[event.event_type][0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def decide_later(event):
+        return decide(event)
+
+    desk = desk_with(retry=f"fixed:{HOUR:g}", on_unroutable=decide_later if is_async else decide)
+    for number, event_type in enumerate(UNROUTABLE):
+        desk.publish(event_type, number, event_type=event_type)
+    expected = {number: after for number, (_, after) in enumerate(UNROUTABLE.values()) if after is not None}
+    with desk.outbox.worker():
+        desk.eventually(
+            lambda: {number: (state, n) for number, state, n, _ in desk.parked()} == expected and desk.done() == 1
+        )
+
+
+def test_an_event_without_a_handler_is_looked_at_again_when_there_is_one(desk_with):
+    desk = desk_with(on_unroutable="retry")
+    desk.outbox.register(desk.note, "Other")
+    desk.publish("k", 1)
+    with desk.outbox.worker():
+        desk.eventually(lambda: desk.parked() == [(1, "deferred", 0, True)])
+    desk.outbox.register(desk.note, "Counted")
+    with desk.outbox.worker():
+        desk.make_due()
+        desk.eventually(desk.all_done)
+    assert desk.seen == [("k", 1, 1)]
+
+
+def test_another_subscription_ignores_what_it_has_no_handler_for(desk):
+    desk.outbox.subscriptions.create("other", start="beginning")
+    desk.outbox.register(desk.note, "Counted", subscription="other")
+    desk.publish("k", 1, event_type="Unknown")
+    desk.publish("k", 2)
+    with desk.outbox.worker(subscription="other"):
+        desk.eventually(lambda: desk.numbers() == [2])
+    assert desk.parked() == []

@@ -1,0 +1,36 @@
+"""Two aggregates of one partition, and a worker's memory of it: for interleavings that need both."""
+
+from contextlib import contextmanager
+
+from partbox.rules.hashing import partition_of
+
+SOON = 6  # seconds within which what is right happens, on a loaded machine
+P = partition_of("k")
+NEIGHBOUR = next(name for name in map(str, range(10_000)) if partition_of(name) == P)
+KEY = ("Key", "k")
+
+
+def terminate(desk, *roles):
+    desk.conn.execute(
+        """select pg_terminate_backend(pid) from pg_stat_activity
+            where datname = current_database() and application_name = any (%s)""",
+        [[f"partbox {role}" for role in roles or ("poller", "saver", "effects")]],
+    )
+
+
+def partition(worker):
+    return worker._worker.holdings.partitions[P]
+
+
+def queued(worker, key=KEY):
+    lane = partition(worker).lanes.get(key)
+    return len(lane.queue) if lane is not None else 0
+
+
+@contextmanager
+def released_at_the_end(*events):
+    try:
+        yield
+    finally:
+        for event in events:
+            event.set()
