@@ -2,7 +2,8 @@
 
 from mutations.mutation import Mutation
 
-TESTS = "tests/hostile/test_hostile_objects.py"
+OBJECTS = "tests/hostile/test_hostile_objects.py"
+EXTENSIONS = "tests/hostile/test_hostile_extensions.py"
 
 MUTATIONS = (
     Mutation(
@@ -11,7 +12,7 @@ MUTATIONS = (
         "partbox/worker/delivering/endpoint.py",
         "except BaseException as wrong:  # an object of the application's own whose very questions fail",
         "except ZeroDivisionError as wrong:",
-        (f"{TESTS}::test_an_error_that_cannot_be_looked_at_is_an_error_like_any_other",),
+        (f"{OBJECTS}::test_an_error_that_cannot_be_looked_at_is_an_error_like_any_other",),
     ),
     Mutation(
         "an observer may exit",
@@ -19,7 +20,7 @@ MUTATIONS = (
         "partbox/observe/observers.py",
         "except BaseException as error:  # SystemExit too: no worker ends of it",
         "except Exception as error:",
-        (f"{TESTS}::test_observers_may_raise_anything",),
+        (f"{EXTENSIONS}::test_observers_may_raise_anything",),
     ),
     Mutation(
         "a list of outcomes is believed",
@@ -27,6 +28,6 @@ MUTATIONS = (
         "partbox/worker/delivering/batches.py",
         "except BaseException as wrong:",
         "except ZeroDivisionError as wrong:",
-        (f"{TESTS}::test_a_list_of_outcomes_may_be_anything",),
+        (f"{OBJECTS}::test_a_list_of_outcomes_may_be_anything",),
     ),
 )

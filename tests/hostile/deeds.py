@@ -1,7 +1,7 @@
-"""Objects that answer the simplest questions in the worst way."""
+"""Objects that answer the simplest questions in the worst way, and handlers that misbehave once."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 QUESTIONS: Final = (
@@ -80,3 +80,42 @@ def hostile(kind: type, *arguments: Any) -> Iterator[tuple[str, Any]]:
 def made(kind: type, members: dict[str, Any], *arguments: Any) -> Any:
     """An instance of a subclass of `kind` with these members."""
     return type("Hostile", (kind,), members)(*arguments)
+
+
+class Thing:
+    """Of no kind that partbox knows."""
+
+
+def first_time(deed: Callable[[], Any]) -> Callable[[Any], Any]:
+    """A handler that does it when it is called first, and then behaves."""
+    left = [deed]
+    return lambda given: left.pop()() if left else None
+
+
+def throws(error: BaseException) -> Callable[[], Any]:
+    def deed() -> Any:
+        raise error
+
+    return deed
+
+
+def fails() -> Any:
+    raise ValueError("as planned")
+
+
+def first(deed: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A handler that does it at the first attempt only."""
+
+    def handle(event: Any) -> Any:
+        return deed(event) if event.attempt == 1 else None
+
+    return handle
+
+
+def first_async(deed: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+    async def handle(event: Any) -> Any:
+        if event.attempt == 1:
+            return await deed(event)
+        return None
+
+    return handle

@@ -1,7 +1,6 @@
 """Handlers that do to their process what nobody should: the others are delivered, and the worker lives."""
 
 import asyncio
-import contextlib
 import ctypes
 import faulthandler
 import gc
@@ -13,12 +12,12 @@ import signal
 import socket
 import sys
 import threading
-import time
 import tracemalloc
 import warnings
 
 import psycopg
 import pytest
+from deeds import first, first_async
 from house import DEAD, DONE, LATER, RETRIED
 
 from partbox import Dead, Event, RetryAfter
@@ -32,24 +31,6 @@ def raises(error):
         raise error
 
     return deed
-
-
-def first(deed):
-    """Does it at the first attempt only."""
-
-    def handle(event):
-        return deed(event) if event.attempt == 1 else None
-
-    return handle
-
-
-def first_async(deed):
-    async def handle(event):
-        if event.attempt == 1:
-            return await deed(event)
-        return None
-
-    return handle
 
 
 # Endings of one handler.
@@ -252,242 +233,4 @@ def test_a_handler_may_run_a_worker_of_its_own_and_stop_it(house):
             pass
 
     house.invite("it", nested, DONE)
-    house.live()
-
-
-# In the event loop.
-
-
-async def _cancels_itself(event):
-    asyncio.current_task().cancel()
-    await asyncio.sleep(10)
-
-
-async def _cancels_itself_at_the_end(event):
-    asyncio.current_task().cancel()
-
-
-async def _cancels_itself_and_goes_on(event):
-    asyncio.current_task().cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(10)
-
-
-async def _cancels_its_friends(event):
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        task.cancel()
-
-
-async def _cancels_everybody(event):
-    for task in asyncio.all_tasks():
-        task.cancel()
-    await asyncio.sleep(10)
-
-
-async def _leaves_a_task(event):
-    event.payload["task"] = asyncio.get_running_loop().create_task(asyncio.sleep(3600))
-
-
-async def _leaves_a_task_that_exits(event):
-    async def exits():
-        raise SystemExit(1)
-
-    event.payload["task"] = asyncio.get_running_loop().create_task(exits())
-    await asyncio.sleep(0.05)
-
-
-async def _calls_what_exits(event):
-    asyncio.get_running_loop().call_soon(sys.exit, 1)
-    await asyncio.sleep(0.05)
-
-
-async def _stops_the_loop(event):
-    asyncio.get_running_loop().stop()
-    await asyncio.sleep(0.05)
-
-
-async def _closes_the_loop(event):
-    asyncio.get_running_loop().close()
-
-
-async def _blocks_the_loop(event):
-    time.sleep(0.5)
-
-
-async def _never_yields_in_time(event):
-    await asyncio.sleep(60)
-
-
-async def _resists(event):
-    for _ in range(3):
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(0.2)
-
-
-async def _yields_for_ever(event):
-    while True:
-        await asyncio.sleep(0)
-
-
-async def _timeout_of_its_own(event):
-    async with asyncio.timeout(0.01):
-        await asyncio.sleep(10)
-
-
-async def _group(event):
-    async with asyncio.TaskGroup() as group:
-        group.create_task(asyncio.sleep(10))
-        raise ValueError("no")
-
-
-IN_THE_LOOP = {  # those that end the loop are the last
-    "cancels itself": (_cancels_itself, RETRIED, {}),
-    "cancels itself at the end": (_cancels_itself_at_the_end, None, {}),
-    "cancels itself and goes on": (_cancels_itself_and_goes_on, None, {}),
-    "cancels its friends": (_cancels_its_friends, DONE, {}),
-    "leaves a task": (_leaves_a_task, DONE, {}),
-    "blocks the loop": (_blocks_the_loop, DONE, {}),
-    "hangs": (_never_yields_in_time, RETRIED, {"timeout": 0.3}),
-    "resists its timeout": (_resists, None, {"timeout": 0.1}),
-    "yields for ever": (_yields_for_ever, RETRIED, {"timeout": 0.3}),
-    "a timeout of its own": (_timeout_of_its_own, RETRIED, {}),
-    "a group of tasks": (_group, RETRIED, {}),
-    "cancels everybody": (_cancels_everybody, RETRIED, {}),
-    "leaves a task that exits": (_leaves_a_task_that_exits, None, {}),
-    "calls what exits": (_calls_what_exits, None, {}),
-    "stops the loop": (_stops_the_loop, None, {}),
-    "closes the loop": (_closes_the_loop, RETRIED, {}),
-}
-
-
-FRIENDS = 4
-
-
-def invite_to_the_loop(house, name):
-    async def friendly(event):
-        await asyncio.sleep(0.01)
-
-    deed, ending, options = IN_THE_LOOP[name]
-    house.invite(name, first_async(deed), ending, **options)
-    for number in range(FRIENDS):
-        house.invite(f"{name}: friend {number}", friendly, None)
-
-
-def test_an_async_handler_harms_its_own_event_at_most(house):
-    for name in IN_THE_LOOP:
-        invite_to_the_loop(house, name)
-    house.live_in_turn(1 + FRIENDS, timeout=10)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", IN_THE_LOOP)
-def test_each_async_handler_alone_harms_its_own_event_at_most(house, name):
-    invite_to_the_loop(house, name)
-    house.live(timeout=10)
-
-
-# In a transaction.
-
-
-def _commits(event, conn):
-    conn.execute("commit")
-
-
-def _rolls_back(event, conn):
-    conn.execute("rollback")
-
-
-def _closes(event, conn):
-    conn.close()
-
-
-def _breaks(event, conn):
-    conn.execute("select 1 / 0")
-
-
-def _swallows(event, conn):
-    with contextlib.suppress(psycopg.Error):
-        conn.execute("select 1 / 0")
-
-
-def _sets(event, conn):
-    conn.execute("set statement_timeout = 1")
-    conn.execute("set search_path = nowhere")
-    conn.execute("set datestyle = 'German'")
-
-
-def _serializable(event, conn):
-    conn.execute("set session characteristics as transaction isolation level serializable")
-
-
-def _read_only(event, conn):
-    conn.execute("set transaction read only")
-
-
-def _savepoint(event, conn):
-    conn.execute("savepoint mine")
-
-
-def _autocommits(event, conn):
-    conn.autocommit = True
-
-
-def _factory(event, conn):
-    conn.row_factory = psycopg.rows.dict_row
-
-
-def _terminates(event, conn):
-    conn.execute("select pg_terminate_backend(pg_backend_pid())")
-
-
-def _listens(event, conn):
-    conn.execute("listen x")
-
-
-def _locks(event, conn):
-    conn.execute("lock table partbox.partition in access exclusive mode")
-
-
-def _own_role(event, conn):
-    conn.execute("set role pg_monitor")
-
-
-IN_A_TRANSACTION = {
-    "commits": _commits,
-    "rolls back": _rolls_back,
-    "closes its connection": _closes,
-    "fails in SQL": _breaks,
-    "swallows an error of SQL": _swallows,
-    "changes its session": _sets,
-    "wants to be serializable": _serializable,
-    "is read only": _read_only,
-    "leaves a savepoint": _savepoint,
-    "asks for autocommit": _autocommits,
-    "changes the form of rows": _factory,
-    "ends its backend": _terminates,
-    "listens": _listens,
-    "locks the partitions": _locks,
-    "takes another role": _own_role,
-}
-
-
-def invite_to_transactions(house, name):
-    def handle(event, conn):
-        if event.attempt == 1:
-            IN_A_TRANSACTION[name](event, conn)
-
-    house.invite(name, handle, None, transactional=True, max_attempts=2)
-    house.invite(f"{name}: a neighbour", lambda event, conn: None, None, transactional=True)
-
-
-def test_a_transactional_handler_harms_its_own_event_at_most(house):
-    for name in IN_A_TRANSACTION:
-        invite_to_transactions(house, name)
-    house.live_in_turn(2)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", IN_A_TRANSACTION)
-def test_each_transactional_handler_alone_harms_its_own_event_at_most(house, name):
-    invite_to_transactions(house, name)
     house.live()

@@ -1,13 +1,8 @@
 """The rules of the cursor against a model of PostgreSQL, in every order of events that Hypothesis can think of.
 
-The reader here does what `worker/reader.py`, `intake.py` and `saver.py` do with Horizon, Cursor and Progress, without
-threads and SQL. Checked all along: nothing is handed over twice within a life of the process, what was published
-before is handed over before, no saved cursor covers what is not finished; and at the end: nothing is lost, and quiet
-partitions hold nothing back.
+`worker_model` checks each step; here, at the end: nothing is lost, and quiet partitions hold nothing back.
 """
 
-from collections import defaultdict
-from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -15,17 +10,11 @@ from effort import examples
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
-from log_model import Log, Record, Transaction, visible
+from worker_model import PARTITIONS, Doing, WorkerModel
 
 from partbox.rules import cursor as cursor_rules
 from partbox.rules import progress as progress_rules
-from partbox.rules.cursor import Cursor
-from partbox.rules.horizon import Horizon, Snapshot
-from partbox.rules.page import Page
-from partbox.rules.progress import Progress, Target
 
-PARTITIONS = range(2)
-KEYS = {partition: [f"{partition}a", f"{partition}b"] for partition in PARTITIONS}
 PROFILE = settings(
     max_examples=examples(100), stateful_step_count=10, deadline=None, print_blob=True,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining traces every line, which is slow
@@ -51,65 +40,6 @@ BUSY_WITH = {
 }
 
 
-@dataclass
-class Saved:
-    """A row of `partition`, and the rows of `parked` that belong to it."""
-
-    snapshot: str = "1:1:"
-    last_id: int = 0
-    floor: int = 0
-    parked: set[int] = field(default_factory=set)
-    covered: set[int] = field(default_factory=set)  # at some time by a saved cursor
-
-
-@dataclass
-class Batch:
-    target: Target
-    parks: set[int]
-    release: bool
-
-
-class Held:
-    """A partition in the memory of its owner."""
-
-    def __init__(self, number: int, saved: Saved) -> None:
-        self.number = number
-        self.remembered: set[tuple[int, bytes]] = set()
-        self.draining = False
-        self.begin(saved)
-
-    def begin(self, saved: Saved) -> None:
-        page = Page(saved.snapshot, saved.floor)
-        self.cursor = Cursor(self.number, saved.last_id, page)
-        self.progress = Progress(page, saved.last_id)
-        self.ahead = {id for id in saved.parked if id > min(saved.floor, saved.last_id)}
-        self.waiting: dict[int, Record] = {}
-        self.parks: set[int] = set()
-        self.batch: Batch | None = None
-
-    def reset(self, saved: Saved) -> None:
-        """After a lost connection."""
-        self.remembered.update(self.progress.done())
-        self.begin(saved)
-
-    def park(self, id: int) -> None:
-        del self.waiting[id]
-        self.parks.add(id)
-        self.progress.finish([(id, b"")])
-
-    def gather(self) -> Batch:
-        release = self.draining and self.cursor.until is None
-        if release:
-            last_id = self.progress.released().last_id
-            for id in self.progress.unfinished():
-                if id <= last_id:
-                    self.park(id)
-        batch = Batch(self.progress.released() if release else self.progress.target(), self.parks, release)
-        self.parks = set()
-        return batch
-
-
-Doing = tuple[str, int, int, int]
 publishes = st.tuples(st.just("publish"), st.integers(0, 3), st.sampled_from(PARTITIONS), st.integers(0, 1))
 ends = st.tuples(st.sampled_from(["commit", "commit", "abort"]), st.integers(0, 3), st.just(0), st.just(0))
 xids = st.tuples(st.sampled_from(["xid", "savepoint", "undo"]), st.integers(0, 3), st.just(0), st.just(0))
@@ -118,48 +48,16 @@ numbers = st.sets(st.sampled_from(PARTITIONS))
 meddling = st.lists(doing, max_size=2)
 
 
-class LogMachine(RuleBasedStateMachine):
+class LogMachine(WorkerModel, RuleBasedStateMachine):
     @initialize(first_xid=st.sampled_from([5, 2**32 - 4, 2**32 + 700]), claimed=numbers)
     def start(self, first_xid: int, claimed: set[int]) -> None:
-        self.log = Log(first_xid)
-        self.saved = {number: Saved() for number in PARTITIONS}
-        self.ran: set[int] = set()
-        self.again: set[int] = set()  # ran, and unsaved when the process was killed: may run once more
-        self.born()
-        for number in claimed:
-            self.claim(number)
-
-    def born(self) -> None:
-        self.horizon = Horizon()
-        self.held: dict[int, Held] = {}
-        self.passed: dict[int, set[int]] = defaultdict(set)  # what may not be handed over any more in this life
+        self.begin(first_xid, claimed)
 
     # Publishers.
 
     @rule(what=st.lists(doing, min_size=1, max_size=6))
     def publishers(self, what: list[Doing]) -> None:
-        for each in what:
-            self.do(each)
-
-    def do(self, what: Doing) -> None:
-        kind, slot, partition, key = what
-        transaction = self.transaction(slot)
-        match kind:
-            case "publish":
-                self.log.publish(transaction, partition, KEYS[partition][key])
-            case "xid":
-                self.log.draw_xid(transaction)
-            case "savepoint":
-                transaction.marks.append(len(transaction.records))
-            case "undo":
-                self.log.roll_back_to_savepoint(transaction)
-            case _:
-                self.log.end(transaction, commit=kind == "commit")
-
-    def transaction(self, slot: int) -> Transaction:
-        while len(self.log.open) <= slot:
-            self.log.begin()
-        return self.log.open[slot]
+        self.publish(what)
 
     @rule(seed=st.integers(0, 2**32))
     def busy(self, seed: int) -> None:
@@ -174,7 +72,7 @@ class LogMachine(RuleBasedStateMachine):
                 case "step":
                     rooms = tuple(random.choice([0, 1, 3]) for _ in PARTITIONS)
                     in_look, after_look = self.few(random), self.few(random)
-                    self.step(rooms, random.random() < 0.5, in_look, after_look)
+                    self.read_step(rooms, random.random() < 0.5, in_look, after_look)
                 case "finish":
                     self.finish(random.randrange(4), random.random() < 0.15)
                 case "save":
@@ -192,7 +90,7 @@ class LogMachine(RuleBasedStateMachine):
         few = [("publish", slot, random.choice(PARTITIONS), 0), ("commit", slot, 0, 0)]
         return random.choice([[], [], few[:1], few[1:], few])
 
-    # The reader, as in reader.py.
+    # The reader.
 
     @rule(
         rooms=st.tuples(*[st.integers(0, 3)] * 2), backlog=st.booleans(), in_look=meddling, after_look=meddling,
@@ -204,81 +102,7 @@ class LogMachine(RuleBasedStateMachine):
         in_look: list[Doing],
         after_look: list[Doing],
     ) -> None:
-        fresh = [held for held in self.readable() if held.cursor.fresh]
-        together = [held for held in self.readable() if not held.cursor.fresh]
-        if fresh:
-            self.read(fresh, rooms, True, backlog, in_look, after_look)
-        if together:
-            self.read(together, rooms, False, backlog, in_look, after_look)
-
-    def readable(self) -> list[Held]:
-        return [held for held in self.held.values() if not held.draining or held.cursor.until is not None]
-
-    def read(
-        self,
-        partitions: list[Held],
-        rooms: tuple[int, ...],
-        alone: bool,
-        backlog: bool,
-        in_look: list[Doing],
-        after_look: list[Doing],
-    ) -> bool:
-        """False if the idle rule said that there is nothing."""
-        horizon = self.horizon
-        room = {held.number: 0 if held.draining else rooms[held.number] for held in partitions}
-        if alone or not (backlog and any(held.cursor.full and room[held.number] for held in partitions)):
-            drawn = self.log.drawn
-            self.publishers(in_look)
-            horizon.add(self.log.fence(drawn))
-            if (
-                not alone
-                and horizon.still(drawn, any(self.log.ended(horizon.listed())))
-                and all(held.cursor.lockstep and not (held.cursor.full and room[held.number]) for held in partitions)
-            ):
-                return False
-        self.publishers(after_look)
-        shared = None if alone else horizon.shared
-        asks = [held.cursor.ask(room[held.number], shared) for held in partitions]
-        text, floors, found = self.log.poll(
-            asks,
-            lo=min(held.cursor.start(ask.base.floor) for held, ask in zip(partitions, asks, strict=True)),
-            hi=horizon.ceiling(max(ask.last_id for ask in asks)),
-        )
-        snapshot = Snapshot.parse(text)
-        page = horizon.read(snapshot)
-        for held, ask, floor in zip(partitions, asks, floors, strict=True):
-            late, new = found[held.number]
-            records = {record.id: record for record in (*late, *new)}
-            ids = [r.id for r in late], [r.id for r in new]
-            reading = held.cursor.read(ask, page, floor, *ids, together=not alone)
-            if reading.piece:
-                held.progress.read_piece(reading.page, reading.late, reading.last)
-            else:
-                held.progress.read(reading.page, reading.late, reading.new, reading.raised)
-            for id in sorted((*reading.late, *reading.new)):
-                self.hand_over(held, records[id])
-        if not alone:
-            horizon.advance(snapshot, page)
-        return True
-
-    def hand_over(self, held: Held, record: Record) -> None:
-        pair = (record.id, record.event_id)
-        if record.id in held.ahead:
-            held.ahead.discard(record.id)
-            held.progress.finish([(record.id, b"")])
-            return
-        if pair in held.remembered:
-            held.remembered.discard(pair)
-            held.progress.finish([pair])
-            return
-        assert record.id not in self.ran or record.id in self.again, f"{record.id} is handed over again"
-        assert record.id not in held.waiting, f"{record.id} is handed over while it waits"
-        assert record.id not in self.passed[held.number], f"{record.id} comes too late"
-        if not held.draining:
-            self.passed[held.number] |= record.before
-        held.waiting[record.id] = record
-        if held.draining:
-            held.park(record.id)
+        self.read_step(rooms, backlog, in_look, after_look)
 
     # Handlers.
 
@@ -286,26 +110,6 @@ class LogMachine(RuleBasedStateMachine):
     def handlers(self, picks: list[tuple[int, bool]]) -> None:
         for pick, park in picks:
             self.finish(pick, park)
-
-    def finish(self, pick: int, park: bool) -> None:
-        """The first event of some key is done, or parked."""
-        heads = {
-            (held.number, record.key): (held, record)
-            for held in self.held.values()
-            if not held.draining
-            for record in reversed(held.waiting.values())
-        }
-        if not heads:
-            return
-        held, record = list(heads.values())[pick % len(heads)]
-        if park:
-            held.park(record.id)
-            return
-        assert record.id not in self.ran or record.id in self.again, f"{record.id} ran twice"
-        self.ran.add(record.id)
-        self.again.discard(record.id)
-        del held.waiting[record.id]
-        held.progress.finish([(record.id, record.event_id)])
 
     # The saver.
 
@@ -319,47 +123,11 @@ class LogMachine(RuleBasedStateMachine):
                 return
         self.end_save(number)
 
-    def begin_save(self, number: int) -> None:
-        held = self.held.get(number)
-        if held is not None and held.batch is None:
-            held.batch = held.gather()
-
-    def end_save(self, number: int) -> None:
-        held = self.held.get(number)
-        if held is not None and held.batch is not None:
-            self.commit(held, held.batch)
-            held.progress.saved(held.batch.target)
-            if held.batch.release:
-                del self.held[number]
-                self.again |= {id for id, _ in held.remembered}  # a reconnect on the way out: at least once
-                self.passed[number].clear()
-            held.batch = None
-
-    def commit(self, held: Held, batch: Batch) -> None:
-        saved, target = self.saved[held.number], batch.target
-        saved.snapshot, saved.last_id, saved.floor = target.page.snapshot, target.last_id, target.page.floor
-        saved.parked |= batch.parks
-        self.check_saved(held.number)
-
-    def check_saved(self, number: int) -> None:
-        saved = self.saved[number]
-        for record in self.log.alive():
-            if record.partition == number and self.covers(saved, record):
-                saved.covered.add(record.id)
-                assert record.id in self.ran or record.id in saved.parked, f"{record.id} is saved and not finished"
-
-    @staticmethod
-    def covers(saved: Saved, record: Record) -> bool:
-        known = record.id <= saved.floor or visible(record.xid, saved.snapshot)
-        return record.id <= saved.last_id and known
-
     # Ownership.
 
     @rule(number=st.sampled_from(PARTITIONS))
-    def claim(self, number: int) -> None:
-        if number not in self.held:
-            self.held[number] = Held(number, self.saved[number])
-            self.horizon.claim(self.saved[number].floor)
+    def claims(self, number: int) -> None:
+        self.claim(number)
 
     @precondition(lambda self: self.held)
     @rule(what=st.sampled_from(["drain", "kill", "reconnect"]), committed=st.booleans(), numbers=numbers)
@@ -370,46 +138,6 @@ class LogMachine(RuleBasedStateMachine):
             self.reconnect(committed)
         else:
             self.drain(numbers)
-
-    def drain(self, numbers: set[int]) -> None:
-        """These partitions are to be released."""
-        for held in self.held.values():
-            held.draining = held.draining or held.number in numbers
-
-    def kill(self, committed: bool, restart: set[int]) -> None:
-        """The process dies; the save in hand may have come through. Another one takes over what it finds saved."""
-        self.cut(committed)
-        for number in PARTITIONS:
-            self.again |= self.unsaved(number)
-        self.born()
-        for number in restart:
-            self.claim(number)
-
-    def unsaved(self, number: int) -> set[int]:
-        """What ran, and will be read again by who knows only what is saved."""
-        saved = self.saved[number]
-        mine = {record.id: record for record in self.log.alive() if record.partition == number}
-        return {id for id in self.ran & mine.keys() if not self.covers(saved, mine[id]) and id not in saved.parked}
-
-    def reconnect(self, committed: bool) -> None:
-        """The connection is lost, the process goes on from what is saved, and starts nothing twice."""
-        self.cut(committed)
-        self.horizon = Horizon()
-        for number, held in list(self.held.items()):
-            if held.batch is not None and held.batch.release and committed:
-                del self.held[number]
-                self.again |= {id for id, _ in held.remembered}
-            else:
-                held.reset(self.saved[number])
-                # The snapshot of a saved cursor may be older than the one saved before it: see Progress.
-                self.again |= self.unsaved(number) & self.saved[number].covered
-            self.horizon.claim(self.saved[number].floor)
-        self.passed.clear()
-
-    def cut(self, committed: bool) -> None:
-        for held in self.held.values():
-            if held.batch is not None and committed:
-                self.commit(held, held.batch)
 
     # The end.
 
@@ -422,13 +150,13 @@ class LogMachine(RuleBasedStateMachine):
         self.check_open_transactions_delay_nothing()
         for transaction in list(self.log.open):  # each is late by itself, and nothing else happens
             for _ in range(CALM_STEPS):
-                self.step((3, 3), False, [], [])
+                self.read_step((3, 3), False, [], [])
             self.log.end(transaction, commit=True)
         self.check_everything_is_delivered()
         # Drawn and committed between the last look and the last page: above the ceiling of that page.
         published: list[Doing] = [("publish", 0, 0, 0), ("commit", 0, 0, 0)]
-        self.publishers(published)
-        self.step((3, 3), False, [], published)
+        self.publish(published)
+        self.read_step((3, 3), False, [], published)
         self.check_everything_is_delivered()
 
     def check_open_transactions_delay_nothing(self) -> None:
@@ -437,7 +165,7 @@ class LogMachine(RuleBasedStateMachine):
             heart = self.log.begin()
             self.log.draw_xid(heart)
             self.log.end(heart, commit=True)
-            self.step((3, 3), False, [], [])
+            self.read_step((3, 3), False, [], [])
         beside = f"beside {len(self.log.open)} open transactions"
         for number, held in self.held.items():
             assert held.cursor.lockstep, f"partition {number} is never read whole {beside}"
@@ -459,7 +187,7 @@ class LogMachine(RuleBasedStateMachine):
         for _ in range(QUIET_STEPS):
             if held is None or not held.draining or number not in self.held:
                 return
-            self.step((3, 3), False, [], [])
+            self.read_step((3, 3), False, [], [])
             self.begin_save(number)
             self.end_save(number)
         raise AssertionError(f"partition {number} is never released")
@@ -472,7 +200,7 @@ class LogMachine(RuleBasedStateMachine):
                 if not self.read(together, (3, 3), False, False, [], []):
                     break
             else:
-                self.step((3, 3), False, [], [])
+                self.read_step((3, 3), False, [], [])
         else:
             raise AssertionError("the reader does not come to rest")
         while any(held.waiting for held in self.held.values()):
