@@ -1,1 +1,52 @@
-"""Pure decisions: plain data in, plain data out; no clock, no database, no threads."""
+"""Pure decisions: plain data in, plain data out; no clock, no database, no threads.
+
+This is what the rules of the cursor rest on.
+
+**A cursor is a PostgreSQL snapshot.** The log is never updated. What has been consumed of a partition is one small
+row: a snapshot S, a last id L and a floor F.
+
+    id <= L and xid visible in S       consumed: done, or parked
+    id >  L                            not consumed: *new*
+    id <= L and xid not visible in S   not consumed: it had not committed at S and arrives *late*
+    id <= F                            nothing there will *become* visible any more; it need not have been read
+
+The order of records is that of their ids. Ids are drawn before their transaction commits, so a late record may lie
+anywhere below L; the snapshot finds it, without a status column and without waiting for the oldest transaction.
+
+**Pages** (`page`, `cursor`). A poll returns a page: the snapshot N at which it was read, all late records of each
+partition, and as many new ones as there is room for. A partition just claimed is *fresh*: polled alone, from its own
+(S, L, F). After an uncut page it takes part in the shared poll from the page it has, and after that poll it is in
+*lockstep*: it has the page that all share. A page is *cut* when there are too many late records, or too long a range
+to search for them. Then the piece is delivered, the partition's new records of that page are discarded (what precedes
+them may be in the rest), and (S, L, F) stay. The snapshot T of the first piece is remembered: later pieces read what
+is visible in T, from where the last piece ended. When the range is through, T becomes S. So every poll is bounded,
+and each one makes progress.
+
+**The horizon** (`horizon`) bounds the search for late records. A *fence* (U, G) says that any transaction with
+xid > U draws only ids > G. It is made by reading G, the ids drawn so far, and only then U, the last transaction id
+given out. A snapshot lists the transactions in progress. When one is first seen, its *bound* is fixed: the G of the
+newest fence with U below its xid. It will never write at or below its bound. The trap: xmax of a snapshot is one past
+the highest *completed* xid, so a running transaction may have an xid at or above xmax and then is not listed. "xid >=
+xmax(S) began after S" is therefore false; only a fence with U < xmax(S) says something about such a transaction, which
+is why the newest of those is kept.
+
+**The floor** of a page is the least bound of what N lists and of what had no xid yet at N (xmax(N) and above). It is
+saved with the page, because whoever takes over has no memory of the bounds. The owner's own next search counts only
+the bounds of listed transactions that have *ended* by then: one that stays open neither stalls delivery, nor widens
+the search, nor cuts every next page again. After an uncut page that left room, L is raised to the floor, so that
+quiet partitions hold back neither pruning nor purge.
+
+**Progress, and what may be saved** (`progress`). A record is finished when its handler is done, or when it is parked
+in this save or an earlier one (`parking`). Of pages P1…Pm, read at N1…Nm with floors F1…Fm:
+
+    L*  the last id of the finished prefix of all new records, in id order
+    k   the greatest such that in *every* page 1…k each late record with id <= L* is finished
+    save (N_k, L*, F_k): that page's floor, never a later one
+
+Late records above L* may be unfinished: for the saved cursor they are new.
+
+**One life.** All this holds for one life of the server: ids and xids may be reused after a crash that lost a tail.
+When a connection is lost, fences, bounds and pages are forgotten, and reading goes on from the saved cursor.
+
+The statements are in `db.records` and `db.cursors`; `worker.reading.log_reader` polls, `worker.saving` saves.
+"""

@@ -1,4 +1,4 @@
-"""Values that an operator asks for; each function raises ArgumentError with the value and what it must be."""
+"""Checks of an operator's arguments; each raises ArgumentError with the value and the form it must have."""
 
 import re
 from datetime import timedelta
@@ -20,7 +20,7 @@ Length = timedelta | float | str
 
 
 class ArgumentError(PartboxError):
-    """An argument is not what it must be: `name` is what Python calls it, a command line calls it otherwise."""
+    """An argument is invalid; `name` is its name in Python, a command line has another."""
 
     def __init__(self, name: str, said: str) -> None:
         super().__init__(f"{name} {said}")
@@ -32,7 +32,7 @@ class ArgumentError(PartboxError):
 
 
 def limit(value: int) -> int:
-    """How many at most."""
+    """The maximum number of results."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
         raise ArgumentError("limit", f"{value!r} must be a whole number above 0")
     return value

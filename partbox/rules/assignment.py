@@ -1,4 +1,4 @@
-"""Who shall hold which partition: equal shares, as few moves as possible.
+"""The assignment of partitions to instances: equal shares, as few moves as possible.
 
 A partition whose assignee is among the instances stays with it unless that instance holds more than its share. With
 n partitions and m instances n mod m shares are one larger than the others; they go to the instances that hold most
@@ -13,7 +13,7 @@ Assignees = Sequence[UUID | None]
 
 
 def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | None]:
-    """The assignee each partition shall have; `partitions` holds the present one at the index of the partition.
+    """The assignee of each partition; `partitions` holds the present one at the index of the partition.
 
     Shares differ by at most one, the number of moves is the least possible, the order of `instances` does not
     matter, and the result of a result is itself. Without instances everything is None.
@@ -32,7 +32,7 @@ def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | No
 
 
 def needs_plan(partitions: Assignees, instances: Collection[UUID]) -> bool:
-    """Whether a partition lacks a living assignee, or shares differ by more than one.
+    """True if a partition lacks a living assignee, or shares differ by more than one.
 
     Never "differs from what `assign` would say": two versions of it in a rolling deploy would undo each other.
     """

@@ -1,4 +1,4 @@
-"""When a handler's downstream counts as out of order, and when to try it again.
+"""The circuit breaker of a handler whose downstream fails: it opens, probes, and closes.
 
 Failures on `KEYS` different keys without a success between them, or one `DownstreamUnavailable`, open the circuit; a
 lone poison event, however often it fails, never does. While it is open no handler starts but one *probe* at a time: the
@@ -25,8 +25,7 @@ class Circuit:
     """The circuit breaker of one handler in one process.
 
     `troubled` is true while it is open or there were failures since the last success; while it is false there is
-    nothing to ask and no success to report. `probe_lost` seconds: what to wait for a probe, such as the handler's
-    timeout.
+    nothing to ask and no success to report. `probe_lost`: seconds to wait for a probe, such as the handler's timeout.
     """
 
     __slots__ = ("_failing", "_next_probe", "_pause", "_probe_lost", "_probing_since", "is_open", "troubled")
@@ -40,7 +39,7 @@ class Circuit:
         self.is_open = self.troubled = False
 
     def failed(self, key: Hashable, now: float, *, unavailable: bool, started: float | None = None) -> bool:
-        """Note a failure on an aggregate key; whether it opened the circuit.
+        """Note a failure on an aggregate key; True if it opened the circuit.
 
         `unavailable`: the handler raised DownstreamUnavailable. `started`: when that handler did, the `now` it was
         admitted with; without it any failure during a probe is taken for the probe's.
@@ -58,7 +57,7 @@ class Circuit:
         return True
 
     def succeeded(self) -> bool:
-        """Note a success, of any handler's run, late ones too; whether it closed the circuit."""
+        """Note a success, of any handler's run, late ones too; True if it closed the circuit."""
         was_open = self.is_open
         self.is_open = self.troubled = False
         self._failing.clear()
@@ -74,7 +73,7 @@ class Circuit:
             self._probing_since = None
 
     def admits(self, now: float) -> bool:
-        """May a handler start now? While open only the probe, which is in flight from here on."""
+        """True if a handler may start now; while open only the probe, which is in flight from here on."""
         if not self.is_open:
             return True
         if self._possible_at() > now:
@@ -83,7 +82,7 @@ class Circuit:
         return True
 
     def wait(self, now: float) -> float:
-        """For how many seconds to defer an event that was not admitted, or failed while open; never 0.
+        """Seconds, never 0, to defer an event that was not admitted, or failed while open.
 
         Until the next probe; while one is in flight, for as long as the last pause was.
         """
@@ -94,7 +93,7 @@ class Circuit:
         return max(self._next_probe - now, SOON)
 
     def _possible_at(self) -> float:
-        """When the next probe may start; after the one in flight is given up, if there is one."""
+        """The earliest start of the next probe; after the one in flight is given up, if there is one."""
         if self._probing_since is None:
             return self._next_probe
         return self._probing_since + self._probe_lost

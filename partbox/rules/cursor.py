@@ -1,17 +1,8 @@
-"""Where one partition is read from, and how a page moves it.
+"""The reading position of one partition, and how a page moves it.
 
-A partition just claimed is *fresh*: polled alone, from its own (S, L, F). After an uncut page it takes part in the
-shared poll from the page it has, and after that poll it is in *lockstep*: it has the page that all share.
-
-A page is *cut* when more late records come than `CAP`, or when the range to search is longer than `STRETCH` ids. Then
-the piece is delivered, the partition's new records of that page are discarded (what precedes them may be in the rest),
-and (S, L, F) stay. The snapshot T of the first piece is remembered: later pieces read what is visible in T, from where
-the last piece ended. When the range is through, T becomes S. So every poll is bounded. A page is cut
-too where its late records have more bytes than there is room for: the piece ends with the last that has its payload.
-
-From T on, late records are searched above the bounds of those transactions of T that have *ended*. Were its floor the
-start of the search, a transaction that stays open would keep the range long: each page would be cut again, and nothing
-new be read.
+Fresh, lockstep and cut pages: see the essay of `partbox.rules`. A page is cut too where its late records have more
+bytes than there is room for: the piece ends with the last that has its payload. After a cut page the base is T itself,
+not its floor: the floor counts transactions that stay open, and would cut every next page again.
 """
 
 from dataclasses import dataclass
@@ -24,7 +15,7 @@ STRETCH = 1_000_000
 
 
 class Ask(NamedTuple):
-    """What a poll asks of one partition; `base` is the page that it was read from last, its own or the shared one."""
+    """The request for one partition; `base` is the page that it was read from last, its own or the shared one."""
 
     partition: int
     last_id: int
@@ -35,7 +26,7 @@ class Ask(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What of a page counts: its late and new ids, the id that L is raised to (0: none), and the page it belongs to.
+    """The part of a page that counts: its page, its late and new ids, and the id that L is raised to (0: none).
 
     `last` is false for a piece of a cut page that has more to come.
     """
@@ -65,7 +56,7 @@ class Cursor:
         return self.base is None
 
     def ask(self, room: int, shared: Page | None) -> Ask:
-        """What to ask for; late records are read whatever the room, new ones not inside a cut page.
+        """The request for the next poll; late records are read whatever the room, new ones not inside a cut page.
 
         `shared` is the page of those in lockstep; None for partitions polled alone.
         """

@@ -1,7 +1,7 @@
-"""Reads a DSN as libpq does, and never says what stands in one that cannot be read.
+"""Reads a DSN as libpq does, and never quotes one that cannot be read.
 
 Nobody knows which part of such a text is the password, and libpq's errors quote the part that it stumbled on. So its
-reasons are said in words of our own. Some texts libpq does read, though not as they were meant: behind an unescaped "@"
+reasons are told in words of our own. Some texts libpq does read, though not as they were meant: behind an unescaped "@"
 or "/" the rest of the password becomes a host, a port or a database, which errors of connecting then name.
 """
 
@@ -53,7 +53,7 @@ def parts(dsn: str) -> dict[str, str]:
 
 
 def unreadable(reason: str) -> SettingsError:
-    """The error about a DSN that cannot be used because of what is in it."""
+    """The error for a DSN whose content makes it unusable."""
     return SettingsError(f"the DSN cannot be read: it has {reason}: {REMEDY}")
 
 
@@ -74,7 +74,7 @@ def _reason(said: str) -> str:
 
 
 def _misread(dsn: str, found: dict[str, str]) -> str | None:
-    """What shows that libpq has read another thing than was meant."""
+    """A sign that libpq has read something else than was meant; None without one."""
     url = _URL.match(dsn.strip())
     if url is not None:
         if re.search(r"\s", dsn.strip()):

@@ -12,7 +12,7 @@ _TEXT = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)\s*", 
 def seconds(value: object) -> float:
     """Seconds (finite, >= 0) of a number of seconds, a timedelta or a text such as "250ms", "1.5 s", "7d".
 
-    Raises ValueError, saying what is understood, for anything else.
+    Raises ValueError, which names the forms that are understood, for anything else.
     """
     if isinstance(value, timedelta):
         length = value.total_seconds()

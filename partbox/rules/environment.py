@@ -1,4 +1,4 @@
-"""Settings among the variables of an environment, and what is said of those that only look like settings."""
+"""Settings among the variables of an environment, and the warning about variables that only look like settings."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -55,7 +55,7 @@ def complaint(strays: Sequence[str], known: Collection[str]) -> str | None:
 
 
 def _hint(variable: str, known: Collection[str]) -> str:
-    """A value stays unsaid: nobody knows whether it is a secret."""
+    """The setting that was perhaps meant. Values are not shown: any may be a secret."""
     if _OF_SERVICES.fullmatch(variable):
         return ""
     close = get_close_matches(variable.removeprefix(PREFIX).lower(), known, n=1)

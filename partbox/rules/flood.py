@@ -1,4 +1,4 @@
-"""Which of many alike lines are said: a burst of them, then one now and then that counts the others."""
+"""Rate limit for log lines of one kind: a burst of them, then one now and then that counts the others."""
 
 import threading
 from collections.abc import Hashable
@@ -9,15 +9,15 @@ MOST = 1_000  # kinds remembered
 
 
 class Flood:
-    """Lets `BURST` lines of a kind through, then one each `SPAN`; what was quiet for long may burst again. Any thread;
-    times are monotonic seconds."""
+    """Lets `BURST` lines of a kind through, then one each `SPAN`; a kind that was quiet for long may burst again. Any
+    thread; times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kinds: dict[Hashable, tuple[float, float, int]] = {}  # seen last, lines left then, held back since one
 
     def admit(self, kind: Hashable, now: float) -> int | None:
-        """How many of this kind were held back since the last that was let through; None: this one is held back too."""
+        """The number of this kind held back since the last that was let through; None: hold this one back too."""
         with self._lock:
             seen, left, held = self._kinds.pop(kind, (now, float(BURST), 0))
             left = min(BURST, left + (now - seen) / SPAN)
@@ -28,6 +28,6 @@ class Flood:
             return held if admitted else None
 
     def clear(self) -> None:
-        """Forget what was said."""
+        """Forget all kinds."""
         with self._lock:
             self._kinds.clear()

@@ -1,4 +1,4 @@
-"""Which of the 256 partitions a key belongs to."""
+"""The partition, one of 256, of a key."""
 
 import mmh3
 

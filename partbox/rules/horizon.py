@@ -1,31 +1,6 @@
-"""Where a late record can still appear: fences, bounds, floors, and when nothing can have appeared at all.
+"""Fences, bounds and floors: the ids above which a late record can still appear, and the test that none can have.
 
-A partition's cursor is (S, L, F): a PostgreSQL snapshot, the last id read, and a floor.
-
-    id <= L and xid visible in S       consumed
-    id >  L                            not consumed: *new*
-    id <= L and xid not visible in S   not consumed: it had not committed at S and arrives *late*
-    id <= F                            nothing there will *become* visible any more
-
-Ids are drawn before their transaction commits, so a late record may lie anywhere below L. Two facts bound the search.
-
-*Fences.* A fence (U, G) says that any transaction with xid > U draws only ids > G. It is made by reading G, the ids
-drawn so far, and only then U, the last transaction id given out. What begins after it draws above it.
-
-*Bounds.* A snapshot lists the transactions in progress. When one is first seen, its bound is fixed: the G of the newest
-fence with U below its xid. It will never write at or below its bound. The floor of a page read at snapshot N is the
-least bound of what N lists and of what had no xid yet at N (xmax(N) and above).
-
-The trap: xmax of a snapshot is one past the highest *completed* xid, so a running transaction may have an xid at or
-above xmax and then is not listed. "xid >= xmax(S) began after S" is therefore false; only a fence with U < xmax(S)
-says something about such a transaction, which is why the newest of those is kept.
-
-A transaction that stays open neither stalls delivery nor widens the next search: the search counts only the bounds of
-listed transactions that have *ended* by the time of the poll. So each page keeps what it listed, with the bounds. The
-floor that is saved counts them all, because whoever takes over has no memory of the bounds.
-
-Everything here holds for one life of the server: ids and xids may be reused after a crash that lost a tail, so all of
-it is forgotten when a connection is lost.
+See the essay of `partbox.rules`. Everything here holds for one life of the server.
 """
 
 from dataclasses import dataclass
@@ -52,7 +27,7 @@ def fence(drawn: int, age: int, xmax: int) -> Fence:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A `pg_snapshot`: what is below `xmax` and not listed in `xip` had ended."""
+    """A `pg_snapshot`: transactions below `xmax` and not listed in `xip` had ended."""
 
     text: str
     xmin: int
@@ -66,7 +41,7 @@ class Snapshot:
 
 
 class Horizon:
-    """What one process knows of ids that may still appear, in one life of the server."""
+    """A process's knowledge of ids that may still appear, in one life of the server."""
 
     def __init__(self) -> None:
         self.fences: list[Fence] = []
@@ -86,7 +61,7 @@ class Horizon:
     def read(self, snapshot: Snapshot) -> Page:
         """The page just read at `snapshot`; fixes the bounds of the transactions that it lists first.
 
-        To be asked at once: a bound taken later could rest on a floor claimed after the snapshot, which says nothing
+        Call it at once: a bound taken later could rest on a floor claimed after the snapshot, which says nothing
         of a transaction that ended between the two.
         """
         for xid in snapshot.xip:
@@ -95,7 +70,7 @@ class Horizon:
         return Page(snapshot.text, self._bound(snapshot.xmax), listed)
 
     def advance(self, snapshot: Snapshot, page: Page) -> None:
-        """This page, just read at `snapshot`, is the one that partitions in lockstep share; forget what is over."""
+        """Share this page, just read at `snapshot`, among partitions in lockstep; forget transactions that are over."""
         self.shared = page
         listed = set(snapshot.xip)
         self._bounds = {xid: at for xid, at in self._bounds.items() if xid in listed or xid >= snapshot.xmax}
@@ -111,7 +86,7 @@ class Horizon:
         return max(self.fences[-1].drawn if self.fences else 0, self.claimed_floor, last_id)
 
     def still(self, drawn: int, ended: bool) -> bool:
-        """Nothing can be unread since the shared snapshot, given ids `drawn` by now and whether a listed one ended.
+        """True if nothing can be unread since the shared snapshot: `drawn` ids by now, `ended` if a listed one has.
 
         What appears after S has an xid that S lists (then it has ended), or one at or above xmax(S), above the U of
         the fence (then its id is above `settled`, and more ids have been drawn). It must be a fence older than S: what

@@ -1,4 +1,4 @@
-"""Errors about a name that is not there: what is there, and what was perhaps meant."""
+"""Errors about an unknown name: they list the known ones, and the one that was perhaps meant."""
 
 import shlex
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ from typing import Protocol
 from uuid import UUID
 
 
-class Process(Protocol):
+class NodeProcess(Protocol):
     """A worker process; `supervisor` is None of versions that do not say theirs."""
 
     @property
@@ -16,7 +16,7 @@ class Process(Protocol):
     def supervisor(self) -> UUID | None: ...
 
 
-def named(processes: Iterable[Process]) -> dict[UUID, str]:
+def named(processes: Iterable[NodeProcess]) -> dict[UUID, str]:
     """The name of each process's node, by its instance id: "web-1", of the second supervisor there "web-1 (2)".
 
     Supervisors of one name are numbered in the order in which they were started, which their ids keep (UUIDv7); the

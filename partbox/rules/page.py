@@ -1,4 +1,4 @@
-"""One poll of the log: the snapshot at which it was read, and what bounds the ids of records that appear after it."""
+"""One poll of the log: the snapshot at which it was read, and the bounds of ids of records that appear after it."""
 
 from dataclasses import dataclass
 from functools import cached_property

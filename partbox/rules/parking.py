@@ -1,7 +1,7 @@
-"""What becomes of an event that is not done, and which parked row of a key may run next.
+"""The verdict on an event that is not done, and the choice of the parked row of a key that may run next.
 
 A key is blocked while it has blocking rows. Of those only the smallest id may run: `held` and `ready` at once, others
-when due, `dead` never. What is polled for a blocked key is parked `held` behind them.
+when due, `dead` never. Records polled for a blocked key are parked `held` behind them.
 """
 
 from bisect import insort
@@ -19,17 +19,17 @@ State = Literal["retrying", "deferred", "scheduled", "held", "dead", "ready"]
 AT_ONCE = ("held", "ready")
 UNCHARGED = (PayloadError, UnroutableError)
 CHAIN = 100
-LONGEST = 36_500 * 86_400.0  # seconds; what publishing allows at most, too
+LONGEST = 36_500 * 86_400.0  # seconds; the limit of publishing, too
 LAST_RESORT = 60.0  # seconds until the next attempt, where a retry policy fails itself
 OPEN = ("retrying", "deferred", "held", "ready")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How an event is parked: its state, attempts so far, seconds until due (None: never by itself), and why.
+    """The form in which an event is parked: state, attempts so far, seconds until due (None: never by itself), reason.
 
-    `fault`: what the application's retry policy did instead of deciding, so that `LAST_RESORT` did. `trace`: the
-    traceback of what the handler raised, see `rules.trace`; None where nothing of the application was.
+    `fault`: the error of the application's retry policy, in whose place `LAST_RESORT` decided. `trace`: the traceback
+    of the handler's error, see `rules.trace`; None if the application raised nothing.
     """
 
     state: State
@@ -42,7 +42,7 @@ class Verdict:
 
 
 class Policy(Protocol):
-    """What a handler asks for when it fails; see `Handler`."""
+    """A handler's options for its failures; see `Handler`."""
 
     @property
     def retry(self) -> RetryPolicy: ...
@@ -63,9 +63,9 @@ class Deferral:
 
 
 def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
-    """What follows from what a handler returned or raised after `attempts` earlier attempts; None is done.
+    """The verdict on what a handler returned or raised after `attempts` earlier attempts; None is done.
 
-    `advice` is what the handler's `on_error` said of an error. Of an error's text, `limit` characters are kept.
+    `advice` is the answer of the handler's `on_error` to an error. Of an error's text, `limit` characters are kept.
     """
     match result:
         case None | Done():
@@ -111,7 +111,7 @@ def _again(policy: Policy, attempts: int, delay: float, text: str, fault: BaseEx
 
 
 def _after(policy: Policy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
-    """Another attempt after what somebody has named as its delay; the policy decides if that is none."""
+    """Another attempt after a delay that the application named; if that is no delay, the policy decides."""
     try:
         seconds = delay_of(delay)
     except BaseException as wrong:
@@ -137,7 +137,7 @@ def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> 
 
 
 def _decided(policy: Policy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
-    """What the retry policy says, which may be the application's: believed only if it is a delay."""
+    """The decision of the retry policy, which may be the application's own: believed only if it is a delay."""
     fault: BaseException | None = None
     try:
         retry, delay = bool(policy.retry.should_retry(error)), LAST_RESORT
@@ -172,7 +172,7 @@ def cleaned(text: str) -> str:
 class ParkedRow:
     """A parked row in memory. `due` is monotonic seconds, None for at once; uncommitted rows may not run.
 
-    A `suspect` row may be what killed a process, and is charged before it runs; `accused` ones were running then.
+    A `suspect` row may have killed a process, and is charged before it runs; `accused` ones were running then.
     `charged`: it has its turn, until it is done, parked anew or handed back.
     """
 
@@ -225,7 +225,7 @@ class Chain:
         return run
 
     def wakes_at(self) -> float | None:
-        """When the head may run: 0.0 at once, monotonic seconds, or None (loaded, uncommitted or dead)."""
+        """The time at which the head may run: 0.0 at once, monotonic seconds, or None (loaded, uncommitted or dead)."""
         if not self.rows:
             return None
         head = self.rows[0]
@@ -243,5 +243,5 @@ class Chain:
         return [row for row in rows if waits is None or row.id < waits]
 
     def caught_up(self) -> bool:
-        """Every row is loaded: what comes now may queue behind them in memory."""
+        """True if every row is loaded: events that come now may queue behind them in memory."""
         return not self.stuck and all(row.loaded for row in self.rows)

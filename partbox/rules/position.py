@@ -1,5 +1,5 @@
-"""What an operator says of a subscription: its name, its types, and a position in the log; each function returns it as
-it is meant, or raises PartboxError with the value and the remedy."""
+"""An operator's arguments about a subscription: its name, its types, and a position in the log. Each function returns
+the value as it is meant, or raises PartboxError with the value and the remedy."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,15 +15,15 @@ EXAMPLE: Final = "2026-01-31T09:00:00Z"
 Moment = datetime | str
 
 
-class Start(NamedTuple):
-    """Where a new subscription starts: at the beginning, at a time, or (neither) now."""
+class StartPosition(NamedTuple):
+    """The position at which a new subscription starts: the beginning, a time, or (neither) now."""
 
     beginning: bool
     since: datetime | None
 
 
-class Point(NamedTuple):
-    """Where a replay starts: one of the two."""
+class ReplayPosition(NamedTuple):
+    """The position at which a replay starts: one of the two."""
 
     from_id: int | None
     from_time: datetime | None
@@ -73,30 +73,30 @@ def moment(what: str, value: Moment) -> datetime:
     return when
 
 
-def start(value: Moment) -> Start:
+def start(value: Moment) -> StartPosition:
     """ "beginning", "now" or a time."""
     if value in ("beginning", "now"):
-        return Start(value == "beginning", None)
+        return StartPosition(value == "beginning", None)
     try:
-        return Start(False, moment("start", value))
+        return StartPosition(False, moment("start", value))
     except asked.ArgumentError as error:
         raise asked.ArgumentError(error.name, f'{error.said}; or "beginning", or "now"') from None
 
 
-def point(from_id: int | None, from_time: Moment | None) -> Point:
+def point(from_id: int | None, from_time: Moment | None) -> ReplayPosition:
     """A record id, or a time."""
     if (from_id is None) == (from_time is None):
         raise PartboxError(f"from_id {from_id!r}, from_time {from_time!r}: give one of the two")
     if from_time is not None:
-        return Point(None, moment("from_time", from_time))
+        return ReplayPosition(None, moment("from_time", from_time))
     if isinstance(from_id, bool) or not isinstance(from_id, int) or not 1 <= from_id <= asked.LARGEST:
         raise asked.ArgumentError(
             "from_id", f"{from_id!r} is no record id: those are whole numbers from 1 to {asked.LARGEST}"
         )
-    return Point(from_id, None)
+    return ReplayPosition(from_id, None)
 
 
-def parsed(text: str) -> Point:
+def parsed(text: str) -> ReplayPosition:
     """A record id if it is a number, else a time."""
     if not (text.isascii() and text.isdecimal()):
         return point(None, text)

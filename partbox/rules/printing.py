@@ -1,7 +1,7 @@
-"""Text that cannot act on who reads it.
+"""Text that cannot act on its reader.
 
-What events and errors say must not move a terminal's cursor, colour it, turn the direction of writing, or pass for a
-line of its own.
+The texts of events and errors must not move a terminal's cursor, colour it, turn the direction of writing, or pass for
+a line of its own.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from json import dumps
 
 
 def text_of(value: object) -> str:
-    """The text of anything, as a plain `str`; where it cannot be had, what came instead."""
+    """The text of anything, as a plain `str`; if it cannot be had, the error's name instead."""
     try:
         return str.__str__(str(value))  # not a subclass, whose methods may be anything
     except BaseException as wrong:  # SystemExit too: it is only a text

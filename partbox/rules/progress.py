@@ -1,14 +1,6 @@
-"""What of one partition has been read, what is finished, and which cursor may be saved.
+"""Records of one partition that were read, those of them that are finished, and the cursor that may be saved.
 
-Pages P1…Pm were read at snapshots N1…Nm with floors F1…Fm. A page holds new records (above every id read before) and
-late ones (below). The save rule:
-
-    L*  the last id of the finished prefix of all new records, in id order
-    k   the greatest such that in *every* page 1…k each late record with id <= L* is finished
-    save (N_k, L*, F_k): that page's floor, never a later one
-
-Late records above L* may be unfinished: for the saved cursor they are new. New records above L* need not be finished
-either. Finished means: its handler is done, or it is parked in this save or an earlier one.
+The save rule is in the essay of `partbox.rules`.
 """
 
 from collections import deque
@@ -22,7 +14,7 @@ MOST_LATE_PAGES = 64
 
 @dataclass(slots=True)
 class LatePage:
-    """A page that brought late records: the page before it, itself, and what is unfinished of them.
+    """A page that brought late records: the page before it, itself, and the unfinished ones.
 
     `read_before` counts the new records of all pages before it.
     """
@@ -100,15 +92,15 @@ class Progress:
         return [id for id in (*late, *self._unread) if id not in self.finished and id not in self._raises]
 
     def done(self) -> list[tuple[int, bytes]]:
-        """(id, event id) of what is done and not saved; what is parked is not among it."""
+        """(id, event id) of each record that is done and not saved; parked ones are not among them."""
         return [pair for pair in self.finished.items() if pair[1]]
 
     def unsaved(self) -> int:
-        """How many new records have been read above the saved last id."""
+        """The number of new records read above the saved last id."""
         return self.read_new - self.saved_passed
 
     def in_flight(self) -> int:
-        """How many new records are read and not finished; late ones make it too low by as many as are finished."""
+        """The number of new records read and not finished; too low by the number of late ones that are finished."""
         return len(self._unread) - len(self._raises) - (len(self.finished) - len(self._passed_ids))
 
     def finished_ever(self) -> int:
@@ -116,7 +108,7 @@ class Progress:
         return self._forgotten + len(self.finished)
 
     def waiting(self) -> int:
-        """How many records, new and late, are read and not finished."""
+        """The number of records, new and late, read and not finished."""
         late = sum(len(page.unfinished) for page in self.late) + len(self._passed_late)
         return max(0, len(self._unread) - len(self._raises) + late + len(self._passed_ids) - len(self.finished))
 
@@ -132,13 +124,13 @@ class Progress:
         return next((id for id in self._unread if not any(id in each for each in skipped)), None)
 
     def target(self) -> Target:
-        """The save rule."""
+        """The cursor that may be saved now, by the save rule."""
         self._pass()
         page, read = self._page(self.last_id)
         return Target(page, self.last_id, self.passed, min(read, self.passed))
 
     def passes(self, target: Target, record_id: int) -> bool:
-        """Whether `target`, made just now, passes this new record for good; it was finished since the last save."""
+        """True if `target`, made just now, passes this new record, finished since the last save, for good."""
         gone = target.gone - self._gone
         return gone > 0 and self._passed_ids[gone - 1] >= record_id
 
@@ -149,7 +141,7 @@ class Progress:
         return Target(self.page, max(self.last_id, highest), self.read_new, self.passed)
 
     def saved(self, target: Target) -> None:
-        """`target` is committed: forget what it has passed. For it, a late record above its last id is a new one."""
+        """`target` is committed: forget records that it passes. A late record above its last id is a new one for it."""
         finished, passed_ids = self.finished, self._passed_ids
         self.saved_passed, before = target.passed, len(finished)
         for _ in range(self._gone, target.gone):

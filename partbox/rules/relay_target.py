@@ -89,7 +89,7 @@ class RelayTarget(BaseModel):
 
 
 def targets_of(value: object) -> tuple[RelayTarget, ...]:
-    """The targets that a setting gives; ValueError in one line, which shows no secret, for what is wrong."""
+    """The targets that a setting gives; ValueError in one line, which shows no secret, for an invalid one."""
     if isinstance(value, str):
         value = _read(value)
     if not isinstance(value, Sequence) or isinstance(value, bytes):
@@ -122,7 +122,7 @@ def _target(number: int, value: object) -> RelayTarget:
 
 
 def _fault(error: Mapping[str, Any]) -> str:
-    """What is wrong with a target, to follow "target 2"; of values only those that are no secret."""
+    """The fault of a target, to follow "target 2"; of values only those that are no secret."""
     key = str(error["loc"][0]) if error["loc"] else ""
     match error["type"]:
         case "value_error":
@@ -139,7 +139,7 @@ def _fault(error: Mapping[str, Any]) -> str:
 
 
 def _check_apart(what: str, named: Iterable[tuple[int, Iterable[str]]], remedy: str) -> None:
-    """ValueError for what two targets have."""
+    """ValueError if two targets share one of these."""
     first: dict[str, int] = {}
     for number, names in named:
         for name in names:

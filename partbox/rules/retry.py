@@ -1,4 +1,4 @@
-"""Retry policies: is an error worth another attempt, and how long to wait for it.
+"""Retry policies: they say if an error is worth another attempt, and after what delay.
 
 A policy is anything with `should_retry(error) -> bool` and `next_delay(attempt) -> float | timedelta`, where `attempt`
 is the number of the attempt that failed, from 1, and a number is seconds. In settings a policy is a text:
@@ -27,10 +27,10 @@ GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) o
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """Pure but for jitter. It must not block: for async handlers the event loop calls it, for others who ran them."""
+    """Pure but for jitter, and must not block: called by the thread that ran the handler, or by the event loop."""
 
     def should_retry(self, error: BaseException) -> bool:
-        """Whether another attempt may help; False makes the event dead at once."""
+        """True if another attempt may help; False makes the event dead at once."""
 
     def next_delay(self, attempt: int) -> float | timedelta:
         """The wait (seconds or timedelta, >= 0) after the failed attempt number `attempt`, from 1."""

@@ -15,7 +15,7 @@ _AS_PAIR = re.compile(
     r"""('(?:\\.|[^'\\])*'?|(?:[^\s&'"]|['"](?=\w))+)""",
     re.IGNORECASE,
 )
-# What libpq quotes of a connection string that it cannot read, which may be any part of it.
+# libpq's quotes of a connection string that it cannot read: any part of it.
 _UNREAD = re.compile(
     r'((?:percent-encoded (?:token|value): |missing "=" after |spaces found in |invalid connection option '
     r'|URI query parameter: |in URI: |\(expected ":" or "/"\): |invalid port number: ))"[^\n]*'
@@ -53,6 +53,6 @@ def _without_value(pair: str, always: bool) -> str:
 
 
 def _without_password(token: re.Match[str]) -> str:
-    """What follows the last "@" cannot be part of a match, and looking for one there takes quadratic time."""
+    """The token without its password. Behind its last "@" no match can be, and looking for one takes quadratic time."""
     end = token[0].rfind("@") + 1
     return _IN_URL.sub(rf"\1:{MASK}@", token[0][:end]) + token[0][end:]

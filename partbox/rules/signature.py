@@ -1,4 +1,4 @@
-"""What a handler is made of: what to call, whether to await it, its name, and the place it stands at."""
+"""The signature of a handler: the function to call, sync or async, its name, and its place in the code."""
 
 import inspect
 import os
@@ -29,12 +29,12 @@ def call_of(handler: Any, arguments: int = 1) -> Call:
 
 
 def is_async(call: Call) -> bool:
-    """Whether a call returns an awaitable."""
+    """True if a call returns an awaitable."""
     return any(map(inspect.iscoroutinefunction, (call, type(call).__call__)))
 
 
 def takes(call: Call, arguments: int) -> bool:
-    """Whether it can be called with so many positional arguments; a builtin that does not tell counts as able."""
+    """True if it can be called with this many positional arguments; a builtin that does not tell counts as able."""
     try:
         inspect.signature(call).bind(*[None] * arguments)
     except TypeError:
@@ -52,7 +52,7 @@ def name_of(handler: Any) -> str:
 
 
 def place_of(call: Call) -> str:
-    """File and line of the code that runs; for what is not written in Python, "built in"."""
+    """File and line of the code that runs; "built in" if it is not written in Python."""
     inner = _innermost(call)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     return f"{_short(code.co_filename)}:{code.co_firstlineno}" if code else "built in"

@@ -1,7 +1,7 @@
-"""Which instances may be buried by one who only looks on, such as a command that waits for them to release.
+"""The instances that an onlooker may bury, such as a command that waits for them to release.
 
 A lease is over when the database's clock says so *and* the looker has seen the same heartbeat for a full lease by its
-own clock, without a gap in looking: a clock that steps, or a database that was away, must end nobody's lease.
+own clock, without a gap in looking: a clock that steps, or a database that was away, must end no lease.
 """
 
 from collections.abc import Iterable
@@ -25,14 +25,14 @@ class _Sight(NamedTuple):
 
 
 class Silence:
-    """What was seen of heartbeats so far."""
+    """The heartbeats seen so far."""
 
     def __init__(self) -> None:
         self._sights: dict[UUID, _Sight] = {}
         self._looked: float | None = None
 
     def over(self, beats: Iterable[Beat], now: float) -> list[UUID]:
-        """Note these beats, seen at `now` (seconds of a monotonic clock); whose leases are over."""
+        """Note these beats, seen at `now` (monotonic seconds), and return the instances whose leases are over."""
         before, self._sights = self._sights, {}
         gap = 0.0 if self._looked is None else now - self._looked
         self._looked = now

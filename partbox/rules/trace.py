@@ -1,7 +1,7 @@
-"""The traceback of what a handler raised, as text: the application's frames, without those of partbox above them.
+"""The traceback of a handler's error, as text: the application's frames, without those of partbox above them.
 
 An error may be any object of the application. It is read by the descriptors of BaseException, which no subclass can
-override; whatever fails all the same costs the text, and nothing else. No values are shown: neither locals nor notes.
+override; a failure all the same costs the text, and nothing else. No values are shown: neither locals nor notes.
 """
 
 import linecache
@@ -19,7 +19,7 @@ from partbox.rules.parking import UNCHARGED, cleaned, describe
 FRAMES: Final = 50  # of one error, the last ones: more would not fit
 WALKED: Final = 10_000  # an error that is raised again and again grows by a frame each time
 MEMBERS: Final = 3  # of a group of errors
-SAID: Final = 300  # characters of what an error says; `last_error` has the rest
+SAID: Final = 300  # characters of an error's message; `last_error` has the rest
 LINE: Final = 200  # characters of a line of code
 
 HEAD = "Traceback (most recent call last):\n"
@@ -69,7 +69,7 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException, limit: int) -> str:
-    """The error's own text, and before it the texts of what led to it until they are long enough; "" without frames."""
+    """The error's text, preceded by those of the errors that led to it while they fit; "" without frames."""
     texts: list[str] = []
     seen: set[int] = set()
     waiting: deque[Link] = deque([(error, "")])
@@ -97,7 +97,7 @@ def _before(error: BaseException) -> Iterator[Link]:
 
 
 def _text(error: BaseException, frames: TracebackType | None, limit: int) -> str:
-    """The frames and what the error says."""
+    """The frames and the error's message."""
     said = f"{_said(error, min(SAID, limit // 4))}\n"
     if frames is None:
         return said
@@ -127,7 +127,7 @@ def _frame(frames: TracebackType) -> tuple[str, int, str, str | None]:
     """File, line, name and code of one frame, as the library formats them."""
     code, number = frames.tb_frame.f_code, frames.tb_lineno or 0
     file = _file(frames)
-    # A file of code is a plain one; what is not may never end, or keep the reader waiting.
+    # A file of code is a plain one; any other may never end, or keep the reader waiting.
     line = linecache.getline(file, number).strip()[:LINE] if os.path.isfile(file) else ""
     return file, number, code.co_name, line
 

@@ -16,7 +16,7 @@ from partbox.errors import PartboxError
 from partbox.observe.telling import tell
 from partbox.rules import asked, position
 from partbox.rules.asked import ArgumentError
-from partbox.rules.position import Moment, Point
+from partbox.rules.position import Moment, ReplayPosition
 from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.subscriptions.quiet import Progress, quiet
@@ -157,7 +157,7 @@ class Subscriptions:
             again=lambda: session(self._dsn, self._settings, "partbox subscription"),
         )
 
-    def _check(self, conn: Connection[Any], point: Point) -> None:
+    def _check(self, conn: Connection[Any], point: ReplayPosition) -> None:
         """Refuse before anything is paused what cannot be done anyway."""
         reach = subscriptions.reach(conn, self._schema, *point)
         if reach.ahead:
@@ -172,7 +172,7 @@ def _refuse(name: str, problem: Problem) -> NoReturn:
     raise PartboxError(f"subscription {name!r} {REFUSALS[problem]}")
 
 
-def _refuse_purged(point: Point, purged: int) -> NoReturn:
+def _refuse_purged(point: ReplayPosition, purged: int) -> NoReturn:
     perhaps = "" if point.from_time is None else ", perhaps of that time or later"
     raise PartboxError(
         f"replay from {point} is not possible: a purge has removed records up to id {purged}{perhaps}; the lowest "

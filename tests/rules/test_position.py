@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from partbox.errors import PartboxError
 from partbox.rules import position
-from partbox.rules.position import Point, Start
+from partbox.rules.position import ReplayPosition, StartPosition
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(timezones=zones)
@@ -16,14 +16,14 @@ moments = st.datetimes(timezones=zones)
 
 @given(moments)
 def test_a_time_is_the_same_as_datetime_and_as_text(when):
-    assert position.start(when) == Start(False, when)
+    assert position.start(when) == StartPosition(False, when)
     assert position.start(when.isoformat()).since == when
-    assert position.parsed(when.isoformat()) == Point(None, when)
+    assert position.parsed(when.isoformat()) == ReplayPosition(None, when)
 
 
 @given(st.integers(1, (1 << 63) - 1))
 def test_a_number_is_a_record_id(number):
-    assert position.parsed(str(number)) == position.point(number, None) == Point(number, None)
+    assert position.parsed(str(number)) == position.point(number, None) == ReplayPosition(number, None)
 
 
 @given(st.text())
@@ -39,7 +39,10 @@ def test_any_other_text_is_refused_with_the_remedy(text):
 
 
 def test_words_are_places_to_start():
-    assert (position.start("beginning"), position.start("now")) == (Start(True, None), Start(False, None))
+    assert (position.start("beginning"), position.start("now")) == (
+        StartPosition(True, None),
+        StartPosition(False, None),
+    )
 
 
 def test_zones_count():
