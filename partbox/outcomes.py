@@ -1,4 +1,4 @@
-"""What a handler may return: nothing or `Done`, `RetryAfter(delay)`, `Dead(reason)`; `on_error` also `Ignore`."""
+"""Outcomes of a handler: nothing or `Done`, `RetryAfter(delay)`, `Dead(reason)`; of `on_error` also `Ignore`."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -27,15 +27,15 @@ from partbox.events.record import (
     microseconds,
 )
 from partbox.events.reserved import IDEMPOTENCY_KEY, PREFIX, RAW
+from partbox.events.shown import MAX_SHOWN, visible
 
-MAX_SHOWN = 200  # characters of a name or id in a line
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
 
 
 class Decoder(Protocol):
-    """What a delivered event needs of the codecs."""
+    """The part of the codecs that a delivered event uses."""
 
     def is_json(self, content_type: str | None) -> bool: ...
 
@@ -149,7 +149,7 @@ class DeliveredEvent:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the publisher gave."""
+        """The publisher's headers."""
         return _given(self._all_headers())
 
     @property
@@ -219,9 +219,3 @@ def _moment(raw: bytes) -> datetime:
         return EPOCH + timedelta(0, 0, since)
     except OverflowError:
         return (datetime.max if since > 0 else datetime.min).replace(tzinfo=UTC)
-
-
-def visible(text: str) -> str:
-    """The text, cut where it is long, and escaped where it has characters that are not visible."""
-    cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
-    return cut if cut.isprintable() else ascii(cut)[1:-1]

@@ -18,7 +18,7 @@ from partbox.events.reserved import GLOBAL
 
 @dataclass(frozen=True, slots=True, init=False)
 class Event:
-    """What an application publishes; immutable, its inputs are copied. Raises PublishError for what cannot be one.
+    """An event to be published; immutable, its inputs are copied. Raises PublishError for invalid fields.
 
     `payload` is any JSON value, dataclass or pydantic model, bytes, or what the codec of `content_type` takes.
     `deliver_after` (timedelta or seconds) counts from the database's clock at publish; `available_at` is a time.
@@ -40,7 +40,7 @@ class Event:
     content_type: str | None
     idempotency_key: str | None
 
-    def __init__(
+    def __init__(  # public API: one keyword argument a field
         self,
         event_type: str | Enum,
         payload: Any,
@@ -87,7 +87,7 @@ class Event:
 
     @property
     def is_delayed(self) -> bool:
-        """Whether the event is to wait: it has `available_at` or `deliver_after`."""
+        """True if the event is to wait: it has `available_at` or `deliver_after`."""
         return self.available_at is not None or self.deliver_after is not None
 
 

@@ -1,17 +1,26 @@
 """The payload of an event as a model: whatever pydantic can validate."""
 
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from partbox.errors import PayloadError
-from partbox.events.delivered import DeliveredEvent, visible
+from partbox.events.shown import visible
 
 T = TypeVar("T")
 
 
-def validated(event: DeliveredEvent, model: type[T], *, is_json: bool) -> T:
+class HasPayload(Protocol):
+    """An event with its payload, as stored and decoded; its `repr` shows none of it."""
+
+    @property
+    def raw(self) -> bytes: ...
+    @property
+    def payload(self) -> Any: ...
+
+
+def validated(event: HasPayload, model: type[T], *, is_json: bool) -> T:
     """The payload, as it is stored if that is JSON; PayloadError if it does not fit."""
     try:
         return cast(T, _validated(event, _adapter(cast(Any, model)), is_json))
@@ -20,7 +29,7 @@ def validated(event: DeliveredEvent, model: type[T], *, is_json: bool) -> T:
     raise PayloadError(f"the payload of {event!r} is no {getattr(model, '__name__', model)}: {problem}")
 
 
-def _validated(event: DeliveredEvent, adapter: TypeAdapter[Any], is_json: bool) -> Any:
+def _validated(event: HasPayload, adapter: TypeAdapter[Any], is_json: bool) -> Any:
     if is_json:
         try:
             return adapter.validate_json(event.raw)
