@@ -1,0 +1,391 @@
+"""The shape of the house: small files and functions, one name for one thing, no import in a circle.
+
+Each rule has a list of today's exceptions, which is exact: what is in it and needs it no longer fails the test too, so
+that the lists can only shrink.
+"""
+
+import ast
+import io
+import tokenize
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MOST_LINES = 400  # of a file
+MOST_BODY = 40  # lines of a function
+MOST_PARAMETERS = 7  # besides self
+MOST_ATTRIBUTES = 20  # of a class
+CONVENTIONAL = {"Meta", "Command", "Migration"}  # Django finds them by these names
+ROWS = {"row", "_row", "record", "_record", "fetchone", "fetchall"}
+ROWS_ARE_READ = ("partbox/events/record.py", "partbox/db/")
+QUESTIONS = ("What", "Whether", "How", "Who", "Whose", "Where", "When", "Which")
+NOT_A_REASON = ("# type:", "# noqa", "# fmt:", "# pragma:")
+
+LONG_FILES: set[str] = {
+    "partbox/outbox.py",
+    "partbox/supervisor/supervisor.py",
+    "partbox/worker/transactions.py",
+    "tests/db/test_dead.py",
+    "tests/db/test_embedded.py",
+    "tests/db/test_records.py",
+    "tests/db/test_roles.py",
+    "tests/db/test_saves.py",
+    "tests/observe/test_logs.py",
+    "tests/observe/test_tracing.py",
+    "tests/publish/test_tasks.py",
+    "tests/sinks/brokers.py",
+}
+LONG_FUNCTIONS: set[str] = {
+    "partbox/cli/chaos.py::chaos",
+    "partbox/cli/import_.py::import_",
+    "partbox/cli/relay.py::relay",
+    "partbox/cli/worker.py::worker",
+    "partbox/db/cursors.py::save",
+    "partbox/db/records.py::poll",
+    "partbox/outbox.py::Outbox.run",
+    "partbox/supervisor/supervisor.py::Supervisor.__init__",
+    "partbox/worker/delivering/delivery.py::Delivery.walk",
+    "partbox/worker/reading/intake.py::Intake._move",
+    "partbox/worker/reading/parked_reader.py::ParkedReader.run_due",
+    "partbox/worker/worker.py::Worker.__init__",
+    "partbox/worker/worker.py::Worker._poller",
+}
+MANY_PARAMETERS: set[str] = {
+    "partbox/cli/cdc.py::debezium",
+    "partbox/cli/chaos.py::chaos",
+    "partbox/cli/dead.py::count",
+    "partbox/cli/dead.py::discard",
+    "partbox/cli/dead.py::list_",
+    "partbox/cli/dead.py::replay",
+    "partbox/cli/import_.py::import_",
+    "partbox/cli/relay.py::relay",
+    "partbox/cli/worker.py::worker",
+    "partbox/db/cursors.py::save",
+    "partbox/db/instances.py::register",
+    "partbox/db/stats.py::_cluster",
+    "partbox/dead.py::DeadRecords.list",
+    "partbox/django/tasks/backend.py::PartboxBackend._result",
+    "partbox/outbox.py::Outbox.import_from",
+    "partbox/outbox.py::Outbox.run",
+    "partbox/outbox.py::Outbox.supervisor",
+    "partbox/supervisor/supervisor.py::Supervisor.__init__",
+    "partbox/testing/delivered.py::delivered",
+    "partbox/worker/reading/parked_reader.py::ParkedReader.__init__",
+    "partbox/worker/transactions.py::Transactions.__init__",
+    "partbox/worker/worker.py::Worker.__init__",
+}
+MANY_ATTRIBUTES: set[str] = {
+    "partbox/settings.py::Settings",
+    "partbox/supervisor/supervisor.py::Supervisor",
+    "partbox/worker/delivering/dispatcher.py::Dispatcher",
+    "partbox/worker/reading/poller.py::Poller",
+    "partbox/worker/transactions.py::Transactions",
+}
+DEFINED_TWICE: set[str] = {
+    "Answer",
+    "Ask",
+    "Asyncpg",
+    "Cursor",
+    "Dead",
+    "Delivery",
+    "Ending",
+    "Entry",
+    "Face",
+    "Fresh",
+    "Happening",
+    "Held",
+    "Hooks",
+    "Ledger",
+    "Looker",
+    "Meter",
+    "Page",
+    "Partition",
+    "Place",
+    "Plan",
+    "Prepared",
+    "Process",
+    "Published",
+    "Publisher",
+    "Reading",
+    "Record",
+    "Recorder",
+    "Refused",
+    "Report",
+    "Reports",
+    "Route",
+    "Runner",
+    "Seen",
+    "Server",
+    "Shown",
+    "Sight",
+    "Slot",
+    "Source",
+    "Step",
+    "Table",
+    "Unread",
+    "Verdict",
+    "Watched",
+    "Writer",
+    "_Sight",
+}
+NUMBERED_ROWS: set[str] = {
+    "partbox/cli/top_view.py::row[:3]",
+}
+ROOMS_THAT_ASK: set[str] = {
+    "cdc",
+    "chaos",
+    "cli",
+    "dashboard",
+    "db",
+    "dead.py",
+    "demo",
+    "doctor",
+    "handlers",
+    "imports",
+    "interceptors",
+    "observe",
+    "outbox.py",
+    "publish",
+    "purge.py",
+    "rebase.py",
+    "settings.py",
+    "sinks",
+    "stats",
+    "subscriptions",
+    "supervisor",
+    "tasks",
+    "terminal",
+    "testing",
+    "worker",
+}
+CYCLES: set[frozenset[str]] = {
+    frozenset(
+        {"partbox.django", "partbox.django.loading", "partbox.django.tasks.backend", "partbox.django.tasks.handler"}
+    )
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Graph = dict[str, set[str]]
+
+
+def files(*folders: str) -> Iterator[tuple[str, Path]]:
+    """(path from the root, file) of each Python file below these folders."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), path
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The code of partbox, by path."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in files("partbox")}
+
+
+@cache
+def comments(name: str) -> dict[int, str]:
+    """The comments of a file, by line."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+
+
+def has_reason(name: str, node: Function | ast.ClassDef) -> bool:
+    """True if a comment stands on the line of the definition, or on the one above it or above its decorators."""
+    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+    found = (comments(name).get(line) for line in (node.lineno, node.lineno - 1, first - 1))
+    return any(each is not None and not each.startswith(NOT_A_REASON) for each in found)
+
+
+def named(kinds: tuple[type, ...]) -> Iterator[tuple[str, str, ast.AST]]:
+    """(path, qualified name, node) of each definition of these kinds in partbox."""
+
+    def within(node: ast.AST, name: str, outer: str) -> Iterator[tuple[str, str, ast.AST]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                here = f"{outer}.{child.name}" if outer else child.name
+                if isinstance(child, kinds):
+                    yield name, here, child
+                yield from within(child, name, here)
+            else:
+                yield from within(child, name, outer)
+
+    for name, tree in trees().items():
+        yield from within(tree, name, "")
+
+
+def functions(wrong: Callable[[Function], bool]) -> set[str]:
+    """`path::name` of the functions of partbox that this says of."""
+    found = named((ast.FunctionDef, ast.AsyncFunctionDef))
+    return {f"{name}::{inner}" for name, inner, node in found if wrong(node)}  # type: ignore[arg-type]
+
+
+def parameters(node: Function) -> int:
+    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return len([each for each in given if each.arg not in ("self", "cls")])
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """Names that are assigned on `self`, and annotated in the class."""
+    own = {
+        each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and ast.unparse(each.value) == "self":
+            own.add(each.attr)
+    return own
+
+
+def is_exactly(found: Iterable[object], listed: Iterable[object], remedy: str) -> None:
+    """Fail for what is not in the list, and for what is and need not be."""
+    new, gone = set(found) - set(listed), set(listed) - set(found)
+    assert not new, f"{remedy}: {sorted(map(str, new))}"
+    assert not gone, f"take these from the list of exceptions, which they need no longer: {sorted(map(str, gone))}"
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    lengths = {
+        name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in files("partbox", "tests", "scripts")
+    }
+    is_exactly({name for name, length in lengths.items() if length > MOST_LINES}, LONG_FILES, "split these files")
+
+
+def test_no_function_is_longer_than_40_lines() -> None:
+    def is_long(node: Function) -> bool:
+        return node.end_lineno is not None and node.end_lineno - node.lineno + 1 > MOST_BODY
+
+    is_exactly(functions(is_long), LONG_FUNCTIONS, "split these functions")
+
+
+def test_no_function_has_more_than_7_parameters_without_a_reason() -> None:
+    found = {
+        f"{name}::{inner}"
+        for name, inner, node in named((ast.FunctionDef, ast.AsyncFunctionDef))
+        if isinstance(node, Function) and parameters(node) > MOST_PARAMETERS and not has_reason(name, node)
+    }
+    is_exactly(found, MANY_PARAMETERS, "take fewer parameters, or say why in a comment at the `def`")
+
+
+def test_no_class_has_more_than_20_attributes_without_a_reason() -> None:
+    found = {
+        f"{name}::{inner}"
+        for name, inner, node in named((ast.ClassDef,))
+        if isinstance(node, ast.ClassDef) and len(attributes(node)) > MOST_ATTRIBUTES and not has_reason(name, node)
+    }
+    is_exactly(found, MANY_ATTRIBUTES, "split these classes, or say why in a comment at the `class`")
+
+
+def test_no_class_name_is_defined_twice() -> None:
+    places = defaultdict(list)
+    for name, inner, _ in named((ast.ClassDef,)):
+        places[inner.rpartition(".")[2]].append(name)
+    twice = {each for each, names in places.items() if len(names) > 1} - CONVENTIONAL
+    is_exactly(twice, DEFINED_TWICE, "rename all but one of these classes")
+
+
+def test_no_row_is_read_by_number_where_its_columns_have_names() -> None:
+    found = {
+        f"{name}::{ast.unparse(node)}"
+        for name, tree in trees().items()
+        if not name.startswith(ROWS_ARE_READ)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and _is_row(node.value) and _has_number(node.slice)
+    }
+    is_exactly(found, NUMBERED_ROWS, "name these columns")
+
+
+def _is_row(node: ast.expr) -> bool:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Call(func=ast.Attribute(attr=name)):
+            return name in ROWS
+    return False
+
+
+def _has_number(node: ast.expr) -> bool:
+    parts = [node.lower, node.upper] if isinstance(node, ast.Slice) else [node]
+    return any(isinstance(part, ast.Constant | ast.UnaryOp) and not _is_text(part) for part in parts)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def test_no_constructor_of_the_worker_takes_a_callback() -> None:
+    found = {
+        f"{name}::{inner}({each.arg})"
+        for name, inner, node in named((ast.FunctionDef,))
+        if name.startswith("partbox/worker/") and isinstance(node, ast.FunctionDef) and node.name == "__init__"
+        for each in [*node.args.args, *node.args.kwonlyargs]
+        if each.arg.startswith("on_")
+    }
+    is_exactly(found, set(), "listen to a signal of `partbox.worker.signals` instead")
+
+
+def test_no_modules_import_each_other_not_even_for_types_or_within_functions() -> None:
+    is_exactly(cycles(imports()), CYCLES, "break these cycles")
+
+
+def test_a_cycle_is_found_whatever_kind_of_import_closes_it() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == {frozenset("abc")}
+    typing = "if TYPE_CHECKING:\n    from partbox.outbox import Outbox"
+    within = "def f():\n    import partbox.outbox"
+    for text in (typing, within, "from partbox import outbox"):
+        assert _imported(ast.parse(text), {"partbox", "partbox.outbox"}) == {"partbox.outbox"}
+
+
+def test_docstrings_say_what_they_are_about_and_do_not_ask() -> None:
+    found = {
+        name.split("/")[1]
+        for name, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | Function)
+        if (text := ast.get_docstring(node)) and text.split()[0].rstrip(":,.") in QUESTIONS
+    }
+    is_exactly(found, ROOMS_THAT_ASK, "begin these rooms' docstrings with a verb or a noun")
+
+
+def test_every_test_file_has_a_name_of_its_own() -> None:
+    found = [path for _, path in files("tests") if not (path.parent / "__init__.py").exists()]
+    names = [path.name for path in found if path.name != "conftest.py"]
+    twice = {name for name in names if names.count(name) > 1}
+    assert not twice, f"pytest imports test files by their base names: {sorted(twice)}"
+
+
+def imports() -> Graph:
+    """By each module of partbox the modules that it imports, wherever in its text."""
+    modules = {_module(name): tree for name, tree in trees().items()}
+    return {module: _imported(tree, set(modules)) - {module} for module, tree in modules.items()}
+
+
+def _module(name: str) -> str:
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _imported(tree: ast.Module, modules: set[str]) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            inner = {f"{node.module}.{each.name}" for each in node.names}
+            found.update(each if each in modules else str(node.module) for each in inner)
+    return found & modules
+
+
+def cycles(graph: Graph) -> set[frozenset[str]]:
+    """The largest sets of modules each of which imports every other one, directly or not."""
+    reached = {module: _reached(graph, module) for module in graph}
+    together = {frozenset({a, *(b for b in reached[a] if a in reached[b])}) for a in graph}
+    return {each for each in together if len(each) > 1}
+
+
+def _reached(graph: Graph, start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for each in graph[waiting.pop()] - found:
+            found.add(each)
+            waiting.append(each)
+    return found
