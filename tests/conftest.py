@@ -129,7 +129,7 @@ def template() -> str:
 
 @pytest.fixture(scope="session")
 def partbox_server(server: Server, template: str) -> TestServer:
-    """Where the kit, from which `partbox_dsn` comes, has its databases."""
+    """The server of the databases of the kit, from which `partbox_dsn` comes."""
     return TestServer(server.dsn, template)
 
 
@@ -190,7 +190,7 @@ def _no_server_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet() -> None:
-    """What one test made partbox say often is not held back in the next."""
+    """A line that one test made partbox log often is not held back in the next."""
     hooks.flood.clear()
     telling.flood.clear()
 
@@ -223,8 +223,8 @@ def _children() -> list[int]:
 
 
 def _ends_with_us(child: int) -> bool:
-    """Whether it is the resource tracker, which spawning starts, the process that commands are forked from, or a broker
-    for all tests."""
+    """True for the resource tracker, which spawning starts, the process that commands are forked from, and a broker for
+    all tests."""
     command = " ".join(processes.arguments(child))
     return "resource_tracker" in command or "import serve" in command or _is_broker(child)
 

@@ -39,7 +39,7 @@ sys.exit(not result.wasSuccessful())
 
 
 def run(cases: str, server_dsn: str, folder: Path) -> str:
-    """What the run of these cases says; fails if one of them did. `folder` may hold modules that they import."""
+    """The output of a run of these cases; fails if one of them did. `folder` may hold modules that they import."""
     place = conninfo_to_dict(server_dsn)
     name = f"of_django_{uuid4().hex[:8]}"
     environment = {**os.environ, "DB_HOST": str(place["host"]), "DB_PORT": str(place["port"]), "DB_NAME": name}

@@ -11,7 +11,7 @@ FULL = 100
 
 
 def examples(full: int) -> int:
-    """How many of so many this run is to try."""
+    """The number of examples that this run is to try, of so many."""
     return max(1, full * min(settings.default.max_examples, FULL) // FULL)
 
 

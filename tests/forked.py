@@ -55,7 +55,7 @@ class Command:
         return self.returncode
 
     def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:
-        """What it still writes, up to its end."""
+        """The rest of its output, up to its end."""
         with ThreadPoolExecutor(2) as both:  # or one that is full would stop it
             out, err = both.map(_rest, (self.stdout, self.stderr))
         self.wait(timeout)

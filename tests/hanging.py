@@ -56,7 +56,7 @@ class Proxy:
         return self._do(self._hang(name.encode(), later))
 
     def go_on(self) -> None:
-        """What hung passes on again, late and whole; nothing new hangs."""
+        """Let bytes that hung pass, late and whole; nothing new hangs."""
         self._do(self._go_on())
 
     async def _listen(self) -> asyncio.Server:

@@ -22,7 +22,7 @@ SHARED, LOAD = "seconds for other tests too", "load of the machine"
 
 @dataclass(slots=True)
 class Taken:
-    """What a test has taken, and the load of the machine meanwhile."""
+    """The time that a test has taken, and the load of the machine meanwhile."""
 
     seconds: float = 0.0
     load: float = 0.0

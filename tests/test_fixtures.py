@@ -1,4 +1,4 @@
-"""What the other tests stand on: their databases, their waiting and the check that nothing is left behind."""
+"""The ground of the other tests: their databases, their waiting and the check that nothing is left behind."""
 
 import os
 import subprocess
@@ -54,7 +54,7 @@ def shelf(server: Server, template: str) -> Iterator[Shelf]:
 
 
 def state(dsn: str) -> tuple[Any, ...]:
-    """What migrations have left: rows, sequences, what is known of tables for plans, and who is there."""
+    """The state that migrations leave: rows, sequences, what is known of tables for plans, and who is there."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         tables = conn.execute(
             "select relname, reltuples, relpages from pg_class"

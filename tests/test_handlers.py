@@ -1,4 +1,4 @@
-"""Who handles what: registration, routes, and their way into another process."""
+"""Handlers: registration, routes, and their way into another process."""
 
 import functools
 import subprocess

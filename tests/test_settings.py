@@ -1,4 +1,4 @@
-"""Where a value comes from, what is refused and how, and what nobody gets to see."""
+"""Settings: the source of a value, refusals, and secrets that nobody gets to see."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""What a test stops holds nothing: the others of its server go on."""
+"""A backend that a test stops holds nothing: the others of its server go on."""
 
 import os
 import signal

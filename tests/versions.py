@@ -1,4 +1,4 @@
-"""Which tests say something about the server's version, and so run on every PostgreSQL of the machine.
+"""The choice of tests that depend on the server's version, and so run on every PostgreSQL of the machine.
 
 A test that uses no server does not, nor do those of the folders and files below: what they show is partbox's own, and
 the SQL under it is shown on every version by the others. One of theirs that does is marked `every_version(reason)`.

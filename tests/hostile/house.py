@@ -60,7 +60,7 @@ class Guest:
 
 
 class WorkerEndedError(Exception):
-    """What may never happen: no use in waiting any longer."""
+    """The worker has ended, which it never may: there is no use in waiting."""
 
 
 class House:
@@ -163,7 +163,7 @@ class House:
         assert self.conn.execute("select count(*) from partbox.instance").fetchone() == (0,), "it did not leave"
 
     def quiet(self, worker: EmbeddedWorker | None = None) -> bool:
-        """Whether everything is delivered that can be; what waits for its time is hastened."""
+        """True if everything is delivered that can be; events that wait for their time are hastened."""
         if worker is not None and (failure := worker._worker.failure) is not None:
             raise WorkerEndedError(f"the worker has ended of a {type(failure).__name__}")
         self.conn.execute(HASTEN)
@@ -175,7 +175,7 @@ class House:
         return True
 
     def look(self) -> None:
-        """What doctor says now."""
+        """Ask doctor for its report."""
         self.report = examine(lambda: self.dsn, self.outbox.settings, Limits(), wait=lambda seconds: None)
 
     def missing(self) -> list[Key]:

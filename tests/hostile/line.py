@@ -46,7 +46,7 @@ class Line:
 
     @property
     def open(self) -> int:
-        """How many connections there are."""
+        """The number of connections."""
         return len(self._clients)
 
     def be(self, state: str) -> None:

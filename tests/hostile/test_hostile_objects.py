@@ -10,7 +10,7 @@ from partbox.outcomes import Ignore
 
 
 def blind(name, attributes=False):
-    """Whether nobody can tell what a thing is that answers so; or that has an attribute which is asked for."""
+    """True if nobody can tell what a thing is that answers so, or (`attributes`) read an attribute of it."""
     if attributes and name.startswith("__getattribute__"):
         return True
     return name.startswith(("__class__", "__getattribute__")) and " odd " not in name

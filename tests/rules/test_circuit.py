@@ -1,4 +1,4 @@
-"""When the circuit of a handler opens, whom it lets through meanwhile, and what closes it."""
+"""The circuit of a handler: it opens, lets probes through, and closes."""
 
 import pytest
 from hypothesis import given

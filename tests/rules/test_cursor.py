@@ -1,4 +1,4 @@
-"""Where a partition is read from, and how pages move it."""
+"""The reading position of a partition, and how pages move it."""
 
 import pytest
 from hypothesis import given

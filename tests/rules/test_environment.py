@@ -1,4 +1,4 @@
-"""Which variables are settings, and what is said of those that only look like them."""
+"""Settings among the variables of an environment, and the warning about variables that only look like settings."""
 
 import string
 

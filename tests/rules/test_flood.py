@@ -1,4 +1,4 @@
-"""What is said of many alike lines, and what is only counted."""
+"""Of many alike lines some are logged, and the others are counted."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""When a process may trust its lease, and when a supervisor stops vouching for a child, or kills it."""
+"""A process's trust in its lease, and a supervisor's in a child: it stops vouching for it, or kills it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What becomes of an event that is not done, and which parked row of a key may run next."""
+"""The verdict on an event that is not done, and the choice of the parked row of a key that may run next."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What an operator says of a position in the log."""
+"""An operator's arguments about a position in the log."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -1,4 +1,4 @@
-"""Which cursor may be saved."""
+"""The cursor that may be saved."""
 
 import pytest
 from hypothesis import given
@@ -140,7 +140,7 @@ def test_what_is_parked_is_finished_but_not_done():
 
 
 def test_a_late_record_above_the_saved_last_id_is_remembered_though_its_page_is_saved():
-    """Who goes on from that cursor reads it again, as a new one."""
+    """An heir of that cursor reads it again, as a new one."""
     made = progress()
     made.read(P1, [], [1, 3])
     made.read(P2, [2], [])
@@ -154,7 +154,7 @@ def test_a_late_record_above_the_saved_last_id_is_remembered_though_its_page_is_
 
 
 def test_a_new_record_that_the_saved_snapshot_may_not_see_is_remembered_though_the_last_id_is_above_it():
-    """Who goes on from that cursor reads it again, as a late one."""
+    """An heir of that cursor reads it again, as a late one."""
     made = progress(10)
     made.read(P1, [], [11])
     made.read(P2, [5], [12])

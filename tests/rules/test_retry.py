@@ -1,4 +1,4 @@
-"""How long to wait, for any attempt; what to retry; policies as text."""
+"""Delays of any attempt; errors worth a retry; policies as text."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""What is taken out of texts before anybody sees them."""
+"""Secrets are taken out of texts before anybody sees them."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Whose lease is over, for one who only looks on."""
+"""Leases that are over, as an onlooker sees them."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID

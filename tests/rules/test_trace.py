@@ -20,7 +20,7 @@ LIMIT = 4_000
 
 
 def raised(call: Callable[[], Any]) -> BaseException:
-    """What it raises."""
+    """The error that it raises."""
     try:
         call()
     except BaseException as error:

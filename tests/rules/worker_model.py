@@ -281,7 +281,7 @@ class WorkerModel:
             self.claim(number)
 
     def unsaved(self, number: int) -> set[int]:
-        """What ran, and will be read again by who knows only what is saved."""
+        """Records that ran, and will be read again by an heir, who knows only what is saved."""
         saved = self.saved[number]
         mine = {record.id: record for record in self.log.alive() if record.partition == number}
         return {id for id in self.ran & mine.keys() if not self.covers(saved, mine[id]) and id not in saved.parked}

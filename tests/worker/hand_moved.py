@@ -123,7 +123,7 @@ class HandMoved:
             committed(self.holdings, saves)
 
     def lose_connection(self) -> None:
-        """What was read is forgotten, and its saved cursor read."""
+        """Forget what was read, and read the saved cursor."""
         with self.holdings.lock:
             saved = self.partition.progress.target()
             self.partition.reset(0.0)

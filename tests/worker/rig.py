@@ -103,14 +103,14 @@ class Rig:
         return self.holdings.partitions[number]
 
     def read(self) -> list[int]:
-        """What one step of the reader brings: ids in the order of handing over."""
+        """The ids that one step of the reader brings, in the order of handing over."""
         self.reader.read(self.conn)
         events = self.waiting.take()
         self.events.update((event.id, event) for event in events)
         return [event.id for event in events]
 
     def read_all(self, steps: int = 30) -> list[int]:
-        """What so many steps bring, while nothing is published."""
+        """The ids that so many steps bring, while nothing is published."""
         return [id for _ in range(steps) for id in self.read()]
 
     def done(self, *ids: int) -> None:

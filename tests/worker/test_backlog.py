@@ -1,4 +1,4 @@
-"""How a backlog is read: by polls that are worth their cost, while what is new elsewhere does not wait."""
+"""A backlog is read by polls that are worth their cost, while new events elsewhere do not wait."""
 
 from collections.abc import Iterator
 

@@ -99,7 +99,7 @@ NO_ERROR = {cancels_itself_and_returns, cancels_itself_and_says_no_more}  # they
 
 
 class Attempts:
-    """What handlers saw: ids in the order of starts; the first attempt of event 11 goes wrong."""
+    """The ids that handlers saw, in the order of starts; the first attempt of event 11 goes wrong."""
 
     def __init__(self, wrong: Callable[[], Any]) -> None:
         self.wrong = wrong
@@ -121,7 +121,7 @@ class Attempts:
 
 @pytest.fixture
 def failures() -> Iterator[list[BaseException]]:
-    """What ended a part of the worker: nothing may."""
+    """Errors that ended a part of the worker: none may."""
     seen: list[BaseException] = []
     yield seen
     assert not seen

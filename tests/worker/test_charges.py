@@ -1,4 +1,4 @@
-"""Whose turn it is among suspects: never too many, an accused one alone, nobody forgotten."""
+"""The turns of suspects: never too many, an accused one alone, none forgotten."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ KEY = ("Key", "k")
 
 
 class Home:
-    """What a turn asks of a partition."""
+    """The part of a partition that a turn reads."""
 
     def __init__(self, number):
         self.number, self.life = number, 1

@@ -13,7 +13,7 @@ from partbox.worker.state.parked_rows import ParkedRows
 
 
 def owed(desk):
-    """How many dead rows are owed to the hook."""
+    """The number of dead rows that are owed to the hook."""
     found = desk.conn.execute("select count(*) from partbox.parked where state = 'dead' and due_at is not null")
     return found.fetchone()[0]
 

@@ -69,7 +69,7 @@ def fails_to_advise(event: Any, error: BaseException, attempt: int) -> None:
 
 
 class Cell(NamedTuple):
-    """What the middle event meets, and how it is parked then: None for done. `error` is how its text begins."""
+    """The middle event's act, and the form in which it is parked: None for done. `error`: the beginning of its text."""
 
     act: Callable[[Any], Any]
     options: dict[str, Any]

@@ -41,7 +41,7 @@ def alive(group: int) -> bool:
 
 
 class Told:
-    """What the application has written and logged."""
+    """The output and the log of the application."""
 
     def __init__(self, dsn: str, file: Path, mode: str) -> None:
         command = [sys.executable, APP, dsn, file, mode]

@@ -39,7 +39,7 @@ LIFE = 0.7
 
 @dataclass
 class Life:
-    """What one worker delivered: (record id, aggregate, number in it), in the order of the handlers' starts."""
+    """The deliveries of one worker: (record id, aggregate, number in it), in the order of the handlers' starts."""
 
     delivered: list[tuple[int, str | None, int]] = field(default_factory=list)
 

@@ -26,7 +26,7 @@ def test_the_cursor_of_an_idle_partition_is_saved_while_another_is_busy(desk, mo
 
 
 def test_an_idle_save_of_a_partition_where_nothing_ends_does_not_count_as_progress(desk, monkeypatch):
-    """What `saved_at` says is since when nothing became of its records, which doctor judges by."""
+    """Doctor takes `saved_at` for the time since which nothing became of the partition's records."""
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 0.05)
     monkeypatch.setattr(saver, "ADVANCE_LOOK", 0.02)
     started, gate = threading.Event(), threading.Event()

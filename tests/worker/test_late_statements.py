@@ -29,7 +29,7 @@ def cursor(conn: Conn) -> Any:
 
 
 def sent(rig: Rig) -> Saving:
-    """What a save of the partition says now."""
+    """The content of a save of the partition now."""
     with rig.holdings.lock:
         return gather(rig.partition()).saving()
 

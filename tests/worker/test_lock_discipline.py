@@ -30,7 +30,7 @@ def rig() -> HandMoved:
 
 @pytest.fixture
 def forgotten() -> Iterator[None]:
-    """What is done here without the lock is meant to be."""
+    """Accesses without the lock are meant here."""
     yield
     lock_check.violations.clear()
 

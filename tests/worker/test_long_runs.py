@@ -18,7 +18,7 @@ HOSTILE = "a\x1b[2J\u202e" + "x" * 5_000
 
 @pytest.fixture
 def notes(monkeypatch):
-    """How many handlers each note said, from now on. A handler runs for long after 50 ms."""
+    """The number of handlers in each note, from now on. A handler runs for long after 50 ms."""
     monkeypatch.setattr(long_runs, "LONG", 0.05)
     monkeypatch.setattr(long_runs, "APART", 0.0)
     said: list[int] = []

@@ -1,4 +1,4 @@
-"""What observers hear of a worker that does its work: through the public API, on a real database."""
+"""Calls of observers by a worker that does its work: through the public API, on a real database."""
 
 import threading
 import time

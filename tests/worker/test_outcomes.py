@@ -1,4 +1,4 @@
-"""What becomes of events that cannot be finished now: through the public API, on a real database."""
+"""The fate of events that cannot be finished now: through the public API, on a real database."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What an application's own policies return never ends a worker: the event is parked, and others go on."""
+"""An application's own policies never end a worker, whatever they return: the event is parked, and others go on."""
 
 import sys
 from datetime import timedelta

@@ -101,7 +101,7 @@ def asked_for(rig: Rig, conn: Conn) -> Rig:
 
 
 def released(rig: Rig) -> tuple[bool, int, list[Any]]:
-    """What a save would say now: whether it lets go, at which id, with which records parked."""
+    """The content of a save now: true if it lets go, the last id, and the records parked."""
     with rig.holdings.lock:
         batch = gather(rig.partition())
     return batch.release, batch.target.last_id, [each.park.record_id for each in batch.parks]

@@ -1,4 +1,4 @@
-"""What is saved by one call, and what by the next."""
+"""Saves: their division into calls, and their fence."""
 
 import threading
 from typing import Any

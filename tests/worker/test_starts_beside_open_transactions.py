@@ -76,7 +76,7 @@ def test_from_the_beginning_it_gets_everything(dsn: str, conn: Conn, rig_with: C
 
 
 def test_from_now_on_though_the_cursors_of_others_say_little(dsn: str, conn: Conn, rig_with: Callable[[], Rig]) -> None:
-    """Where no other subscription has saved a floor, the late search begins at the beginning of the log."""
+    """If no other subscription has saved a floor, the late search begins at the beginning of the log."""
     with psycopg.connect(dsn) as late:
         write(late)
         write(conn, 5 * MANY)

@@ -1,4 +1,4 @@
-"""Where a handler raised: stored with the parked event, shown by the commands' Python twins, and logged."""
+"""Tracebacks of handlers: stored with the parked event, shown by the commands' Python twins, and logged."""
 
 import asyncio
 import logging

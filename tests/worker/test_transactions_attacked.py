@@ -101,7 +101,7 @@ def test_a_handler_that_ruins_the_transaction_is_charged_and_takes_nobody_with_i
 
 
 def test_a_handler_that_commits_is_charged(desk):
-    """What it has committed stays, and may be there again: nothing can help that. But the others go on."""
+    """Its committed effect stays, and may be there again: nothing can help that. But the others go on."""
 
     def handle(event, conn):
         write(event, conn)
