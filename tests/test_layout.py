@@ -75,8 +75,6 @@ MANY_PARAMETERS: set[str] = {
 MANY_ATTRIBUTES: set[str] = {
     "partbox/settings.py::Settings",
     "partbox/supervisor/supervisor.py::Supervisor",
-    "partbox/worker/delivering/dispatcher.py::Dispatcher",
-    "partbox/worker/reading/poller.py::Poller",
 }
 DEFINED_TWICE: set[str] = {
     "Answer",
@@ -112,6 +110,8 @@ DEFINED_TWICE: set[str] = {
     "Runner",
     "Seen",
     "Server",
+    "Session",
+    "Sessions",
     "Shown",
     "Sight",
     "Slot",
