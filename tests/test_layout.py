@@ -46,8 +46,6 @@ LONG_FUNCTIONS: set[str] = {
     "partbox/outbox.py::Outbox.run",
     "partbox/supervisor/supervisor.py::Supervisor.__init__",
     "partbox/worker/delivering/lane_runner.py::LaneRunner.walk",
-    "partbox/worker/reading/intake.py::Intake._move",
-    "partbox/worker/reading/parked_reader.py::ParkedReader.run_due",
 }
 MANY_PARAMETERS: set[str] = {
     "partbox/cli/cdc.py::debezium",
@@ -69,8 +67,6 @@ MANY_PARAMETERS: set[str] = {
     "partbox/outbox.py::Outbox.supervisor",
     "partbox/supervisor/supervisor.py::Supervisor.__init__",
     "partbox/testing/delivered.py::delivered",
-    "partbox/worker/delivering/dispatcher.py::Dispatcher.__init__",
-    "partbox/worker/reading/parked_reader.py::ParkedReader.__init__",
 }
 MANY_ATTRIBUTES: set[str] = {
     "partbox/settings.py::Settings",
@@ -111,7 +107,6 @@ DEFINED_TWICE: set[str] = {
     "Seen",
     "Server",
     "Session",
-    "Sessions",
     "Shown",
     "Sight",
     "Slot",
@@ -152,7 +147,6 @@ ROOMS_THAT_ASK: set[str] = {
     "tasks",
     "terminal",
     "testing",
-    "worker",
 }
 CYCLES: set[frozenset[str]] = {
     frozenset(
