@@ -109,7 +109,7 @@ class Codecs:
         return content_type is None and self._by_type[JSON] is _JSON
 
     def knows(self, content_type: str | None) -> bool:
-        """True if there is a codec for this content type (None is JSON)."""
+        """True if a codec stands for this content type (None is JSON)."""
         return (content_type or JSON) in self._by_type
 
     def encode(self, value: Any, content_type: str | None = None) -> Encoded:
@@ -145,7 +145,7 @@ class Codecs:
 
 
 def _checked(data: bytes) -> Encoded:
-    """JSON of an application's codec, checked: PostgreSQL would refuse it only after the statement was sent."""
+    """Check the JSON of an application's codec: PostgreSQL would refuse it only after the statement was sent."""
     try:
         return Encoded(_JSON.ready(data), None, None, False)
     except ValueError as error:
@@ -153,7 +153,7 @@ def _checked(data: bytes) -> Encoded:
 
 
 def _reason(error: Exception, codec: Codec) -> str:
-    """The cause of a failure, without the value: only our own codec is known to keep it out of its errors."""
+    """The reason, without the value: only our own codec is known to keep it out of its errors."""
     error = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if not isinstance(codec, JsonCodec):
         return type(error).__name__

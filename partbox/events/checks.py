@@ -1,4 +1,4 @@
-"""Checks of the fields of an event; each function returns its field as it is kept, or raises PublishError."""
+"""Checks of the fields of an event: each function returns its field as it is kept, or raises PublishError."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Decoder(Protocol):
-    """The part of the codecs that a delivered event uses."""
+    """The part of the codecs that a delivered event needs."""
 
     def is_json(self, content_type: str | None) -> bool: ...
 
@@ -149,7 +149,7 @@ class DeliveredEvent:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The publisher's headers."""
+        """The headers that the publisher gave."""
         return _given(self._all_headers())
 
     @property

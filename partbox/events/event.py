@@ -18,7 +18,7 @@ from partbox.events.reserved import GLOBAL
 
 @dataclass(frozen=True, slots=True, init=False)
 class Event:
-    """An event to be published; immutable, its inputs are copied. Raises PublishError for invalid fields.
+    """An event to publish; immutable, its inputs are copied. Raises PublishError if it cannot be one.
 
     `payload` is any JSON value, dataclass or pydantic model, bytes, or what the codec of `content_type` takes.
     `deliver_after` (timedelta or seconds) counts from the database's clock at publish; `available_at` is a time.
@@ -87,7 +87,7 @@ class Event:
 
     @property
     def is_delayed(self) -> bool:
-        """True if the event is to wait: it has `available_at` or `deliver_after`."""
+        """True if the event has `available_at` or `deliver_after`."""
         return self.available_at is not None or self.deliver_after is not None
 
 
