@@ -26,7 +26,7 @@ from partbox.observe.telling import tell
 from partbox.rules.lease import Signs
 from partbox.settings import Settings
 from partbox.sinks.dead import letterbox_of
-from partbox.supervisor.membership import Ward
+from partbox.supervisor.ward import Ward
 from partbox.worker.delivering.dead_letters import both
 from partbox.worker.owning.slot import (
     DEADLINE,

@@ -21,8 +21,9 @@ from partbox.observe.meter import Meter, Meters
 from partbox.observe.recorder import Recorder
 from partbox.observe.telling import tell
 from partbox.settings import Settings
-from partbox.supervisor.membership import NO_HEARTBEAT, Membership, Ward
+from partbox.supervisor.membership import NO_HEARTBEAT, Membership
 from partbox.supervisor.purging import Purging
+from partbox.supervisor.ward import Ward
 from partbox.worker.owning.slot import Slot
 from partbox.worker.worker import Worker
 

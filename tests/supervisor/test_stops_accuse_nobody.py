@@ -11,8 +11,9 @@ from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.settings import load
-from partbox.supervisor.membership import Membership, Ward
+from partbox.supervisor.membership import Membership
 from partbox.supervisor.supervisor import Supervisor
+from partbox.supervisor.ward import Ward
 from partbox.worker.owning.slot import STOPPING, Slot
 
 SETTINGS = {"drain_timeout": 0.2, "handler_timeout": None, "lease": 20, "heartbeat": 0.1}

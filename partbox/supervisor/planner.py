@@ -1,0 +1,60 @@
+"""Plans the owners of a subscription's partitions, and logs when the subscription is paused or resumed."""
+
+import logging
+from typing import Any
+
+from psycopg import Connection
+
+from partbox.db import instances, subscriptions
+from partbox.observe import Observers
+from partbox.observe.telling import tell
+from partbox.rules.assignment import assign, needs_plan
+from partbox.supervisor.wording import of_plan
+
+log = logging.getLogger("partbox.supervisor")
+
+
+class Planner:
+    """Any node may plan: a plan is made only when an assignee is gone or the shares differ by more than one."""
+
+    def __init__(self, schema: str, subscription: str, observers: Observers) -> None:
+        self._schema = schema
+        self._subscription = subscription
+        self._observers = observers
+        self._still = False  # paused or dropped, which is logged once
+
+    def plan(self, conn: Connection[Any]) -> None:
+        """Plan if needed; a plan that another node has made meanwhile is left in force."""
+        members = [
+            member.instance_id
+            for member in instances.members(conn, self._schema, self._subscription)
+            if not member.draining
+        ]
+        seen = instances.assignees(conn, self._schema, self._subscription)
+        self._say(conn, still=not seen)
+        if not seen or not needs_plan(seen, members):
+            return
+        planned = assign(seen, members)
+        moved = sum(before != after for before, after in zip(seen, planned, strict=True))
+        if instances.plan(conn, self._schema, self._subscription, members, seen, planned):
+            self._observers.planned(moved)
+            text = of_plan(moved, len(members))
+            self._tell("planned", "%s", text, partitions=moved, instances=len(members))
+
+    def _say(self, conn: Connection[Any], *, still: bool) -> None:
+        """Once, when the subscription is paused, and when it is resumed."""
+        if still == self._still:
+            return
+        paused = still and subscriptions.paused(conn, self._schema, self._subscription)
+        if paused is None:
+            text = "subscription %r does not exist any more: stop this worker"
+            self._tell("subscription_gone", text, self._subscription)
+        elif paused:
+            text = "subscription %r is paused: nothing is delivered until `partbox subscription resume`"
+            self._tell("paused", text, self._subscription)
+        elif not still:
+            self._tell("resumed", "subscription %r is delivered again", self._subscription)
+        self._still = paused is not False
+
+    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
+        tell(log, name, text, *arguments, subscription=self._subscription, **fields)
