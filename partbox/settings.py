@@ -8,13 +8,13 @@ file > default. The file is the one named by `PARTBOX_CONFIG`, else `partbox.tom
 import os
 import re
 import socket
+import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, ByteSize, Field, PrivateAttr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, PrivateAttr, ValidationError
 
 from partbox.cgroup import usable_processors
 from partbox.errors import SettingsError
@@ -77,11 +77,16 @@ Blocking = Literal["block", "continue"]
 Routing = Literal["dead", "ignore", "retry"] | Callable[[Any], Any]
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """All settings, frozen; durations are seconds. `load()` gathers them; calling the class reads nothing else."""
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", validate_by_name=True, arbitrary_types_allowed=True, hide_input_in_errors=True
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_by_name=True,
+        validate_default=True,
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
     )
 
     dsn: str | None = Field(default=None, description="the database: `postgresql://…`, key=value pairs, or `embedded:`")
@@ -169,18 +174,6 @@ class Settings(BaseSettings):
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _overruled: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is passed: `load` reads the other places, because it must know where each value came from."""
-        return (init_settings,)
-
     @property
     def origins(self) -> Mapping[str, str]:
         """Where each setting's value came from, by its external name: "default", "keyword", "PARTBOX_LEASE" …"""
@@ -257,7 +250,6 @@ def _option(name: str, value: Any) -> str:
 
 
 def _from_environment() -> dict[str, _Given]:
-    # Not through the library's source, which passes over a variable that it does not know.
     found = environment.sorted_out(os.environ, names()).settings
     return {name: _Given(value, variable) for name, (value, variable) in found.items()}
 
@@ -268,7 +260,7 @@ def _from_file() -> dict[str, _Given]:
     if named and not path.is_file():
         raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")
     try:
-        table = TomlConfigSettingsSource(Settings, toml_file=path).toml_data
+        table = tomllib.loads(path.read_bytes().decode()) if path.is_file() else {}
     except (ValueError, RecursionError, OSError) as error:  # numbers and nesting that Python refuses, too
         raise SettingsError(_line(f"{path} cannot be read as TOML: {error}")) from None
     table = table.get("partbox", table)

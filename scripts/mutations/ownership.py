@@ -174,10 +174,10 @@ MUTATIONS = (
     Mutation(
         "bury-by-the-database-s-clock-alone",
         "A step of the database's clock would end everybody's lease at once.",
-        "partbox/rules/silence.py",
-        "if beat.left <= 0 and now - sight.since >= beat.lease:",
-        "if beat.left <= 0:",
-        ("tests/rules/test_silence.py",),
+        "partbox/rules/burial.py",
+        "return max(instance.left, instance.lease - (now - since))",
+        "return instance.left",
+        ("tests/rules/test_burial.py", "tests/rules/test_silence.py"),
     ),
     Mutation(
         "locks-in-another-order",
