@@ -356,23 +356,31 @@ class Outbox:
         `metrics`: have them counted; with a `registry` they always are. `database`: its name among several; the node
         then starts without it if it has to, and goes on trying. `prepare` may make a subscription before it is needed.
         """
+        from partbox.observe.logs import level_of
         from partbox.sinks.dead import letterbox_of
         from partbox.supervisor import Supervisor
+        from partbox.supervisor.child import Job
 
         if dead_to is not None:
             letterbox_of(dead_to)  # a wrong one is refused here, not in every process
         given = self._source(dsn) if database else self._resolve(dsn)
-        return Supervisor(
+        meters = self._shown.separate(subscription, *self._names(subscription), wanted=metrics)
+        job = Job(
             self.settings,
             _Imported(source) if source else _Carried(self.handlers, self.codecs),
             given,
+            subscription,
+            self._handlers_at_once(concurrency),
+            level_of(self.settings),
+            dead_to,
+            meters.layout if meters is not None else None,
+            database,
+        )
+        return Supervisor(
+            job,
             handlers=self.handlers,
             processes=self.settings.processes if processes is None else asked.count("processes", processes),
-            concurrency=self._handlers_at_once(concurrency),
-            subscription=subscription,
-            dead_to=dead_to,
-            meters=self._shown.separate(subscription, *self._names(subscription), wanted=metrics),
-            database=database,
+            meters=meters,
             prepare=lambda: self._prepare(dsn, given, prepare),
         )
 

@@ -28,7 +28,7 @@ MUTATIONS = (
     Mutation(
         "poller-and-saver-judged-together",
         "A process that saves and does not read, or the other way round, would keep its partitions for ever.",
-        "partbox/supervisor/child.py",
+        "partbox/supervisor/worker_handle.py",
         "now - max(min(ticks), since)",
         "now - max(max(ticks), since)",
         ("tests/supervisor/test_hanging_node.py::test_poller_and_saver_are_each_judged_by_their_own_tick",),

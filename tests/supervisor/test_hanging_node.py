@@ -13,7 +13,7 @@ from partbox.observe.health import Health
 from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters
 from partbox.observe.node import Watched
-from partbox.supervisor.child import Child
+from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.worker.owning.slot import POLL_TICK, READ_AT, RUNNING_SINCE, SAVE_TICK, SAVED_AT, Slot, boottime
 
 
@@ -58,9 +58,9 @@ def done(conn: psycopg.Connection) -> bool:
     return conn.execute("select count(*) from partbox.record_status where status <> 'done'").fetchone() == (0,)
 
 
-def child(**ticks: float) -> Child:
+def child(**ticks: float) -> WorkerHandle:
     """Of these ticks, so many seconds ago."""
-    made, slot = Child.__new__(Child), Slot.local()
+    made, slot = WorkerHandle.__new__(WorkerHandle), Slot.local()
     fields = {"poll": POLL_TICK, "save": SAVE_TICK, "read": READ_AT, "saved": SAVED_AT, "running": RUNNING_SINCE}
     for name, ago in ticks.items():
         slot[fields[name]] = boottime() - ago

@@ -12,7 +12,7 @@ from partbox import Outbox
 from partbox.errors import PartboxError
 from partbox.observe.health import deadly
 from partbox.rules.lease import Signs
-from partbox.supervisor import supervisor as room
+from partbox.supervisor import shutdown, workers
 from partbox.supervisor.running import run
 from partbox.supervisor.supervisor import Supervisor
 
@@ -75,7 +75,7 @@ def node(frozen) -> Supervisor:
     outbox = Outbox("postgresql://nowhere", purge_interval="1h")
     outbox.register(print, "Placed")
     made = outbox.supervisor(processes=3)
-    made._membership = frozen
+    made._membership = made._loop._membership = frozen
     return made
 
 
@@ -84,7 +84,7 @@ def asking(node: Supervisor, frozen: Frozen, *what) -> threading.Thread:
     thread = threading.Thread(target=what[0], args=what[1:])
     thread.start()
     assert frozen.asked.wait(30)
-    node._stepped_at = time.monotonic() - 1_000
+    node._loop.pulse.turned_at = time.monotonic() - 1_000
     return thread
 
 
@@ -94,12 +94,12 @@ def of_loop(node: Supervisor) -> list[str]:
 
 def test_a_loop_that_waits_for_the_database_is_not_stuck(node, frozen, monkeypatch):
     monkeypatch.setattr(Supervisor, "running", True)
-    thread = asking(node, frozen, node._tick, 0.0)
+    thread = asking(node, frozen, node._loop._tick, 0.0)
     assert of_loop(node) == []
     frozen.gate.set()
     thread.join(30)
     assert of_loop(node) == [], "it has just turned"
-    node._stepped_at -= 1_000
+    node._loop.pulse.turned_at -= 1_000
     assert of_loop(node) != []
 
 
@@ -107,17 +107,17 @@ def test_a_loop_that_waits_while_it_buries_is_not_stuck_either(node, frozen, mon
     monkeypatch.setattr(Supervisor, "running", True)
     process = Process()
     process.instance, process.exit_code, process.ward.draining = "its id", 0, True
-    node._children[0] = process
+    node._workers._handles[0] = process
     process.close()
-    thread = asking(node, frozen, node._reap)
+    thread = asking(node, frozen, node._loop._reap)
     assert of_loop(node) == []
     frozen.gate.set()
     thread.join(30)
 
 
 def test_a_node_that_is_killed_does_not_wait_for_the_database(node, frozen, monkeypatch):
-    monkeypatch.setattr(room, "ENDING", 0.05)
-    monkeypatch.setattr(room, "Child", lambda *_: Process(_[-1]))
+    monkeypatch.setattr(shutdown, "ENDING", 0.05)
+    monkeypatch.setattr(workers, "WorkerHandle", lambda *_: Process(_[-1]))
     ended = []
     running = threading.Thread(target=lambda: ended.append(run([node])))
     running.start()
@@ -145,17 +145,17 @@ def test_processes_that_the_machine_does_not_give_are_tried_again_and_the_others
             raise error
         return Process(given[-1])
 
-    monkeypatch.setattr(room, "Child", child)
+    monkeypatch.setattr(workers, "WorkerHandle", child)
     now = 100.0
     for living in (1, 1, 3):
-        node._adjust(now)
+        node._workers.adjust(now)
         assert len(node.children) == living
-        node._adjust(now)  # no sooner than that
+        node._workers.adjust(now)  # no sooner than that
         assert len(node.children) == living
-        now = node._spawn_at
+        now = node._workers._spawn_at
     assert [record.event for record in caplog.records] == ["partbox.not_spawned"] * 2
     assert "Too many open files" in caplog.text
-    assert not node._deaths.lately(now)
+    assert not node._workers.deaths.lately(now)
     for process in node.children:
         process.close()
 
@@ -164,7 +164,7 @@ def test_processes_that_the_machine_does_not_give_are_tried_again_and_the_others
     ("failure", "said"), [(PartboxError("its log says why"), "its log says why"), (KeyError("vault"), "KeyError")]
 )
 def test_what_an_application_says_in_an_error_is_for_the_log(node, failure, said):
-    node.failure = failure
+    node._loop.failure = failure
     assert node.vitals().failure == said
 
 
@@ -180,6 +180,6 @@ def test_waiting_ends_eventually(node, frozen):
     """The flag of the loop is taken back, whatever the database says."""
     frozen.tick = lambda _: 1 / 0
     with pytest.raises(ZeroDivisionError):
-        node._tick(0.0)
-    assert not node._asking
+        node._loop._tick(0.0)
+    assert not node._loop.pulse.asking
     eventually(lambda: node.gone)

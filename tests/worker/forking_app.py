@@ -18,6 +18,8 @@ from typing import Any
 import psycopg
 
 from partbox import Dead, Outbox
+from partbox.observe.logs import level_of
+from partbox.supervisor.child import Job
 from partbox.supervisor.supervisor import Supervisor
 
 DSN, FILE = sys.argv[1:3]
@@ -169,14 +171,10 @@ def prefork() -> None:
 
 def supervise() -> None:
     """In a worker process; this one forks beside it, and its child must not touch it."""
-    supervisor = Supervisor(
-        outbox.settings,
-        lambda: (outbox.handlers, outbox.codecs),
-        lambda: DSN,
-        handlers=outbox.handlers,
-        processes=1,
-        concurrency=4,
+    job = Job(
+        outbox.settings, lambda: (outbox.handlers, outbox.codecs), lambda: DSN, "default", 4, level_of(outbox.settings)
     )
+    supervisor = Supervisor(job, handlers=outbox.handlers, processes=1)
     supervisor.start()
     child = os.fork()
     if child == 0:

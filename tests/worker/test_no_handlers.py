@@ -11,7 +11,8 @@ from desk import Desk
 from partbox import Outbox
 from partbox.errors import RegistrationError
 from partbox.handlers import Handlers
-from partbox.supervisor.child import FATAL, Job, _work
+from partbox.supervisor.child import Job, _work
+from partbox.supervisor.exits import FATAL
 from partbox.worker.owning.slot import Slot
 
 LACK = r"^subscription 'default' has no handler, .* register one, such as @outbox\.on\(\"OrderPlaced\"\); "

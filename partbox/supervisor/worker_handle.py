@@ -1,0 +1,148 @@
+"""A worker process, as its supervisor sees it."""
+
+import os
+import signal
+import time
+from typing import Any
+from uuid import UUID
+
+from partbox.observe.meter import Meter
+from partbox.observe.node import Process
+from partbox.rules.lease import Signs
+from partbox.supervisor.child import Job, main
+from partbox.supervisor.ward import Ward
+from partbox.worker.owning.slot import (
+    OWNED,
+    POLL_TICK,
+    READ_AT,
+    RUNNING_SINCE,
+    SAVE_TICK,
+    SAVED_AT,
+    STOPPING,
+    TIMEOUT,
+    Slot,
+    boottime,
+)
+
+HELD = 1.0  # seconds of silence of both threads, which tick four times a second, while a handler runs: it holds them up
+
+
+class WorkerHandle:
+    """Spawns the process, and reads its signs of life."""
+
+    def __init__(self, context: Any, job: Job, memory: tuple[Any, Any], index: int) -> None:
+        self.index = index
+        self.meter = Meter.shared(job.layout, context) if job.layout is not None else None
+        cells = self.meter and self.meter.cells
+        slot = Slot(*memory, index)
+        slot.clear()
+        self._process = context.Process(
+            target=main, args=(job, *memory, cells, index, os.getpid()), name=f"partbox-worker-{index}", daemon=False
+        )
+        # Ctrl-C reaches the whole process group. The supervisor decides what it means; until the child ignores it by
+        # itself it is held back, from birth.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self.started_at = time.monotonic()
+        self.killed = False
+        self._remember(slot, self._process.pid)
+
+    def _remember(self, slot: Slot, pid: int) -> None:
+        self.ward = Ward(slot, pid)
+        self.seen: Signs | None = None  # what the supervisor saw when it looked last
+        self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
+        self._held_at = 0.0  # when both of its threads were last seen silent for that reason
+        self._ready_at = 0.0
+
+    @property
+    def pid(self) -> int:
+        return self.ward.pid
+
+    @property
+    def instance(self) -> UUID | None:
+        return self.ward.slot.instance
+
+    @property
+    def sentinel(self) -> int:
+        """Ready to read when the process has ended."""
+        return int(self._process.sentinel)
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.exitcode  # type: ignore[no-any-return]
+
+    @property
+    def handler_timeout(self) -> float:
+        """For how long its handlers may run (seconds), 0.0 where some have no timeout."""
+        return self.ward.slot[TIMEOUT]
+
+    @property
+    def ready(self) -> bool:
+        """It has begun to work, and may get partitions."""
+        return self.ward.slot[POLL_TICK] > 0 or self.ward.slot[SAVE_TICK] > 0
+
+    def signs(self) -> Signs:
+        """Its signs of life."""
+        slot, now = self.ward.slot, boottime()
+        running, stopped = slot[RUNNING_SINCE], _stopped(self.pid)
+        if running and not stopped:
+            self._busy_at = now
+        if not self.ready:
+            self._ready_at = now
+        ticks = slot[POLL_TICK] or self._ready_at, slot[SAVE_TICK] or self._ready_at
+        if running and now - max(ticks) > HELD:
+            self._held_at = now
+        # Silence counts from the end of a handler that held the interpreter: the poller needs a moment to tick again.
+        since = self._busy_at if not running else 0.0
+        silent, half = now - max(*ticks, since), now - max(min(ticks), since)
+        self.seen = Signs(silent, now - running if running else None, stopped, half)
+        return self.seen
+
+    def _idle(self, field: int) -> float:
+        """Seconds since it has read, or saved, but for the time in which a handler held the interpreter."""
+        return boottime() - max(self.ward.slot[field], self._held_at, self._ready_at) if self.ready else 0.0
+
+    def process(self) -> Process:
+        """As it was when its supervisor looked last, a quarter of a second ago. Any thread."""
+        slot, seen = self.ward.slot, self.seen
+        return Process(
+            pid=self.pid,
+            ready=self.ready,
+            silent=seen.silent if seen is not None else 0.0,
+            handler=seen.handler if seen is not None else None,
+            unread=self._idle(READ_AT) if seen is not None else 0.0,
+            unsaved=self._idle(SAVED_AT) if seen is not None else 0.0,
+            vouched=self.ward.vouched,
+            trusted=slot.instance is not None and slot.trusted(),
+            instance=slot.instance,
+            partitions=int(slot[OWNED]),
+        )
+
+    def drain(self) -> None:
+        """Ask it to release everything and to end."""
+        self.ward.draining = True
+        self.ward.slot[STOPPING] = 1.0
+
+    def kill(self) -> None:
+        self.killed = True
+        self._process.kill()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._process.join(timeout)
+
+    def close(self) -> None:
+        """Forget the ended process."""
+        self._process.join()
+        self._process.close()
+
+
+def _stopped(pid: int) -> bool:
+    """True if the kernel says that it is stopped (SIGSTOP, a debugger)."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "Tt"
+    except (OSError, IndexError):
+        return False

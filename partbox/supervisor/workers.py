@@ -1,0 +1,164 @@
+"""The worker processes of one node: spawned, watched, drained, replaced when they die."""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from multiprocess import get_context
+
+from partbox.errors import PartboxError
+from partbox.observe.meter import Meters
+from partbox.observe.telling import tell
+from partbox.rules.lease import Patience, gives_up, vouches
+from partbox.rules.wording import counted, ending
+from partbox.supervisor.child import Job
+from partbox.supervisor.deaths import CRASHES, Deaths
+from partbox.supervisor.ward import Ward
+from partbox.supervisor.worker_handle import WorkerHandle
+from partbox.worker.owning.slot import shared
+
+log = logging.getLogger("partbox.supervisor")
+
+MOST = 256  # processes of one node: more than partitions could not all own one
+HANDLER_PATIENCE = 300.0
+
+
+class Workers:
+    """Only the supervisor's thread changes them; `listed` is for any thread, `kill` for a signal's handler too."""
+
+    def __init__(self, job: Job, wanted: int, meters: Meters | None) -> None:
+        self.scale(wanted)
+        self._job = job
+        self._meters = meters
+        self._context = get_context("spawn")
+        self._memory = shared(self._context, MOST)
+        self._handles: dict[int, WorkerHandle] = {}
+        self._lock = threading.Lock()
+        self._spawn_at = 0.0
+        self.deaths = Deaths()
+
+    def scale(self, wanted: int) -> None:
+        """The number of processes from the next `adjust` on."""
+        if not 1 <= wanted <= MOST:
+            raise PartboxError(f"processes must be from 1 to {MOST}, not {wanted}")
+        self.wanted = wanted
+
+    def listed(self) -> list[WorkerHandle]:
+        """The processes that run now."""
+        with self._lock:
+            return list(self._handles.values())
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    @property
+    def sentinels(self) -> list[int]:
+        return [handle.sentinel for handle in self._handles.values()]
+
+    @property
+    def starting(self) -> bool:
+        """True if one of them has no identity yet."""
+        return any(handle.instance is None for handle in self._handles.values())
+
+    @property
+    def arriving(self) -> bool:
+        """True if one of them waits for its identity."""
+        return any(handle.instance is None and handle.ready for handle in self._handles.values())
+
+    def living_wards(self) -> list[Ward]:
+        """Those that have begun to work and have not ended."""
+        return [handle.ward for handle in self._handles.values() if handle.ready and handle.exit_code is None]
+
+    def ended(self) -> list[WorkerHandle]:
+        """Those that have ended, and are not removed yet."""
+        return [handle for handle in self._handles.values() if handle.exit_code is not None]
+
+    def adjust(self, now: float) -> bool:
+        """Spawn the missing ones; let the youngest go if there are too many, which is True."""
+        staying = [handle for handle in self._handles.values() if not handle.ward.draining]
+        if len(staying) < self.wanted and now >= self._spawn_at:
+            self._spawn(now, self.wanted - len(staying))
+        staying.sort(key=lambda handle: handle.started_at)
+        return self._drain(staying[self.wanted :])
+
+    def drain(self) -> bool:
+        """Tell all to end; True if one was not told before."""
+        return self._drain(list(self._handles.values()))
+
+    def _drain(self, handles: Sequence[WorkerHandle]) -> bool:
+        untold = [handle for handle in handles if not handle.ward.draining]
+        for handle in untold:
+            handle.drain()
+        return bool(untold)
+
+    def _spawn(self, now: float, count: int) -> None:
+        """As many as the machine gives; the others later."""
+        free = [index for index in range(MOST) if index not in self._handles]
+        try:
+            for index in free[:count]:
+                self._add(WorkerHandle(self._context, self._job, self._memory, index))
+        except OSError as error:
+            pause = self.deaths.pause()
+            self._spawn_at = now + pause
+            text = "cannot start a process, which is tried again in %.1f s; meanwhile there are %d: %s"
+            self._tell("not_spawned", text, pause, len(self._handles), error, seconds=pause)
+
+    def _add(self, handle: WorkerHandle) -> None:
+        with self._lock:
+            self._handles[handle.index] = handle
+        if self._meters is not None and handle.meter is not None:
+            self._meters.join(handle.meter)
+
+    def watch(self) -> None:
+        """Vouch for those that show life; kill those that show none for too long."""
+        settings = self._job.settings
+        for handle in self._handles.values():
+            signs = handle.signs()
+            patience = Patience(settings.lease, handle.handler_timeout or HANDLER_PATIENCE, settings.drain_timeout)
+            handle.ward.vouched = vouches(signs, patience)
+            if gives_up(signs, patience) and not handle.killed:
+                text = "process %d shows no life for %.1f s and is killed and replaced"
+                self._tell("silent", text, handle.pid, signs.silent, worker_pid=handle.pid, seconds=signs.silent)
+                handle.kill()
+
+    def note_crash(self, handle: WorkerHandle) -> None:
+        """Log and count the death that nobody asked for, and plan the replacement."""
+        code, now = handle.exit_code, time.monotonic()
+        text = "process %d %s; its partitions go to others and it is replaced"
+        self._tell("crash", text, handle.pid, ending(code), worker_pid=handle.pid, exit_code=code)
+        if self._meters is not None:
+            self._meters.own.add("process_restarts_total")
+        self._spawn_at = now + self.deaths.note(now, now - handle.started_at)
+        if (deaths := self.deaths.lately(now)) >= CRASHES[0]:
+            text = "%s died within %g s: look at the first of their errors"
+            died = counted(deaths, "process")
+            self._tell("crash_loop", text, died, CRASHES[1], deaths=deaths, seconds=CRASHES[1])
+
+    def remove(self, handle: WorkerHandle) -> None:
+        """Forget a process that has ended; what it has counted stays."""
+        with self._lock:
+            del self._handles[handle.index]
+        self._part_with(handle)
+
+    def kill(self) -> None:
+        """Kill all. Takes no lock: a signal's handler may have interrupted its holder."""
+        for handle in self._handles.copy().values():
+            with suppress(ValueError):  # it has ended, and is removed
+                handle.kill()
+
+    def close(self) -> None:
+        """Kill all, and wait for their end."""
+        for handle in self._handles.values():
+            handle.kill()
+            self._part_with(handle)
+
+    def _part_with(self, handle: WorkerHandle) -> None:
+        handle.close()
+        if self._meters is not None and handle.meter is not None:
+            self._meters.retire(handle.meter)
+
+    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
+        tell(log, name, text, *arguments, subscription=self._job.subscription, **fields)
