@@ -1,79 +1,45 @@
 """The façade: where an application publishes and registers its handlers.
 
-Who only publishes loads nothing that delivers or operates: a method imports what it alone needs.
+An application that only publishes loads nothing that delivers or operates: a method imports what it alone needs.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
 from partbox.codecs import Codec, Codecs
-from partbox.db import connect
 from partbox.db.kinds import AnyAsync, AnySync, Asyncpg
-from partbox.errors import PublishError, RegistrationError
+from partbox.errors import RegistrationError
 from partbox.events import Event
 from partbox.events.fields import EventFields
-from partbox.handlers import BATCH, AnyHandler, Handlers, Options
+from partbox.handlers import Options
+from partbox.handlers.registrar import Registrar
 from partbox.observe import Observer, Observers
 from partbox.observe.shown import Shown
-from partbox.observe.telling import tell
+from partbox.operations import Operations
 from partbox.publish import Hooks, Moment, Publisher, Scope, Sleepers
+from partbox.publish.given import NOT_GIVEN, event_of
 from partbox.rules import asked
-from partbox.rules.asked import Length
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from partbox.blocked import BlockedKeys
-    from partbox.db.rebase import Rebased
-    from partbox.dead import DeadRecords
-    from partbox.imports import Imported
-    from partbox.inbox import Inbox
-    from partbox.purge import Purged
-    from partbox.stats import Stats
     from partbox.subscriptions import Subscriptions
     from partbox.supervisor import EmbeddedWorker, Purging, Supervisor
     from partbox.supervisor.serving import Pages
     from partbox.tasks import Task
-
-_NOT_GIVEN: Final = object()
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Hook = TypeVar("Hook", bound=Callable[[list[Event]], Any])
 AnyObserver = TypeVar("AnyObserver", bound=Observer)
 
-log = logging.getLogger("partbox")
 
-
-@dataclass(frozen=True, slots=True)
-class _Carried:
-    """Handlers and codecs as they are here, carried to a worker process."""
-
-    handlers: Handlers
-    codecs: Codecs
-
-    def __call__(self) -> tuple[Handlers, Codecs]:
-        return self.handlers, self.codecs
-
-
-@dataclass(frozen=True, slots=True)
-class _Imported:
-    """The same, by importing the outbox there."""
-
-    source: "Callable[[], Outbox]"
-
-    def __call__(self) -> tuple[Handlers, Codecs]:
-        outbox = self.source()
-        return outbox.handlers, outbox.codecs
-
-
-class Outbox:
+class Outbox(Registrar, Operations):
     """One outbox: a schema in a database.
 
     `dsn` is a libpq DSN, `embedded:` or `embedded:./folder`, or a callable that returns one each time a connection is
@@ -93,12 +59,11 @@ class Outbox:
         from partbox import settings
         from partbox.observe.strays import tell_strays
 
-        self.settings = settings.load(dsn=None if callable(dsn) else dsn, **keywords)
+        loaded = settings.load(dsn=None if callable(dsn) else dsn, **keywords)
         tell_strays()
+        Registrar.__init__(self)
+        Operations.__init__(self, dsn if callable(dsn) else loaded.dsn, loaded)
         self.codecs = Codecs(codecs)
-        self.handlers = Handlers()
-        self._dsn = dsn if callable(dsn) else self.settings.dsn
-        self._migrated: set[Callable[[], str]] = set()
         self._workers = Sleepers()
         self._hooks = Hooks()
         self._publisher = Publisher(
@@ -121,18 +86,8 @@ class Outbox:
             self._dsn = self.settings.dsn
         return self
 
-    @property
-    def dsn(self) -> str:
-        """A DSN that libpq understands, as of now: calls a callable, starts the server of an `embedded:` one."""
-        return self._resolve()()
-
-    @property
-    def asks_for_dsn(self) -> bool:
-        """True if a callable gives the DSN."""
-        return callable(self._dsn)
-
     def publish(
-        self, conn: AnySync, event: Event | str | Enum, payload: Any = _NOT_GIVEN, **fields: Unpack[EventFields]
+        self, conn: AnySync, event: Event | str | Enum, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]
     ) -> UUID | None:
         """Publish an Event, or `(type, payload, **fields)` of one, in the transaction of `conn`; the event's id.
 
@@ -141,7 +96,7 @@ class Outbox:
         hook suppressed it, or its idempotency key was used before. Raises PublishError before anything is written; the
         connection is left as it was.
         """
-        return self._publisher.publish(conn, _event(event, payload, fields))
+        return self._publisher.publish(conn, event_of(event, payload, fields))
 
     def publish_many(self, conn: AnySync, events: Iterable[Event]) -> list[UUID | None]:
         """Publish the events in their order, all or none, in the transaction of `conn`; their ids in that order.
@@ -155,14 +110,14 @@ class Outbox:
         self,
         conn: AnyAsync,
         event: Event | str | Enum,
-        payload: Any = _NOT_GIVEN,
+        payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
         """`publish` on an asynchronous connection.
 
         Of psycopg or asyncpg; an AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy.
         """
-        return await self._publisher.publish_async(conn, _event(event, payload, fields))
+        return await self._publisher.publish_async(conn, event_of(event, payload, fields))
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event]) -> list[UUID | None]:
         """`publish_many` on an asynchronous connection."""
@@ -198,100 +153,6 @@ class Outbox:
         """
         self._hooks.add(Moment.AFTER_ROLLBACK, hook)
         return hook
-
-    @property
-    def dead(self) -> "DeadRecords":
-        """Dead records: list, show, count, replay, discard."""
-        from partbox.dead import DeadRecords
-
-        return DeadRecords(lambda: self.dsn, self.settings)
-
-    @property
-    def blocked(self) -> "BlockedKeys":
-        """Aggregates that wait for a failed event: list, retry now, skip."""
-        from partbox.blocked import BlockedKeys
-
-        return BlockedKeys(lambda: self.dsn, self.settings)
-
-    @property
-    def subscriptions(self) -> "Subscriptions":
-        """Consumers of the log: create, list, pause, resume, replay, drop."""
-        from partbox.subscriptions import Subscriptions
-
-        return Subscriptions(lambda: self.dsn, self.settings)
-
-    @property
-    def stats(self) -> "Stats":
-        """Numbers: records by status, partitions, processes; and records a page at a time."""
-        from partbox.stats import Stats
-
-        return Stats(lambda: self.dsn, self.settings)
-
-    @property
-    def inbox(self) -> "Inbox":
-        """What consumers have seen: `first_time(conn, event, consumer)`; see `partbox.inbox`."""
-        from partbox.inbox import Inbox
-
-        return Inbox(self.settings.schema_name)
-
-    def purge(self, dry_run: bool = False) -> "Purged":
-        """Delete what has expired, or count what would go: handled and dead records, idempotency keys, inbox rows.
-
-        Workers do it by themselves every `purge_interval`. Nothing goes that a subscription still needs, a paused one
-        neither. Raises SchemaError, psycopg.Error; what went before stays gone.
-        """
-        from partbox.purge import purge
-
-        return purge(lambda: self.dsn, self.settings, dry_run=dry_run)
-
-    def rebase(self, *, force: bool = False, timeout: Length = 60.0) -> "Rebased":
-        """Make a schema that came from a dump, or by logical replication, one of this database's cluster.
-
-        Workers then deliver what had not been delivered when the copy was made. Stop them first. Publishers wait while
-        it lasts, and it waits for them at most `timeout` (seconds, a timedelta, or a text such as "2m"). PartboxError
-        if the schema is no copy (unless `force`), or workers are alive. All or nothing.
-        """
-        from partbox.rebase import rebase
-
-        return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
-
-    def import_from(
-        self,
-        table: str,
-        columns: Mapping[str, str],
-        constants: Mapping[str, str] | None = None,
-        *,
-        status: str | None = None,
-        pending: Sequence[str] = (),
-        failed: Sequence[str] = (),
-        done: Sequence[str] = (),
-        key: Sequence[str] = (),
-        order: Sequence[str] = (),
-        where: str | None = None,
-        dry_run: bool = False,
-        skip_bad: bool = False,
-    ) -> "Imported":
-        """Import the rows of another outbox's table that were not imported before, each once; nothing of it changes.
-
-        `columns` and `constants` by field of an event; rows become records in the order of the columns `order`. With
-        statuses in `failed` they are dead, with one in `done` they are left. `where` is SQL. No hook is called. Raises
-        PartboxError for a row that cannot be a record, unless `skip_bad`; batches before it stay imported.
-        """
-        from partbox.imports import Plan, import_rows
-
-        plan = Plan(
-            table,
-            columns,
-            constants or {},
-            status=status,
-            pending=tuple(pending),
-            failed=tuple(failed),
-            done=tuple(done),
-            key=tuple(key),
-            order=tuple(order),
-            where=where,
-        )
-        return import_rows(lambda: self.dsn, self.settings, plan, dry_run=dry_run, skip_bad=skip_bad)
 
     def purger(self) -> "Purging":
         """Purges every `purge_interval` in a thread of this process: `with outbox.purger(): …`, or `start` and `stop`.
@@ -360,6 +221,7 @@ class Outbox:
         from partbox.sinks.dead import letterbox_of
         from partbox.supervisor import Supervisor
         from partbox.supervisor.child import Job
+        from partbox.supervisor.loading import CarriedHandlers, ImportedHandlers
 
         if dead_to is not None:
             letterbox_of(dead_to)  # a wrong one is refused here, not in every process
@@ -367,7 +229,7 @@ class Outbox:
         meters = self._shown.separate(subscription, *self._names(subscription), wanted=metrics)
         job = Job(
             self.settings,
-            _Imported(source) if source else _Carried(self.handlers, self.codecs),
+            ImportedHandlers(source) if source else CarriedHandlers(self.handlers, self.codecs),
             given,
             subscription,
             self._handlers_at_once(concurrency),
@@ -405,35 +267,22 @@ class Outbox:
         None leaves it to the settings): serve metrics and health checks there, and the `pages` of each database.
         `prepare` is called with the subscriptions of each before it is worked for.
         """
-        from partbox.observe.node import database_names
-        from partbox.supervisor import run
-        from partbox.supervisor.service import unneeded
-        from partbox.supervisor.serving import served
+        from partbox.supervisor.foreground import deliver
 
-        if not self.settings.enabled:
-            text = "enabled is false: nothing is delivered; publishing works"
-            tell(log, "disabled", text)
-            unneeded(text)
-            return 0
-        where = self.settings.http if http is None else None if http == "off" else http
-        several = len(dsns) > 1
-        names = database_names([connect.resolve(dsn) for dsn in dsns]) if several else [""]
-        nodes = [
-            self.supervisor(
+        def node(dsn: str | None, database: str, metrics: bool) -> "Supervisor":
+            return self.supervisor(
                 processes=processes,
                 concurrency=concurrency,
                 subscription=subscription,
                 source=source,
                 dsn=dsn,
                 dead_to=dead_to,
-                metrics=where is not None,
-                database=name,
+                metrics=metrics,
+                database=database,
                 prepare=prepare,
             )
-            for dsn, name in zip(dsns or (None,), names, strict=True)
-        ]
-        with served(where, nodes, pages):
-            return run(nodes, until_empty=until_empty)
+
+        return deliver(self.settings, node, dsns, http=http, pages=pages, until_empty=until_empty)
 
     def _handlers_at_once(self, concurrency: int | None) -> int:
         return self.settings.concurrency if concurrency is None else asked.count("concurrency", concurrency)
@@ -443,60 +292,18 @@ class Outbox:
         handlers = list(self.handlers.routes(subscription, self.settings).all())
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
-    def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
-        """What gives the DSN of each new connection; an embedded server is started, and its schema made, here."""
-        given = self._source(dsn)
-        self._migrate(dsn, given)
-        return given
+    def observe(self, observer: AnyObserver) -> AnyObserver:
+        """Adds an observer: metrics, traces, or your own subclass of `partbox.observe.Observer`; returns it.
 
-    def _source(self, dsn: str | None) -> Callable[[], str]:
-        """The same without a schema."""
-        chosen = dsn or self._dsn
-        return connect.Source(chosen if callable(chosen) else connect.resolve(chosen))
-
-    def _migrate(self, dsn: str | None, given: Callable[[], str]) -> None:
-        if self._migrates(dsn or self._dsn) and given not in self._migrated:
-            from partbox.db.migrate import migrate
-
-            migrate(given(), self.settings.schema_name)
-            self._migrated.add(given)
-
-    def _prepare(
-        self, dsn: str | None, given: Callable[[], str], prepare: "Callable[[Subscriptions], object] | None"
-    ) -> None:
-        """Whatever a node needs in its database."""
-        from partbox.subscriptions import Subscriptions
-
-        self._migrate(dsn, given)
-        if prepare is not None:
-            prepare(Subscriptions(given, self.settings))
-
-    def _migrates(self, dsn: str | Callable[[], str] | None) -> bool:
-        """`auto_migrate`; unless it is set, true for an embedded server, which is nobody else's."""
-        if self.settings.origins["auto_migrate"] != "default":
-            return self.settings.auto_migrate
-        return isinstance(dsn, str) and dsn.startswith("embedded:")
-
-    def on(
-        self,
-        event_type: str | Enum,
-        aggregate_type: str | Enum | None = None,
-        subscription: str = "default",
-        **options: Unpack[Options],
-    ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorates the handler of these events; `"*"` is every type, None any aggregate type."""
-        return self.handlers.on(event_type, aggregate_type, subscription, **options)
-
-    def register(
-        self,
-        handler: Any,
-        event_type: str | Enum | None = None,
-        aggregate_type: str | Enum | None = None,
-        subscription: str = "default",
-        **options: Unpack[Options],
-    ) -> None:
-        """Registers a function, or an object with `handle` that may carry its types itself."""
-        self.handlers.register(handler, event_type, aggregate_type, subscription, **options)
+        Worker processes have copies of their own. RegistrationError for anything else.
+        """
+        if not isinstance(observer, Observer):
+            raise RegistrationError(
+                f"{observer!r} is not an Observer: give an instance of a subclass of partbox.observe.Observer"
+            )
+        self.handlers.observe(observer)
+        self._publisher = replace(self._publisher, observers=Observers(self.handlers.observers))
+        return observer
 
     @overload
     def task(self, function: Callable[P, R], /) -> "Task[P, R]": ...
@@ -535,49 +342,3 @@ class Outbox:
             return task(self, self.handlers, function, subscription, aggregate_type, options)
 
         return decorate if function is None else decorate(function)
-
-    def on_batch(
-        self,
-        event_type: str | Enum,
-        aggregate_type: str | Enum | None = None,
-        subscription: str = "default",
-        *,
-        max_size: int = BATCH,
-        **options: Unpack[Options],
-    ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorates the handler of *lists* of these events: what waits now, at most `max_size`.
-
-        It may return a list with an outcome per event; an exception in it is that event's error.
-        """
-        return self.handlers.on_batch(event_type, aggregate_type, subscription, max_size=max_size, **options)
-
-    def intercept(self, interceptor: AnyHandler) -> AnyHandler:
-        """Adds an interceptor around every handler; see `partbox.interceptors`."""
-        return self.handlers.intercept(interceptor)
-
-    def observe(self, observer: AnyObserver) -> AnyObserver:
-        """Adds an observer: metrics, traces, or your own subclass of `partbox.observe.Observer`; returns it.
-
-        Worker processes have copies of their own. RegistrationError for anything else.
-        """
-        if not isinstance(observer, Observer):
-            raise RegistrationError(
-                f"{observer!r} is no observer: give an instance of a subclass of partbox.observe.Observer"
-            )
-        self.handlers.observe(observer)
-        self._publisher = replace(self._publisher, observers=Observers(self.handlers.observers))
-        return observer
-
-    def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
-        """Decorates what is called, at least once, for each dead event: `hook(event)` or `hook(event, error)`."""
-        return self.handlers.on_dead_letter(hook)
-
-
-def _event(event: Event | str | Enum, payload: Any, fields: EventFields) -> Event:
-    if not isinstance(event, Event):
-        if payload is _NOT_GIVEN:
-            raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")
-        return Event(event, payload, **fields)
-    if payload is not _NOT_GIVEN or fields:
-        raise PublishError("an Event already has its payload and fields: give them to the Event")
-    return event

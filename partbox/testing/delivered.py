@@ -7,8 +7,9 @@ from typing import Any, Unpack
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent, Event
 from partbox.events.fields import EventFields
-from partbox.outbox import _NOT_GIVEN, Outbox, _event
+from partbox.outbox import Outbox
 from partbox.publish.fields import fields_of
+from partbox.publish.given import NOT_GIVEN, event_of
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 MAX_PAYLOAD = 1 << 30
@@ -16,7 +17,7 @@ MAX_PAYLOAD = 1 << 30
 
 def delivered(
     event: Event | str | Enum,
-    payload: Any = _NOT_GIVEN,
+    payload: Any = NOT_GIVEN,
     *,
     attempt: int = 1,
     epoch: int = 1,
@@ -31,7 +32,7 @@ def delivered(
     Its payload goes through the codecs and back, those of `outbox` if one is given. `created_at`, with a zone, is the
     time of its publishing, now unless given. PublishError for what cannot be published.
     """
-    given = _event(event, payload, fields)
+    given = event_of(event, payload, fields)
     codecs = Codecs() if outbox is None else outbox.codecs
     columns = fields_of(given, codecs, MAX_PAYLOAD if outbox is None else outbox.settings.max_payload)
     partition, event_id, *names, text, data, content_type, headers = columns

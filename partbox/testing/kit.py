@@ -14,7 +14,8 @@ from partbox.db.connect import Source
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.events.fields import EventFields
-from partbox.outbox import _NOT_GIVEN, Outbox
+from partbox.outbox import Outbox
+from partbox.publish.given import NOT_GIVEN
 from partbox.rules.duration import seconds as seconds_of
 from partbox.testing import pointing
 from partbox.testing.connections import psycopg_of
@@ -45,7 +46,7 @@ class Kit:
         self._restore: Callable[[], None] | None = pointing.point(outbox, self.dsn, self._faults)
         self._drainer = Drainer(outbox, self.dsn, sessions)
 
-    def publish(self, event: Event | Type, payload: Any = _NOT_GIVEN, **fields: Unpack[EventFields]) -> UUID | None:
+    def publish(self, event: Event | Type, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]) -> UUID | None:
         """Publish in a transaction of its own, and commit; the event's id."""
         with self.outbox.transaction(self._connection()) as conn:
             return self.outbox.publish(conn, event, payload, **fields)
