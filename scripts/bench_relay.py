@@ -22,7 +22,7 @@ import psutil
 import psycopg
 
 from partbox import Outbox
-from partbox.cli.relay import relaying
+from partbox.cli.commands.relay import relaying
 from partbox.db.migrate import migrate
 from partbox.rules.relay_target import RelayTarget
 from partbox.supervisor import Supervisor

@@ -12,7 +12,7 @@ import pytest
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.cli.output import in_one_line
+from partbox.cli.shell.output import in_one_line
 from partbox.db.connect import resolve
 from partbox.errors import SettingsError
 

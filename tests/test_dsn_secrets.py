@@ -14,7 +14,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.cli import main
-from partbox.cli.arguments import blotted
+from partbox.cli.shell.arguments import blotted
 from partbox.db import connect
 from partbox.errors import PartboxError, SettingsError
 from partbox.observe.node import database_names

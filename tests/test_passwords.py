@@ -19,7 +19,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.cli import main
-from partbox.cli.arguments import blotted
+from partbox.cli.shell.arguments import blotted
 
 PASSWORD = "s3same-0pen"
 PAYLOAD = "4711-card-number"

@@ -9,11 +9,11 @@ from typing import Annotated, Any, NoReturn
 import psycopg
 import typer
 
-from partbox.cli import (
+from partbox.cli import top
+from partbox.cli.commands import (
     blocked,
     cdc,
     chaos,
-    commands_page,
     config,
     dashboard,
     dead,
@@ -30,16 +30,16 @@ from partbox.cli import (
     relay,
     status,
     subscription,
-    top,
-    usage,
     worker,
 )
-from partbox.cli.arguments import blot, check
-from partbox.cli.flags import with_settings
-from partbox.cli.output import in_one_line, printable
-from partbox.cli.spelling import spelled
-from partbox.cli.usage import UsageError, is_help
-from partbox.cli.version import versions
+from partbox.cli.shell import usage
+from partbox.cli.shell.arguments import blot, check
+from partbox.cli.shell.flags import with_settings
+from partbox.cli.shell.output import in_one_line, printable
+from partbox.cli.shell.spelling import spelled
+from partbox.cli.shell.usage import UsageError, is_help
+from partbox.cli.shell.version import versions
+from partbox.cli.views import commands_page
 from partbox.errors import PartboxError
 from partbox.observe.strays import pass_over
 

@@ -5,13 +5,13 @@ import time
 
 import psycopg
 
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, Schema, Subscription
-from partbox.cli.output import console
-from partbox.cli.stopping import until_stopped
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Schema, Subscription
+from partbox.cli.shell.output import console
+from partbox.cli.shell.stopping import until_stopped
+from partbox.cli.shell.watching import Every, Sighting, interval, sightings
 from partbox.cli.top_view import Scene, picture
-from partbox.cli.watching import Every, Sighting, interval, sightings
 from partbox.db import blocked
 from partbox.db.glance import Glance
 from partbox.errors import PartboxError

@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partbox.cli import long_runs
-from partbox.cli.watching import Sighting
+from partbox.cli.shell.watching import Sighting
+from partbox.cli.views import long_runs
 from partbox.db.blocked import BlockedKey
 from partbox.db.stats import Cluster, Instance
 from partbox.rules.nodes import named

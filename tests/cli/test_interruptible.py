@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from partbox.cli import stopping
-from partbox.cli.stopping import interruptible
+from partbox.cli.shell import stopping
+from partbox.cli.shell.stopping import interruptible
 
 PATIENCE = 30.0
 NEVER = threading.Event()

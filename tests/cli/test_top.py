@@ -11,8 +11,8 @@ from planting import Planter
 from pty_screen import CONTROL, ENTER
 from rich.console import Console
 
+from partbox.cli.shell.watching import Sighting
 from partbox.cli.top_view import Scene, picture
-from partbox.cli.watching import Sighting
 from partbox.db.blocked import BlockedKey
 from partbox.db.stats import Cluster, Instance, Partition, Running
 from partbox.stats.rates import Rates

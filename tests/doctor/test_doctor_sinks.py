@@ -4,7 +4,7 @@ import pytest
 from waiting import eventually
 
 from partbox import DownstreamUnavailable, Outbox
-from partbox.cli import sinks as table
+from partbox.cli.views import sinks as table
 from partbox.db import stats
 from partbox.doctor.checks import sinks
 from partbox.sinks import Sink

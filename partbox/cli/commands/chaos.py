@@ -7,8 +7,8 @@ from typing import Annotated, Final
 import typer
 
 from partbox import settings
-from partbox.cli.options import Json
-from partbox.cli.output import console, print_json
+from partbox.cli.shell.options import Json
+from partbox.cli.shell.output import console, print_json
 from partbox.errors import SettingsError
 
 SCHEMA: Final = "partbox_chaos"

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from partbox.cli.confirm import INTERRUPTED, confirm
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, Json, Schema
-from partbox.cli.output import console, counted, print_json, printable, table
+from partbox.cli.shell.confirm import INTERRUPTED, confirm
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.output import console, counted, print_json, printable, table
 from partbox.db.rebase import Moved, Rebased
 from partbox.rebase import Progress, examine
 from partbox.rebase import rebase as run

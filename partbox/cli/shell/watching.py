@@ -8,7 +8,7 @@ from typing import Annotated
 import psycopg
 import typer
 
-from partbox.cli.output import in_one_line
+from partbox.cli.shell.output import in_one_line
 from partbox.db.glance import Glance
 from partbox.db.stats import Cluster
 from partbox.errors import PartboxError

@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.imported import print_done, print_dry, print_line
-from partbox.cli.options import Dsn, Json, Schema
-from partbox.cli.output import in_one_line, printable
-from partbox.cli.stopping import stoppable
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.output import in_one_line, printable
+from partbox.cli.shell.stopping import stoppable
+from partbox.cli.views.imported import print_done, print_dry, print_line
 from partbox.errors import PartboxError
 from partbox.imports import Imported, Plan, import_rows
 from partbox.settings import Settings

@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, Json, Schema
-from partbox.cli.output import console, counted, in_one_line, print_json
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.output import console, counted, in_one_line, print_json
 from partbox.doctor.checks import DATABASE, SCHEMA
 from partbox.doctor.doctor import Report, examine, report
 from partbox.doctor.finding import Finding, Severity

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from partbox.cli.confirm import INTERRUPTED, confirm
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, Json, Schema
-from partbox.cli.output import console, counted, moment, print_json, printable, table
-from partbox.cli.stopping import interruptible
+from partbox.cli.shell.confirm import INTERRUPTED, confirm
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.output import console, counted, moment, print_json, printable, table
+from partbox.cli.shell.stopping import interruptible
 from partbox.db.subscriptions import Holder, Subscription
 from partbox.errors import PartboxError
 from partbox.rules import asked, position

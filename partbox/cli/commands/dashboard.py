@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, Schema
-from partbox.cli.stopping import until_stopped
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Schema
+from partbox.cli.shell.stopping import until_stopped
 from partbox.db import migrate
 from partbox.db.connect import connect
 from partbox.db.glance import Glance

@@ -6,10 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from partbox.cli.flags import typed
-from partbox.cli.options import Dsns, Schema
-from partbox.cli.relay_targets import chosen, sink_to
-from partbox.cli.worker import (
+from partbox.cli.commands.worker import (
     Concurrency,
     DeadTo,
     Http,
@@ -21,6 +18,9 @@ from partbox.cli.worker import (
     pages,
     surroundings,
 )
+from partbox.cli.shell.flags import typed
+from partbox.cli.shell.options import Dsns, Schema
+from partbox.cli.shell.relay_targets import chosen, sink_to
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.rules import position

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.options import Json, Target
-from partbox.cli.output import console, print_json, table
-from partbox.cli.target import load_target
+from partbox.cli.shell.options import Json, Target
+from partbox.cli.shell.output import console, print_json, table
+from partbox.cli.shell.target import load_target
 from partbox.errors import PartboxError
 from partbox.handlers import Row
 

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from partbox.blocked import BlockedKeys
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, Json, Schema, Subscription
-from partbox.cli.output import console, in_short, moment, print_json, printable, table
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
+from partbox.cli.shell.output import console, in_short, moment, print_json, printable, table
 from partbox.db.blocked import BlockedKey
 
 app = typer.Typer(

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from partbox import settings
-from partbox.cli.flags import typed
-from partbox.cli.options import Dsns, Schema, Subscription, Target
-from partbox.cli.target import load_target
+from partbox.cli.shell.flags import typed
+from partbox.cli.shell.options import Dsns, Schema, Subscription, Target
+from partbox.cli.shell.target import load_target
 from partbox.db.glance import Glance
 from partbox.errors import SettingsError
 from partbox.observe.address import Address

@@ -14,13 +14,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from partbox.cli import long_runs, sinks
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, Json, Schema, Subscription
-from partbox.cli.output import age, console, counted, moment, print_json, printable, table
-from partbox.cli.stopping import until_stopped
-from partbox.cli.watching import Every, Sighting, interval, sightings
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
+from partbox.cli.shell.output import age, console, counted, moment, print_json, printable, table
+from partbox.cli.shell.stopping import until_stopped
+from partbox.cli.shell.watching import Every, Sighting, interval, sightings
+from partbox.cli.views import long_runs, sinks
 from partbox.db import migrate, stats
 from partbox.db.connect import connect
 from partbox.db.glance import Glance

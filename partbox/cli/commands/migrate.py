@@ -5,10 +5,10 @@ from typing import Annotated
 import psycopg
 import typer
 
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.init import tell_grants
-from partbox.cli.options import Dsn, PublisherRoles, Schema, WorkerRoles
+from partbox.cli.commands.init import tell_grants
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.db import migrate as migrations
 from partbox.db.grants import Roles
 from partbox.db.scripts import script

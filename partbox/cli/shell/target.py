@@ -15,7 +15,7 @@ from partbox.outbox import Outbox
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-_NOT_THEIRS = ("<frozen", str(Path(importlib.__file__).parent), str(Path(__file__).parent.parent))
+_NOT_THEIRS = ("<frozen", str(Path(importlib.__file__).parent), str(Path(__file__).parents[2]))
 
 
 def load_target(target: str, flags: Mapping[str, Any] = NOTHING) -> Outbox:

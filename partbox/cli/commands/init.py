@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, PublisherRoles, Schema, WorkerRoles
-from partbox.cli.output import printable
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
+from partbox.cli.shell.output import printable
 from partbox.db.grants import Roles
 from partbox.db.migrate import migrate, migrate_inbox
 from partbox.errors import PartboxError

@@ -8,10 +8,10 @@ import psycopg
 import typer
 
 from partbox.cdc import CONNECT_PASSWORD, Connector, Place, Route, connect, default_name, properties
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, Schema
-from partbox.cli.output import print_json, printable
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Schema
+from partbox.cli.shell.output import print_json, printable
 from partbox.db import cdc as db
 from partbox.db import migrate
 from partbox.db.cdc import Prepared

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from partbox.cli.confirm import confirm, progressing
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, Json, Schema, Subscription
-from partbox.cli.output import console, counted, in_short, moment, print_json, table
+from partbox.cli.shell.confirm import confirm, progressing
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
+from partbox.cli.shell.output import console, counted, in_short, moment, print_json, table
 from partbox.db.dead import DeadDetail, DeadRecord
 from partbox.dead import DeadRecords
 from partbox.errors import PartboxError

@@ -8,8 +8,8 @@ from typing import Annotated, TextIO
 
 import typer
 
-from partbox.cli.options import Json
-from partbox.cli.output import console, print_json
+from partbox.cli.shell.options import Json
+from partbox.cli.shell.output import console, print_json
 from partbox.demo import Play, perform
 
 Seconds = Annotated[float, typer.Option(min=0, metavar="N", help="End by itself after so long; 0 = at Ctrl-C.")]

@@ -5,11 +5,11 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from partbox.cli.flags import load, typed
-from partbox.cli.options import Dsn, Json, Schema
-from partbox.cli.output import console, print_json, table
-from partbox.cli.settings_page import page
-from partbox.cli.target import load_target
+from partbox.cli.shell.flags import load, typed
+from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.output import console, print_json, table
+from partbox.cli.shell.target import load_target
+from partbox.cli.views.settings_page import page
 from partbox.settings import Settings, names
 
 Target = Annotated[

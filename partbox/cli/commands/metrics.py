@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.flags import load
-from partbox.cli.options import Json
-from partbox.cli.output import console, print_json, table
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Json
+from partbox.cli.shell.output import console, print_json, table
 from partbox.observe.metrics import METRICS
 from partbox.observe.metrics_page import page
 

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import typer
 
-from partbox.cli.confirm import INTERRUPTED
-from partbox.cli.output import console, counted, in_short, moment, print_json, printable, table
+from partbox.cli.shell.confirm import INTERRUPTED
+from partbox.cli.shell.output import console, counted, in_short, moment, print_json, printable, table
 from partbox.db.imports import Writer
 from partbox.imports import Imported
 from partbox.imports.rows import Entry

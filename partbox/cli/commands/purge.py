@@ -10,12 +10,12 @@ import psycopg
 import typer
 from rich.console import Console
 
-from partbox.cli.confirm import INTERRUPTED
-from partbox.cli.database import database
-from partbox.cli.flags import load
-from partbox.cli.options import Dsn, Json, Schema
-from partbox.cli.output import in_one_line, print_json, printable
-from partbox.cli.stopping import stoppable
+from partbox.cli.shell.confirm import INTERRUPTED
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.output import in_one_line, print_json, printable
+from partbox.cli.shell.stopping import stoppable
 from partbox.errors import PartboxError
 from partbox.purge import Purged
 from partbox.purge import purge as run

@@ -41,7 +41,7 @@ def export(folder: Folder, force: Force = False) -> None:
 
 def _shipped() -> dict[str, bytes]:
     """The content of each file, by its path below the folder."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     inside = package / "grafana"
     source = inside if inside.is_dir() else package.parent / "grafana"
     paths = (path for name in SHIPPED for path in [source / name, *sorted((source / name).rglob("*"))])
