@@ -43,7 +43,7 @@ class DeadRecords:
         self._settings = settings
         self._schema = settings.schema_name
 
-    def list(
+    def list(  # public: its filters are keywords
         self,
         event_type: str | Enum | None = None,
         aggregate_type: str | Enum | None = None,

@@ -93,7 +93,7 @@ class Operations:
 
         return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
 
-    def import_from(
+    def import_from(  # public: its options are keywords
         self,
         table: str,
         columns: Mapping[str, str],
@@ -115,9 +115,9 @@ class Operations:
         statuses in `failed` they are dead, with one in `done` they are left. `where` is SQL. No hook is called. Raises
         PartboxError for a row that cannot be a record, unless `skip_bad`; batches before it stay imported.
         """
-        from partbox.imports import Plan, import_rows
+        from partbox.imports import ImportPlan, import_rows
 
-        plan = Plan(
+        plan = ImportPlan(
             table,
             columns,
             constants or {},

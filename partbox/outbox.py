@@ -6,6 +6,7 @@ An application that only publishes loads nothing that delivers or operates: a me
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
@@ -198,7 +199,7 @@ class Outbox(Registrar, Operations):
         with self.worker(concurrency=concurrency, subscription=subscription) as worker:
             return worker.wait_until_empty(timeout)
 
-    def supervisor(
+    def supervisor(  # public: all but self are keywords
         self,
         *,
         processes: int | None = None,
@@ -226,27 +227,16 @@ class Outbox(Registrar, Operations):
         if dead_to is not None:
             letterbox_of(dead_to)  # a wrong one is refused here, not in every process
         given = self._source(dsn) if database else self._resolve(dsn)
+        load = ImportedHandlers(source) if source else CarriedHandlers(self.handlers, self.codecs)
+        wanted = self.settings.processes if processes is None else asked.count("processes", processes)
+        at_once, level = self._handlers_at_once(concurrency), level_of(self.settings)
         meters = self._shown.separate(subscription, *self._names(subscription), wanted=metrics)
-        job = Job(
-            self.settings,
-            ImportedHandlers(source) if source else CarriedHandlers(self.handlers, self.codecs),
-            given,
-            subscription,
-            self._handlers_at_once(concurrency),
-            level_of(self.settings),
-            dead_to,
-            meters.layout if meters is not None else None,
-            database,
-        )
-        return Supervisor(
-            job,
-            handlers=self.handlers,
-            processes=self.settings.processes if processes is None else asked.count("processes", processes),
-            meters=meters,
-            prepare=lambda: self._prepare(dsn, given, prepare),
-        )
+        layout = None if meters is None else meters.layout
+        job = Job(self.settings, load, given, subscription, at_once, level, dead_to, layout, database)
+        ready = partial(self._prepare, dsn, given, prepare)
+        return Supervisor(job, handlers=self.handlers, processes=wanted, meters=meters, prepare=ready)
 
-    def run(
+    def run(  # public: all but self are keywords
         self,
         *,
         processes: int | None = None,

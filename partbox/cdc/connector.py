@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from partbox.cdc.route import Route
+from partbox.cdc.route import TopicRoute
 from partbox.errors import SettingsError
 
 HEADERS: Final = {
@@ -39,7 +39,7 @@ _SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerAddress:
     """Where the database is, as a connector reaches it: by TCP."""
 
     host: str
@@ -59,8 +59,8 @@ class Connector:
     name: str
     schema: str
     role: str
-    place: Place
-    route: Route
+    address: ServerAddress
+    route: TopicRoute
     whole: bool
     snapshot: str
     heartbeat: str
@@ -83,14 +83,14 @@ class Connector:
         return {**self._connection(), **self._stream(), **self._start(), **self._quiet(), **self._router()}
 
     def _connection(self) -> dict[str, str]:
-        ssl = {} if self.place.sslmode is None else {"database.sslmode": self.place.sslmode}
+        ssl = {} if self.address.sslmode is None else {"database.sslmode": self.address.sslmode}
         return {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "tasks.max": "1",
-            "database.hostname": self.place.host,
-            "database.port": str(self.place.port),
+            "database.hostname": self.address.host,
+            "database.port": str(self.address.port),
             "database.user": self.role,
-            "database.dbname": self.place.database,
+            "database.dbname": self.address.database,
             **ssl,
         }
 

@@ -13,7 +13,7 @@ _LEGAL = re.compile(r"[A-Za-z0-9._-]*")
 _THERE = " and ".join(f"{{{field}}}" for field in FIELDS)
 
 
-class Route:
+class TopicRoute:
     """A template such as `{aggregate_type}-events`, of one field at most, for the router knows no more.
 
     SettingsError for another field or several, and for a character that no topic of Kafka may have.

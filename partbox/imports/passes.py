@@ -18,8 +18,8 @@ from partbox.db.imports import Choice, Table, Writer
 from partbox.db.session import session
 from partbox.db.sql import bare, query
 from partbox.errors import PartboxError, PublishError
-from partbox.imports.plan import Plan
-from partbox.imports.rows import Entry, columns, entry
+from partbox.imports.plan import ImportPlan
+from partbox.imports.rows import ImportRow, columns, entry
 from partbox.observe.telling import tell
 from partbox.publish import steps as publishing
 from partbox.publish.fields import COLUMNS
@@ -60,7 +60,7 @@ class Imported:
     bad: int = 0
     listed: list[Bad] = field(default_factory=list)
     writers: list[Writer] = field(default_factory=list)
-    sample: list[Entry] = field(default_factory=list)
+    sample: list[ImportRow] = field(default_factory=list)
     complete: bool = False
 
     @property
@@ -72,7 +72,7 @@ class Imported:
         """Whether every row that had been written before it began is imported or done."""
         return self.complete and not self.bad and not self.writers
 
-    def count(self, batch: list[Entry]) -> None:
+    def count(self, batch: list[ImportRow]) -> None:
         self.pending += sum(each.failed is None for each in batch)
         self.dead += sum(each.failed is not None for each in batch)
 
@@ -80,7 +80,7 @@ class Imported:
 def import_rows(
     dsn: Callable[[], str],
     settings: Settings,
-    plan: Plan,
+    plan: ImportPlan,
     *,
     dry_run: bool = False,
     skip_bad: bool = False,
@@ -102,7 +102,7 @@ class _Pass:
     reader: Connection[Any]
     writer: Connection[Any]
     settings: Settings
-    plan: Plan
+    plan: ImportPlan
     choice: Choice
     dry_run: bool
     skip_bad: bool
@@ -146,7 +146,7 @@ class _Pass:
                 "by --done, or by --pending to have it delivered; nothing was imported"
             )
 
-    def _entries(self, sofar: Imported) -> Iterator[Entry]:
+    def _entries(self, sofar: Imported) -> Iterator[ImportRow]:
         """The rows that can be records; those that cannot are counted, or end it."""
         plan, limit = self.plan, self.settings.error_limit
         found = steps.rows(
@@ -168,7 +168,7 @@ class _Pass:
                 "before its batch were imported, and the same command goes on there; --skip-bad leaves such rows out"
             )
 
-    def _write(self, batch: list[Entry], sofar: Imported) -> None:
+    def _write(self, batch: list[ImportRow], sofar: Imported) -> None:
         if self.dry_run:
             sofar.sample += batch[: SAMPLE - len(sofar.sample)]
         else:
@@ -187,7 +187,7 @@ class _Pass:
                 "nothing of this batch was imported"
             )
 
-    def _publish(self, batch: list[Entry]) -> None:
+    def _publish(self, batch: list[ImportRow]) -> None:
         clock, newest = steps.moment(self.writer, self._schema)
         with Cursor(self.writer, row_factory=tuple_row) as cursor:
             statement = bare("publish_copy_timed", self._schema)
@@ -210,9 +210,9 @@ class _Pass:
         return self.choice.table
 
 
-def _batched(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
+def _batched(entries: Iterator[ImportRow]) -> Iterator[list[ImportRow]]:
     """In order, each of as many as a transaction should write."""
-    batch: list[Entry] = []
+    batch: list[ImportRow] = []
     size = 0
     for each in entries:
         batch.append(each)

@@ -27,7 +27,7 @@ _NULL = compose.SQL("null::text")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ImportPlan:
     """What to import. `columns` and `constants` by field; statuses as texts; `order`: the columns that rows go by.
 
     PartboxError if it makes no sense. Without `status` all rows are pending. `key` defaults to the primary key.

@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ImportRow:
     """A row that can be imported, and what of it is stored; `failed` if it is dead."""
 
     key: str
@@ -39,7 +39,7 @@ class Entry:
         return len(self.fields[6] or self.fields[7] or b"")
 
 
-def entry(found: Found, max_payload: int) -> Entry:
+def entry(found: Found, max_payload: int) -> ImportRow:
     """The row as a record; PublishError, which says what is wrong with it, if it cannot be one."""
     payload, content_type = _payload(found)
     try:
@@ -59,10 +59,10 @@ def entry(found: Found, max_payload: int) -> Entry:
     except PublishError as error:
         remedy = AS_TEXT if found.payload_text is not None and "cannot be written as" in str(error) else ""
         raise PublishError(f"{error}{remedy}") from None
-    return Entry(found.key, event, fields, _failed(found, fields) if found.failed else None)
+    return ImportRow(found.key, event, fields, _failed(found, fields) if found.failed else None)
 
 
-def columns(entries: list[Entry], clock: int) -> Iterator[tuple[Any, ...]]:
+def columns(entries: list[ImportRow], clock: int) -> Iterator[tuple[Any, ...]]:
     """The columns of `publish_copy_timed`; `clock`: the database's, in microseconds since 1970."""
     now = _EPOCH + timedelta(microseconds=clock)
     for each in entries:

@@ -26,7 +26,7 @@ class Leaseholder(Protocol):
     def lease(self) -> float: ...
 
 
-class Sighting(NamedTuple):
+class SeenHeartbeat(NamedTuple):
     """A heartbeat, and since when it has been seen unchanged (seconds of the watcher's monotonic clock)."""
 
     heartbeat_at: datetime
@@ -46,19 +46,21 @@ def breaks(pause: float, lease: float) -> bool:
 
 
 def sightings(
-    before: Mapping[UUID, Sighting], instances: Iterable[Leaseholder], now: float, pause: float = 0.0
-) -> dict[UUID, Sighting]:
+    before: Mapping[UUID, SeenHeartbeat], instances: Iterable[Leaseholder], now: float, pause: float = 0.0
+) -> dict[UUID, SeenHeartbeat]:
     """The sightings after a look at `now`, `pause` seconds after the look that made those of `before`."""
     return {each.instance_id: _sighting(before.get(each.instance_id), each, now, pause) for each in instances}
 
 
-def _sighting(seen: Sighting | None, instance: Leaseholder, now: float, pause: float) -> Sighting:
+def _sighting(seen: SeenHeartbeat | None, instance: Leaseholder, now: float, pause: float) -> SeenHeartbeat:
     unchanged = seen is not None and seen.heartbeat_at == instance.heartbeat_at
-    return seen if seen and unchanged and not breaks(pause, instance.lease) else Sighting(instance.heartbeat_at, now)
+    return (
+        seen if seen and unchanged and not breaks(pause, instance.lease) else SeenHeartbeat(instance.heartbeat_at, now)
+    )
 
 
 def burials(
-    instances: Iterable[Leaseholder], seen: Mapping[UUID, Sighting], now: float, steady_since: float | None = None
+    instances: Iterable[Leaseholder], seen: Mapping[UUID, SeenHeartbeat], now: float, steady_since: float | None = None
 ) -> Burials:
     """Judge all instances; `seen` has a sighting of each. No break since `steady_since`, None: since the sightings."""
     waits = {each.instance_id: _wait(each, seen[each.instance_id].since, now, steady_since) for each in instances}

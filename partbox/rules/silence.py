@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from partbox.rules.burial import Sighting, burials, sightings
+from partbox.rules.burial import SeenHeartbeat, burials, sightings
 
 
 class Beat(NamedTuple):
@@ -21,7 +21,7 @@ class Silence:
     """The heartbeats seen so far."""
 
     def __init__(self) -> None:
-        self._seen: dict[UUID, Sighting] = {}
+        self._seen: dict[UUID, SeenHeartbeat] = {}
         self._looked: float | None = None
 
     def over(self, beats: Iterable[Beat], now: float) -> list[UUID]:

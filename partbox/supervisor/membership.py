@@ -28,7 +28,7 @@ from partbox.db.instances import Member
 from partbox.errors import SchemaError
 from partbox.observe import Observers
 from partbox.observe.telling import tell
-from partbox.rules.burial import Sighting, breaks, burials, sightings
+from partbox.rules.burial import SeenHeartbeat, breaks, burials, sightings
 from partbox.rules.lease import deadline
 from partbox.settings import Settings
 from partbox.supervisor.membership_pool import MembershipPool
@@ -62,7 +62,7 @@ class Membership:
         self._planner = Planner(self._schema, subscription, self._observers)
         self._steady_since: float | None = None
         self._last_beat = 0.0
-        self._seen: dict[UUID, Sighting] = {}
+        self._seen: dict[UUID, SeenHeartbeat] = {}
 
     def open(self) -> None:
         """Connect; check that schema, cluster and subscription are there. Raises SchemaError, psycopg.Error."""

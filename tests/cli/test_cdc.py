@@ -9,7 +9,7 @@ import pytest
 from servers import execute
 
 from partbox import Outbox
-from partbox.cdc import Connector, Place, Route, connect, properties
+from partbox.cdc import Connector, ServerAddress, TopicRoute, connect, properties
 from partbox.db import cdc
 from partbox.errors import SettingsError
 
@@ -177,10 +177,10 @@ def test_a_topic_is_named_for_one_field_or_none():
         ("shop.{event_type}", "event_type", "shop.${routedByValue}"),
         ("everything", "aggregate_type", "everything"),
     ):
-        assert Route(template).options() == {"route.by.field": field, "route.topic.replacement": replacement}
+        assert TopicRoute(template).options() == {"route.by.field": field, "route.topic.replacement": replacement}
     for wrong in ("", "{", "{}", "{aggregate_id}", "{event_type!r}", "{event_type:>9}", "a b", "a$1", "a\\", "{{x}}"):
         with pytest.raises(SettingsError):
-            Route(wrong)
+            TopicRoute(wrong)
 
 
 def connector(**given) -> Connector:
@@ -188,8 +188,8 @@ def connector(**given) -> Connector:
         "name": "shop_partbox",
         "schema": "partbox",
         "role": "debezium",
-        "place": Place("db.example.org", 5433, "shop", "verify-full"),
-        "route": Route("{aggregate_type}-events"),
+        "address": ServerAddress("db.example.org", 5433, "shop", "verify-full"),
+        "route": TopicRoute("{aggregate_type}-events"),
         "whole": True,
         "snapshot": cdc.snapshot("partbox"),
         "heartbeat": cdc.heartbeat("partbox"),
@@ -207,14 +207,14 @@ def test_the_place_is_that_of_the_dsn_but_for_user_and_password():
         "database.dbname": "shop",
         "database.sslmode": "verify-full",
     }
-    assert "database.sslmode" not in connector(place=Place("db", 5432, "shop")).options()
+    assert "database.sslmode" not in connector(address=ServerAddress("db", 5432, "shop")).options()
 
 
 def test_the_page_shows_what_the_command_prints():
     page = PAGE.read_text(encoding="utf-8")
     (document,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (statements,) = re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    made = connector(place=Place("db.example.org", 5432, "shop"))
+    made = connector(address=ServerAddress("db.example.org", 5432, "shop"))
     assert json.loads(document) == connect(made.name, made.options())
 
     def spoken(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.rules.burial import Burials, Sighting, breaks, burials, sightings
+from partbox.rules.burial import Burials, SeenHeartbeat, breaks, burials, sightings
 
 LEASE = 6.0
 WHO, OTHER = UUID(int=1), UUID(int=2)
@@ -22,7 +22,7 @@ class Instance(NamedTuple):
 
 
 def judged(instance: Instance, since: float, now: float, steady_since: float | None = None) -> Burials:
-    return burials([instance], {instance.instance_id: Sighting(THEN, since)}, now, steady_since)
+    return burials([instance], {instance.instance_id: SeenHeartbeat(THEN, since)}, now, steady_since)
 
 
 def test_an_instance_is_buried_when_all_three_conditions_hold():
@@ -41,7 +41,7 @@ def test_nothing_to_watch_has_no_next_time():
 
 
 def test_each_instance_is_judged_by_itself_and_by_its_own_lease():
-    seen = {WHO: Sighting(THEN, 0), OTHER: Sighting(THEN, 0)}
+    seen = {WHO: SeenHeartbeat(THEN, 0), OTHER: SeenHeartbeat(THEN, 0)}
     assert burials([Instance(), Instance(OTHER, lease=9.0)], seen, 6) == Burials([WHO], 3.0)
 
 
@@ -51,14 +51,14 @@ def test_a_pause_breaks_the_watch_when_it_is_longer_than_half_a_lease():
 
 def test_a_sighting_is_kept_while_the_heartbeat_is_the_same_and_forgotten_with_its_instance():
     first = sightings({}, [Instance(), Instance(OTHER)], 1)
-    assert first == {WHO: Sighting(THEN, 1), OTHER: Sighting(THEN, 1)}
-    assert sightings(first, [Instance()], 3, pause=2) == {WHO: Sighting(THEN, 1)}
+    assert first == {WHO: SeenHeartbeat(THEN, 1), OTHER: SeenHeartbeat(THEN, 1)}
+    assert sightings(first, [Instance()], 3, pause=2) == {WHO: SeenHeartbeat(THEN, 1)}
 
 
 def test_a_new_heartbeat_or_a_break_begins_the_sighting_anew():
-    later, seen = THEN + timedelta(seconds=1), {WHO: Sighting(THEN, 1)}
-    assert sightings(seen, [Instance(heartbeat_at=later)], 3) == {WHO: Sighting(later, 3)}
-    assert sightings(seen, [Instance()], 5, pause=4) == {WHO: Sighting(THEN, 5)}
+    later, seen = THEN + timedelta(seconds=1), {WHO: SeenHeartbeat(THEN, 1)}
+    assert sightings(seen, [Instance(heartbeat_at=later)], 3) == {WHO: SeenHeartbeat(later, 3)}
+    assert sightings(seen, [Instance()], 5, pause=4) == {WHO: SeenHeartbeat(THEN, 5)}
 
 
 MOMENTS = st.integers(-20, 20)

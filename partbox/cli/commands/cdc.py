@@ -7,7 +7,7 @@ from typing import Annotated
 import psycopg
 import typer
 
-from partbox.cdc import CONNECT_PASSWORD, Connector, Place, Route, connect, default_name, properties
+from partbox.cdc import CONNECT_PASSWORD, Connector, ServerAddress, TopicRoute, connect, default_name, properties
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Schema
@@ -36,7 +36,7 @@ PASSWORDS = {
 }
 
 
-class Start(StrEnum):
+class SnapshotFrom(StrEnum):
     BEGINNING = "beginning"
     NOW = "now"
 
@@ -46,7 +46,7 @@ Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL that prepares th
 Topic = Annotated[
     str, typer.Option(metavar="TEMPLATE", help="Topic, of {aggregate_type} or {event_type}, as they are spelt.")
 ]
-From = Annotated[Start, typer.Option("--from", help="Whether it sends what the log holds when it first starts.")]
+From = Annotated[SnapshotFrom, typer.Option("--from", help="Whether it sends what the log holds when it first starts.")]
 Name = Annotated[
     str | None,
     typer.Option(
@@ -57,11 +57,11 @@ Role = Annotated[str, typer.Option(metavar="ROLE", help="The connector's own rol
 
 
 @app.command()
-def debezium(
+def debezium(  # its parameters are its options
     form: Format = Form.CONNECT,
     sql: Sql = False,
     topic: Topic = "{aggregate_type}-events",
-    start: From = Start.BEGINNING,
+    start: From = SnapshotFrom.BEGINNING,
     name: Name = None,
     role: Role = "debezium",
     dsn: Dsn = None,
@@ -77,7 +77,7 @@ def debezium(
     Example: partbox cdc debezium --dsn postgresql://localhost/shop > connector.json
     """
     settings = load(flags={"dsn": dsn, "schema": schema})
-    route = Route(topic)
+    route = TopicRoute(topic)
     with psycopg.connect(database(settings), autocommit=True) as conn:
         migrate.check(conn, settings.schema_name)
         made = _connector(conn, settings, route, start, name, role)
@@ -95,24 +95,24 @@ def debezium(
 
 
 def _connector(
-    conn: psycopg.Connection, settings: Settings, route: Route, start: Start, name: str | None, role: str
+    conn: psycopg.Connection, settings: Settings, route: TopicRoute, start: SnapshotFrom, name: str | None, role: str
 ) -> Connector:
     schema = settings.schema_name
     return Connector(
         name=default_name(conn.info.dbname, schema) if name is None else name,
         schema=schema,
         role=role,
-        place=_place(conn),
+        address=_address(conn),
         route=route,
-        whole=start is Start.BEGINNING,
+        whole=start is SnapshotFrom.BEGINNING,
         snapshot=db.snapshot(schema),
         heartbeat=db.heartbeat(schema),
     )
 
 
-def _place(conn: psycopg.Connection) -> Place:
+def _address(conn: psycopg.Connection) -> ServerAddress:
     info = conn.info
-    return Place(_host(conn) or "localhost", info.port, info.dbname, parts(info.dsn).get("sslmode"))
+    return ServerAddress(_host(conn) or "localhost", info.port, info.dbname, parts(info.dsn).get("sslmode"))
 
 
 def _host(conn: psycopg.Connection) -> str:

@@ -2,7 +2,8 @@
 
 import random
 import sys
-from typing import Annotated, Final
+from collections.abc import Callable
+from typing import Annotated, Final, TypeVar
 
 import typer
 
@@ -10,6 +11,8 @@ from partbox import settings
 from partbox.cli.shell.options import Json
 from partbox.cli.shell.output import console, print_json
 from partbox.errors import SettingsError
+
+R = TypeVar("R")
 
 SCHEMA: Final = "partbox_chaos"
 
@@ -31,7 +34,7 @@ Schema = Annotated[str, typer.Option(metavar="NAME", help="Its own schema, made 
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the schema (of --dsn) and the history behind.")]
 
 
-def chaos(
+def chaos(  # its parameters are its options
     dsn: Dsn = None,
     embedded: Embedded = False,
     seconds: Seconds = 60,
@@ -54,17 +57,13 @@ def chaos(
 
     if (dsn is None) != embedded:
         raise typer.BadParameter("give either --dsn DSN or --embedded: the run publishes and breaks things")
-    try:
-        settings.load(schema=schema)
-        names = chosen(faults)
-    except SettingsError as error:
-        raise typer.BadParameter(str(error)) from None
+    _checked(lambda: settings.load(schema=schema))
     plan = ChaosPlan(
         seconds=seconds,
         seed=random.randrange(1_000_000) if seed is None else seed,
         nodes=nodes,
         processes=processes,
-        faults=names,
+        faults=_checked(lambda: chosen(faults)),
         dsn=dsn,
         schema=schema,
         keep=keep,
@@ -75,3 +74,11 @@ def chaos(
     else:
         console().print("", report.table(), "", report.verdict(), sep="\n")
     raise typer.Exit(report.code)
+
+
+def _checked(read: Callable[[], R]) -> R:
+    """The value of an option; a SettingsError is wrong usage."""
+    try:
+        return read()
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None

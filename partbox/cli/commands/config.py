@@ -23,7 +23,7 @@ Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentat
 COLUMNS = ("setting", "value", "from", "meaning")
 
 
-class Shown(NamedTuple):
+class ShownSetting(NamedTuple):
     """A setting as it is shown; `overruled`: other places that give it, the strongest first."""
 
     value: str
@@ -53,7 +53,7 @@ def config(
         console().print(table(COLUMNS, rows, whole=COLUMNS[:1]))
 
 
-def _shown(target: str | None, flags: dict[str, str | None]) -> dict[str, Shown]:
+def _shown(target: str | None, flags: dict[str, str | None]) -> dict[str, ShownSetting]:
     if target is None:
         return {name: _setting(load(flags=flags), name, "keyword") for name in names()}
     outbox = load_target(target, typed() | flags)
@@ -63,15 +63,17 @@ def _shown(target: str | None, flags: dict[str, str | None]) -> dict[str, Shown]
     return shown
 
 
-def _setting(found: Settings, name: str, keyword: str) -> Shown:
+def _setting(found: Settings, name: str, keyword: str) -> ShownSetting:
     def called(origin: str) -> str:
         return keyword if origin == "keyword" else origin
 
     meaning = Settings.model_fields[names()[name]].description or ""
-    return Shown(found.shown(name), called(found.origins[name]), tuple(map(called, found.overruled[name])), meaning)
+    return ShownSetting(
+        found.shown(name), called(found.origins[name]), tuple(map(called, found.overruled[name])), meaning
+    )
 
 
-def _why(shown: Shown) -> str:
+def _why(shown: ShownSetting) -> str:
     """ "--lease, over the keyword in shop:outbox and PARTBOX_LEASE"."""
     return f"{shown.origin}, over {_listed(shown.overruled)}" if shown.overruled else shown.origin
 

@@ -46,7 +46,7 @@ Filters = dict[str, str | None]
 
 
 @app.command("list")
-def list_(
+def list_(  # its parameters are its options
     type: Type = None,
     aggregate_type: AggregateType = None,
     aggregate_id: AggregateId = None,
@@ -96,7 +96,7 @@ def show(
 
 
 @app.command()
-def count(
+def count(  # its parameters are its options
     type: Type = None,
     aggregate_type: AggregateType = None,
     aggregate_id: AggregateId = None,
@@ -119,7 +119,7 @@ def count(
 
 
 @app.command()
-def replay(
+def replay(  # its parameters are its options
     id: OneId = None,
     all: All = False,
     type: Type = None,
@@ -162,7 +162,7 @@ def replay(
 
 
 @app.command()
-def discard(
+def discard(  # its parameters are its options
     id: OneId = None,
     all: All = False,
     type: Type = None,

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated
 
 import psycopg
@@ -17,7 +18,7 @@ from partbox.cli.shell.output import in_one_line, printable
 from partbox.cli.shell.stopping import stoppable
 from partbox.cli.views.imported import print_done, print_dry, print_line
 from partbox.errors import PartboxError
-from partbox.imports import Imported, Plan, import_rows
+from partbox.imports import Imported, ImportPlan, import_rows
 from partbox.settings import Settings
 
 From = Annotated[str, typer.Option("--table", metavar="TABLE", help="The table or view, as in SQL: public.outbox.")]
@@ -61,7 +62,7 @@ REST = 4  # and as many times as long as a pass takes
 SAY_EVERY = 10.0  # seconds
 
 
-def import_(
+def import_(  # its parameters are its options
     from_: From,
     map: Map = None,
     set: Set = None,
@@ -87,36 +88,30 @@ def import_(
     Example: partbox import --table public.outbox --map event_type=kind --map payload=body --map aggregate_id=order_id
     --set aggregate_type=Order --status state --pending new --failed failed --done sent --dry-run
     """
-    plan = Plan(
-        from_,
-        _pairs("--map", map),
-        _pairs("--set", set),
-        status=status,
-        pending=_names(pending),
-        failed=_names(failed),
-        done=_names(done),
-        key=_names(key),
-        order=_names(order),
-        where=where,
-    )
+    columns, constants = _pairs("--map", map), _pairs("--set", set)
+    lists = {"pending": pending, "failed": failed, "done": done, "key": key, "order": order}
+    names = {name: _names(given) for name, given in lists.items()}
+    plan = ImportPlan(from_, columns, constants, status=status, where=where, **names)
     if dry_run and follow:
         raise PartboxError("--dry-run looks once: leave --follow out")
     settings = load(flags={"dsn": dsn, "schema": schema})
     if dry_run:
         print_dry(import_rows(lambda: database(settings), settings, plan, dry_run=True), json)
         return
+    _import(settings, plan, skip_bad, follow, json)
+
+
+def _import(settings: Settings, plan: ImportPlan, skip_bad: bool, follow: bool, json: bool) -> None:
     with stoppable() as stopped, _progressing() as progress:
-
-        def once() -> Imported:
-            return import_rows(
-                lambda: database(settings),
-                settings,
-                plan,
-                skip_bad=skip_bad,
-                stopped=stopped.is_set,
-                progress=progress,
-            )
-
+        once = partial(
+            import_rows,
+            lambda: database(settings),
+            settings,
+            plan,
+            skip_bad=skip_bad,
+            stopped=stopped.is_set,
+            progress=progress,
+        )
         first = once()
         if follow:
             _follow(settings, first, once, stopped.wait, json)

@@ -7,7 +7,7 @@ import typer
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
-from partbox.cli.shell.output import printable
+from partbox.cli.views.granted import print_granted
 from partbox.db.grants import Roles
 from partbox.db.migrate import migrate, migrate_inbox
 from partbox.errors import PartboxError
@@ -51,7 +51,7 @@ def init(
         typer.echo(f"schema {name!r} is ready{shape}: applied {', '.join(applied)}")
     else:
         typer.echo(f"schema {name!r} is there already and up to date: nothing to do")
-    tell_grants(roles)
+    print_granted(roles)
 
 
 def _inbox(dsn: str, schema: str) -> None:
@@ -59,11 +59,3 @@ def _inbox(dsn: str, schema: str) -> None:
         typer.echo(f"schema {schema!r} is ready: it holds nothing but an inbox")
     else:
         typer.echo(f"schema {schema!r} is a whole outbox already, which has an inbox: nothing to do")
-
-
-def tell_grants(roles: Roles) -> None:
-    """What was granted, in a line."""
-    if roles:
-        said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
-        said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)
-        typer.echo(printable(f"granted {'; '.join(said)}"))

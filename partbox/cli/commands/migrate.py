@@ -5,10 +5,10 @@ from typing import Annotated
 import psycopg
 import typer
 
-from partbox.cli.commands.init import tell_grants
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
+from partbox.cli.views.granted import print_granted
 from partbox.db import migrate as migrations
 from partbox.db.grants import Roles
 from partbox.db.scripts import script
@@ -54,7 +54,7 @@ def migrate(
     _require(database(settings), name)
     applied = migrations.migrate(database(settings), name, roles=roles)
     typer.echo(f"schema {name!r}: {'applied ' + ', '.join(applied) if applied else 'up to date, nothing to do'}")
-    tell_grants(roles)
+    print_granted(roles)
 
 
 def _require(dsn: str, schema: str) -> None:

@@ -1,12 +1,12 @@
 """`partbox relay`: runs the processes that send the log to a broker."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from partbox.cli.commands.worker import (
+from partbox.cli.shell.node import (
     Concurrency,
     DeadTo,
     Http,
@@ -15,10 +15,11 @@ from partbox.cli.commands.worker import (
     Processes,
     UntilEmpty,
     configured,
+    node_flags,
     pages,
+    several,
     surroundings,
 )
-from partbox.cli.shell.flags import typed
 from partbox.cli.shell.options import Dsns, Schema
 from partbox.cli.shell.relay_targets import chosen, sink_to
 from partbox.errors import PartboxError
@@ -46,17 +47,17 @@ Topic = Annotated[
     ),
 ]
 Name = Annotated[str, typer.Option("--subscription", metavar="NAME", help="Made at the first start.")]
-Start = Annotated[
+From = Annotated[
     str,
     typer.Option("--from", metavar="beginning|now|TIME", help="What it gets if it is made here; later it goes on."),
 ]
 
 
-def relay(
+def relay(  # its parameters are its options
     to: To = None,
     topic: Topic = None,
     subscription: Name = "relay",
-    start: Start = "beginning",
+    start: From = "beginning",
     processes: Processes = None,
     concurrency: Concurrency = None,
     until_empty: UntilEmpty = False,
@@ -77,30 +78,18 @@ def relay(
 
     Example: partbox relay --to stdout: --dsn postgresql://localhost/shop
     """
-    dsns = dsn or []
-    flags = typed() | {
-        "dsn": dsns[0] if len(dsns) == 1 else None,
-        "schema": schema,
-        "processes": processes,
-        "concurrency": concurrency,
-        "http": http,
-        "log_format": log_format,
-        "log_level": log_level,
-    }
-    found = surroundings(flags)
-    configured(found)
-    targets = chosen(found, to, topic)
-    position.name(subscription)  # what is typed wrongly is so for every database
-    position.start(start)
-    outbox = relaying(targets, subscription, flags)
-    code = outbox.run(
+    flags = node_flags(dsn, schema, processes, concurrency, http, log_format, log_level)
+    targets = chosen(configured(surroundings(flags)), to, topic)
+    prepare = _ensuring(subscription, start)
+    source = partial(relaying, targets, subscription, flags)
+    code = source().run(
         subscription=subscription,
         until_empty=until_empty,
-        dsns=dsns[1:] and dsns,
-        source=partial(relaying, targets, subscription, flags),
+        dsns=several(dsn),
+        source=source,
         dead_to=dead_to,
         pages=pages,
-        prepare=partial(_ensure, name=subscription, start=start),
+        prepare=prepare,
     )
     raise typer.Exit(code)
 
@@ -113,6 +102,13 @@ def relaying(targets: Sequence[RelayTarget], subscription: str, flags: Mapping[s
         for each in target.types:
             outbox.register(sink, each, subscription=subscription, max_attempts=None, name=target.handler)
     return outbox
+
+
+def _ensuring(subscription: str, start: str) -> Callable[[Subscriptions], None]:
+    """Makes the subscription in each database. A mistyped name or start is wrong for all of them: PartboxError here."""
+    position.name(subscription)
+    position.start(start)
+    return partial(_ensure, name=subscription, start=start)
 
 
 def _ensure(subscriptions: Subscriptions, name: str, start: str) -> None:

@@ -19,7 +19,7 @@ _NO_COMMAND = re.compile(r"No such command '(.*?)'\.", re.DOTALL)
 _TOO_MANY = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
 
 
-class Place(NamedTuple):
+class TypedCommand(NamedTuple):
     """The command that was typed: `path` as in "partbox dead list", `words` as in "dead list"."""
 
     command: Any
@@ -51,17 +51,17 @@ def is_help(error: Any) -> bool:
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
-def _place(arguments: Sequence[str], root: Any) -> Place:
+def _place(arguments: Sequence[str], root: Any) -> TypedCommand:
     command, path = root, "partbox"
     for word in arguments:
         if word in getattr(command, "commands", ()):
             command, path = command.commands[word], f"{path} {word}"
         elif not word.startswith("-"):
             break
-    return Place(command, path)
+    return TypedCommand(command, path)
 
 
-def _said(error: Any, at: Place, arguments: Sequence[str]) -> str:
+def _said(error: Any, at: TypedCommand, arguments: Sequence[str]) -> str:
     message = str(error.message).rstrip(".")
     match type(error).__name__:
         case "NoSuchOption":
@@ -105,7 +105,7 @@ def _complaint(message: str) -> str:
     return f"is wrong: {message}"
 
 
-def _meant(at: Place, typed: str) -> str:
+def _meant(at: TypedCommand, typed: str) -> str:
     """Commands of that name in other groups, or like it in this one."""
     group = at.command.commands
     near = [f"{at.path} {name}" for name in get_close_matches(typed, group, n=2)]

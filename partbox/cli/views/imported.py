@@ -10,7 +10,7 @@ from partbox.cli.shell.confirm import INTERRUPTED
 from partbox.cli.shell.output import console, counted, in_short, moment, print_json, printable, table
 from partbox.db.imports import Writer
 from partbox.imports import Imported
-from partbox.imports.rows import Entry
+from partbox.imports.rows import ImportRow
 from partbox.rules.wording import age
 
 COLUMNS = ("row", "becomes", "type", "aggregate", "occurred", "payload")
@@ -80,7 +80,7 @@ def _open(writers: Sequence[Writer]) -> str:
     return f"{who}{name}{since}{more} written to it"
 
 
-def _row(each: Entry) -> tuple[str, ...]:
+def _row(each: ImportRow) -> tuple[str, ...]:
     event = each.event
     aggregate = f"{event.aggregate_type} {event.aggregate_id}" if event.aggregate_id is not None else ""
     becomes = "pending" if each.failed is None else "dead"
@@ -105,7 +105,7 @@ def _plain(done: Imported, *, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def _plain_row(each: Entry) -> dict[str, Any]:
+def _plain_row(each: ImportRow) -> dict[str, Any]:
     event = each.event
     return {
         "row": each.key,

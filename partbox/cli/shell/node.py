@@ -1,0 +1,105 @@
+"""Options, settings and pages of the commands that run a node: `worker` and `relay`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from partbox import settings
+from partbox.cli.shell.flags import typed
+from partbox.db.glance import Glance
+from partbox.errors import SettingsError
+from partbox.observe.address import Address
+from partbox.observe.logs import configure, level_said
+from partbox.observe.siblings import Siblings
+
+Processes = Annotated[
+    int | None, typer.Option(min=1, metavar="N", show_default=False, help="Processes per database (else all cores).")
+]
+Concurrency = Annotated[
+    int | None, typer.Option(min=1, metavar="N", show_default=False, help="Handlers at once in a process (else 4).")
+]
+DeadTo = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        show_default=False,
+        help="Send dead events there, at least once: file:PATH (JSON lines), stdout:, http(s)://…",
+    ),
+]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        show_default=False,
+        help="Serve metrics, health checks and the live page there; :9464 is this machine alone (else PARTBOX_HTTP).",
+    ),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        metavar="text|json",
+        show_default=False,
+        help="How to log: text, or json, an object a line (else PARTBOX_LOG_FORMAT, text).",
+    ),
+]
+LogLevel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVEL",
+        show_default=False,
+        help="The least level to log: debug, info, warning or error (else PARTBOX_LOG_LEVEL, info).",
+    ),
+]
+UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Exit when everything that is due was delivered.")]
+
+
+def node_flags(
+    dsns: Sequence[str] | None,
+    schema: str | None,
+    processes: int | None,
+    concurrency: int | None,
+    http: str | None,
+    log_format: str | None,
+    log_level: str | None,
+) -> dict[str, Any]:
+    """The settings that were typed, by name; no DSN among them if there are several."""
+    return typed() | {
+        "dsn": dsns[0] if dsns and len(dsns) == 1 else None,
+        "schema": schema,
+        "processes": processes,
+        "concurrency": concurrency,
+        "http": http,
+        "log_format": log_format,
+        "log_level": log_level,
+    }
+
+
+def several(dsns: Sequence[str] | None) -> Sequence[str]:
+    """The DSNs, if there are several; none otherwise: the settings have it then."""
+    return dsns if dsns and len(dsns) > 1 else ()
+
+
+def pages(
+    chosen: settings.Settings, dsn: Callable[[], str], address: Address, glance: Glance, siblings: Siblings
+) -> list[Any]:
+    """The live page; loaded only where it is served."""
+    from partbox import dashboard
+
+    return [*dashboard.pages(chosen, dsn, address, glance, siblings)]
+
+
+def configured(chosen: settings.Settings) -> settings.Settings:
+    """The settings, by which this process logs from now on."""
+    configure(chosen.log_format, level_said(chosen))
+    return chosen
+
+
+def surroundings(flags: Mapping[str, Any]) -> settings.Settings:
+    """The settings before the outbox is there; what is wrong with the surroundings it will say itself."""
+    try:
+        return settings.load(flags=flags)
+    except SettingsError:
+        if flags:
+            raise
+        return settings.Settings()
