@@ -1,4 +1,4 @@
-"""Blocked aggregates in the hands of an operator: look, retry, skip."""
+"""Blocked aggregates for operators: list, retry, skip."""
 
 import logging
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Dead records in the hands of an operator: look, replay, discard."""
+"""Dead records for operators: list, replay, discard."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -87,7 +87,7 @@ class DeadRecords:
         group: int | str | None = None,
         subscription: str = "default",
     ) -> int:
-        """How many records are dead."""
+        """The number of dead records that match."""
         filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
         with self._session(subscription) as conn:
             return dead.count(conn, self._schema, subscription, filters)
@@ -123,7 +123,7 @@ class DeadRecords:
         subscription: str = "default",
         progress: Progress | None = None,
     ) -> int:
-        """Replay all that are dead now and match; how many. In id order per aggregate, also against live traffic.
+        """Replay all that are dead now and match; their number. In id order per aggregate, also against live traffic.
 
         Imported ones that no saved cursor has passed yet are left. It goes by transactions of about 500 records, each
         with whole aggregates; after each `progress(done, total)`
@@ -158,7 +158,7 @@ class DeadRecords:
         subscription: str = "default",
         progress: Progress | None = None,
     ) -> int:
-        """Give up all that are dead now and match; how many. Those that no saved cursor has passed yet are left."""
+        """Give up all that are dead now and match; their number. Those that no saved cursor has passed yet are left."""
         filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
         return self._bulk("discard", _discarded, filters, subscription, progress)
 

@@ -1,4 +1,4 @@
-"""The inbox: what a consumer has seen, so that an event which comes twice has its effect once.
+"""The inbox: the events a consumer has seen, so that one that comes twice has its effect once.
 
     with psycopg.connect(dsn) as conn, conn.transaction():
         if inbox.first_time(conn, event, "billing"):

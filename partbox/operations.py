@@ -67,7 +67,7 @@ class Operations:
 
     @property
     def inbox(self) -> "Inbox":
-        """What consumers have seen: `first_time(conn, event, consumer)`; see `partbox.inbox`."""
+        """The events that consumers have seen: `first_time(conn, event, consumer)`; see `partbox.inbox`."""
         from partbox.inbox import Inbox
 
         return Inbox(self.settings.schema_name)
@@ -132,20 +132,20 @@ class Operations:
         return import_rows(lambda: self.dsn, self.settings, plan, dry_run=dry_run, skip_bad=skip_bad)
 
     def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
-        """What gives the DSN of each new connection; an embedded server is started, and its schema made, here."""
+        """The source of the DSN of each new connection; an embedded server is started, and its schema made, here."""
         given = self._source(dsn)
         self._migration.ensure(self.settings, dsn or self._dsn, given)
         return given
 
     def _source(self, dsn: str | None) -> Callable[[], str]:
-        """The same without a schema."""
+        """The same, without making the schema."""
         chosen = dsn or self._dsn
         return connect.Source(chosen if callable(chosen) else connect.resolve(chosen))
 
     def _prepare(
         self, dsn: str | None, given: Callable[[], str], prepare: "Callable[[Subscriptions], object] | None"
     ) -> None:
-        """Whatever a node needs in its database."""
+        """Make what a node needs in its database."""
         from partbox.subscriptions import Subscriptions
 
         self._migration.ensure(self.settings, dsn or self._dsn, given)

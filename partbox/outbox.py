@@ -278,7 +278,7 @@ class Outbox(Registrar, Operations):
         return self.settings.concurrency if concurrency is None else asked.count("concurrency", concurrency)
 
     def _names(self, subscription: str) -> tuple[list[str], list[str]]:
-        """Those of the handlers of a subscription, and of the sinks among them."""
+        """The names of a subscription's handlers, and of the sinks among them."""
         handlers = list(self.handlers.routes(subscription, self.settings).all())
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 

@@ -1,4 +1,4 @@
-"""Purging: what every subscription is through with, and is older than its retention, goes in small steps.
+"""Purging: deletes what every subscription has consumed and is older than its retention, in small steps.
 
 Dead rows go first, because a record stays as long as it is parked anywhere. A step is a transaction of its own under a
 lock that only one purge holds at a time; whoever does not get it stops, for somebody else is doing the work.
@@ -24,7 +24,7 @@ Take = Callable[..., steps.Step | None]
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """How many rows went, or would go. `dead` counts parked rows; their records count as `records` when they go.
+    """The rows that were deleted, or would be. `dead` counts parked rows; their records count as `records` in time.
 
     `complete` is False when it was stopped, or when another purge was at work, which goes on with it.
     """
@@ -58,7 +58,7 @@ def purge(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[Purged], None] = lambda sofar: None,
 ) -> Purged:
-    """Purge once, on a connection of its own, or count what would go; what went.
+    """Purge once, on a connection of its own, or count what would be deleted; the result.
 
     Between two steps `stopped()` may end it, and `progress` hears what went so far. Raises SchemaError, psycopg.Error.
     """
@@ -77,7 +77,7 @@ def purge(
 
 
 def _kinds(conn: Connection[Any], settings: Settings, dry_run: bool) -> Iterator[tuple[str, Take]]:
-    """What there is to purge, in order; of a schema that holds nothing but an inbox, that."""
+    """The kinds of rows to purge, in order; of a schema that holds nothing but an inbox, that alone."""
     batch = max(settings.purge_batch, DRY_BATCH) if dry_run else settings.purge_batch
     if not migrate.is_inbox_only(conn, settings.schema_name):
         migrate.check(conn, settings.schema_name)

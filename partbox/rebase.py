@@ -34,7 +34,7 @@ Progress = Callable[[str], None]
 
 
 def examine(dsn: Callable[[], str], settings: Settings, *, force: bool = False) -> None:
-    """PartboxError if `rebase` would refuse at once: nobody is to be asked about what is refused anyway."""
+    """PartboxError if `rebase` would refuse at once, so that no confirmation is asked for in vain."""
     with session(dsn, settings, "partbox rebase") as conn:
         _refuse_healthy(conn, settings.schema_name, force)
 
@@ -47,7 +47,7 @@ def rebase(
     timeout: asked.Length,
     progress: Progress = lambda what: None,
 ) -> Rebased:
-    """Make the copy in the schema of the settings one of this cluster; what was done. All or nothing.
+    """Make the copy in the schema of the settings one of this cluster; the result. All or nothing.
 
     Waits at most `timeout` for publishers to end their transactions. PartboxError if it need not be (unless `force`),
     if workers are alive, or if the wait was too short. Raises psycopg.Error.
@@ -68,7 +68,7 @@ def rebase(
 def _attempts(
     conn: Connection[Any], schema: str, dead: dict[UUID, datetime], force: bool, patience: float, progress: Progress
 ) -> Rebased | Problem:
-    """Try until the locks are got; between two attempts those who queue behind us go on."""
+    """Try until the locks are held; between two attempts those that queue behind us go on."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -120,7 +120,7 @@ def _named(found: Sequence[Known]) -> str:
 
 
 def described(found: Sequence[Holding]) -> str:
-    """Who holds what is waited for, in words for people, with the verb."""
+    """The transactions that are waited for, in words for people, with the verb."""
     if not found:
         return "a transaction that has published, or locked a cursor, is"
     names = [_who(each) for each in found[:NAMED]]
@@ -129,7 +129,7 @@ def described(found: Sequence[Holding]) -> str:
 
 
 def _who(each: Holding) -> str:
-    """A session or a prepared transaction, since when."""
+    """A session or a prepared transaction, and its age."""
     since = f"open for {age(each.open)}" if each.open is not None else "of an age that only its owner may see"
     if each.pid is None:
         name = f" {in_short(each.prepared, 60)!r}" if each.prepared else ""

@@ -1,4 +1,4 @@
-"""Every setting, its default, and where its value comes from.
+"""The settings: defaults, and the places that values come from.
 
 A value is taken from the first place that gives one: command line > keyword > environment (`PARTBOX_LEASE`) > TOML
 file > default. The file is the one named by `PARTBOX_CONFIG`, else `partbox.toml` in the current folder; its table
@@ -176,7 +176,7 @@ class Settings(BaseModel):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where each setting's value came from, by its external name: "default", "keyword", "PARTBOX_LEASE" …"""
+        """The place of each setting's value, by its external name: "default", "keyword", "PARTBOX_LEASE" …"""
         return {name: self._origins.get(name, "default") for name in names()}
 
     @property
@@ -185,7 +185,7 @@ class Settings(BaseModel):
         return {name: self._overruled.get(name, ()) for name in names()}
 
     def unroutable_in(self, subscription: str) -> "Routing":
-        """`on_unroutable`; where nobody said anything, subscriptions beside `default` ignore what they do not know."""
+        """`on_unroutable`; unless it is set, subscriptions other than `default` ignore events without a handler."""
         unsaid = self.origins["on_unroutable"] == "default"
         return "ignore" if unsaid and subscription != "default" else self.on_unroutable
 
@@ -221,7 +221,7 @@ def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings
     """The settings as of now; `flags` come from a command line, None there meaning "not given".
 
     Raises SettingsError, naming setting, value, place and remedy, for the first that is unknown or invalid. Variables
-    of the environment that are no settings are passed over; `strays` says which.
+    of the environment that are not settings are ignored; `strays` names them.
     """
     given = {name: value for name, value in keywords.items() if name != "dsn" or value is not None}
     return _settled(_from_file(), _from_environment(), _keywords(given), _flags(flags or {}))
@@ -293,7 +293,7 @@ def _settled(*places: Mapping[str, _Given]) -> Settings:
 
 
 def _unknown(name: str, origin: str) -> str:
-    # Its value stays unsaid: nobody knows whether it is a secret.
+    # Without its value, which may be a secret.
     close = get_close_matches(name, names(), n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`partbox config` lists all settings"
     return f"unknown setting {_line(name, 60)!r} ({_from(origin)}): {hint}"
@@ -374,7 +374,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 def _targets_shown(value: Any) -> str:
-    """Nothing of what is no target: nobody knows where in it a secret is."""
+    """The targets without secrets; `***` for a value that is not one: it may hold a secret anywhere."""
     is_read = isinstance(value, tuple) and all(isinstance(each, RelayTarget) for each in value)
     return ("; ".join(map(str, value)) or "none") if is_read else MASK
 

@@ -1,4 +1,4 @@
-"""Change data capture: how Debezium is to read the log from the WAL, where no worker does."""
+"""Change data capture: a configuration with which Debezium reads the log from the WAL, instead of workers."""
 
 from partbox.cdc.connector import Connector, ServerAddress, default_name
 from partbox.cdc.forms import CONNECT_PASSWORD, connect, properties

@@ -29,7 +29,7 @@ HEADERS: Final = {
 }
 """Headers of a message beside `id`, by the columns of `record` that they are."""
 FIELDS: Final = {"id": "event_id", "key": "aggregate_id", "type": "event_type", "payload": "payload"}
-"""What the router wants to know of an event, by the columns that hold it."""
+"""The event's fields that the router needs, and the columns that hold them."""
 HEARTBEAT: Final = 30_000  # milliseconds
 PREFIX: Final = "partbox"  # of the messages of the statement `cdc_heartbeat`
 
@@ -40,7 +40,7 @@ _SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where the database is, as a connector reaches it: by TCP."""
+    """The database's address, as a connector reaches it: by TCP."""
 
     host: str
     port: int

@@ -1,10 +1,10 @@
-"""The options of a connector as those who run it take them, without its password."""
+"""The options of a connector in the forms that Debezium takes, without its password."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 CONNECT_PASSWORD: Final = "${env:DEBEZIUM_PASSWORD}"
-"""What Kafka Connect replaces by a variable of its worker's environment."""
+"""A placeholder that Kafka Connect replaces by a variable of its worker's environment."""
 
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 

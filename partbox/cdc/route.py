@@ -35,7 +35,7 @@ class TopicRoute:
         self._replacement = "".join(f"{text}${{routedByValue}}" if field else text for text, field in pieces)
 
     def options(self) -> dict[str, str]:
-        """The router's options that say it."""
+        """The template as options of the router."""
         return {"route.by.field": self._field, "route.topic.replacement": self._replacement}
 
 

@@ -82,7 +82,7 @@ Markdown = Annotated[
 
 @app.callback()
 def before(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
-    """Before any command: a word about variables that are no settings. A worker's goes to its log."""
+    """Before any command: warn of PARTBOX_ variables that are not settings. A worker logs them instead."""
     if context.invoked_subcommand not in ("worker", "relay") and (text := pass_over()):
         typer.echo(f"partbox: {text}", err=True)
 
@@ -133,7 +133,7 @@ def command() -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs one command and exits: 0 = done, 1 = it could not be done (one line says why), 2 = wrong usage."""
+    """Run one command and exit: 0 = done, 1 = it failed (one line says why), 2 = wrong usage."""
     if arguments is None:
         blot()
     typed = sys.argv[1:] if arguments is None else arguments

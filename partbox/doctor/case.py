@@ -1,4 +1,4 @@
-"""What is judged, and the form of a judgement: a check is a pure function from a case to findings."""
+"""The case that is judged, and the form of a check: a pure function from a case to findings."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +43,7 @@ class Case:
         return next(known, {}).get(process.instance_id, process.node)
 
     def process(self, process: Instance) -> str:
-        """Name of the process, and when it was heard of."""
+        """The process's name, and the time of its last heartbeat."""
         heartbeat = f"heartbeat {age(process.heartbeat_age)} ago (lease {age(process.lease)})"
         owns = counted(process.partitions, "partition")
         return f"process {process.pid} on {self.node(process)}, {heartbeat}, {owns}"

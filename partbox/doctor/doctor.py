@@ -25,7 +25,7 @@ ORDER = tuple(Severity)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What doctor found, the worst first; `checks` are the names of all that it looked for."""
+    """Doctor's findings, the worst first; `checks` are the names of all checks made."""
 
     schema: str
     at: datetime
@@ -48,7 +48,7 @@ def examine(
 
 
 def judge(case: Case) -> list[Finding]:
-    """What every check says about the case, the worst first."""
+    """The findings of every check on the case, the worst first."""
     found = [finding for check in CHECKS for finding in check(case)]
     return sorted(found, key=lambda each: ORDER.index(each.severity))
 
@@ -87,7 +87,7 @@ def _doubtful(seen: Overview) -> bool:
 
 
 def _skew(evidence: Evidence, before: float, after: float) -> float:
-    """How far this host's clock is ahead of the database's, which was read in between."""
+    """Seconds by which this host's clock is ahead of the database's, which was read in between."""
     if evidence.server is None:
         return 0.0
     there = evidence.server.clock

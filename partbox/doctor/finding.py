@@ -1,4 +1,4 @@
-"""What a diagnosis says."""
+"""A finding of the diagnosis."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad it is, the worst first."""
+    """The severity of a finding, the worst first."""
 
     PROBLEM = "problem"
     """Events wait or are lost until somebody does something: the exit code is 1."""
@@ -34,5 +34,5 @@ class Finding:
 
 
 def healthy(findings: Iterable[Finding]) -> bool:
-    """Whether nobody needs to act."""
+    """True if nobody needs to act."""
     return all(each.severity is not Severity.PROBLEM for each in findings)

@@ -16,12 +16,12 @@ _LONGEST = 100  # characters of a name that somebody would copy
 
 
 def copyable(*names: str) -> bool:
-    """Whether names can stand in a command that people copy; hostile ones may be long or act on a terminal."""
+    """True if the names are safe in a command that people copy; hostile ones may be long or act on a terminal."""
     return all(each.isprintable() and len(each) <= _LONGEST for each in names)
 
 
 def said(text: str | None, most: int = 160) -> str:
-    """What an error says, in short."""
+    """An error's text, shortened."""
     return in_short(masked(text), most) if text else "no reason is given"
 
 
@@ -35,7 +35,7 @@ def statement(query: str | None) -> str:
 
 
 def session(each: Session) -> str:
-    """Who that is and what it did last."""
+    """The session's identity and its last statement."""
     parts = [f"user {each.user}"] if each.user else []
     parts += [f"application {in_short(each.application, 60)}"] if each.application else []
     parts += [f"from {each.address}"] if each.address else []
@@ -44,7 +44,7 @@ def session(each: Session) -> str:
 
 
 def processes(each: Sequence[Instance]) -> str:
-    """How many."""
+    """Their number."""
     return f"{len(each):,} process{'' if len(each) == 1 else 'es'}"
 
 

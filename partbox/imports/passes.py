@@ -44,7 +44,7 @@ class Bad:
 
 @dataclass(slots=True)
 class Imported:
-    """What a pass did, or would do: rows that became `pending` records or `dead` ones, and rows it left.
+    """The result of a pass, or of a dry run: rows that became `pending` records or `dead` ones, and rows it left.
 
     `done` are skipped; `before`: imported by earlier passes; `bad` cannot be records, of which the first are listed;
     `total`: what it set out to import. `writers` had written to the table before it began and had not ended: a later
@@ -69,7 +69,7 @@ class Imported:
 
     @property
     def nothing_left(self) -> bool:
-        """Whether every row that had been written before it began is imported or done."""
+        """True if every row that had been written before it began is imported or done."""
         return self.complete and not self.bad and not self.writers
 
     def count(self, batch: list[ImportRow]) -> None:
@@ -87,7 +87,7 @@ def import_rows(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[Imported], None] = lambda sofar: None,
 ) -> Imported:
-    """Import what is there and was not imported before; what was done. In a dry run all is checked and nothing written.
+    """Import the rows that were not imported before; the result. A dry run checks everything and writes nothing.
 
     A row that cannot be a record ends it with PartboxError, unless `skip_bad`: batches before stay imported. Between
     two batches `stopped()` may end it, and `progress` hears how far it is. Raises SchemaError, psycopg.Error.
@@ -121,7 +121,7 @@ class _Pass:
         return sofar
 
     def _batches(self, sofar: Imported, stopped: Callable[[], bool], progress: Callable[[Imported], None]) -> bool:
-        """Whether it came to the end."""
+        """Write the batches; False if it was stopped before the end."""
         for batch in _batched(self._entries(sofar)):
             if stopped():
                 return False
@@ -147,7 +147,7 @@ class _Pass:
             )
 
     def _entries(self, sofar: Imported) -> Iterator[ImportRow]:
-        """The rows that can be records; those that cannot are counted, or end it."""
+        """The rows that can be records; a row that cannot is counted, or ends the import."""
         plan, limit = self.plan, self.settings.error_limit
         found = steps.rows(
             self.reader, self._schema, self.choice, pending=plan.imported, failed=plan.failed, error=limit
@@ -178,7 +178,7 @@ class _Pass:
         sofar.count(batch)
 
     def _note(self, keys: list[str]) -> None:
-        """None of them was imported when they were read, and since then nobody else has imported any."""
+        """Note the keys as imported. None was when they were read, and nobody else has imported any since."""
         fresh = steps.note(self.writer, self._schema, self._table.name, keys)
         if len(fresh) < len(keys):
             twice = next(key for place, key in enumerate(keys) if key not in fresh or key in keys[:place])
@@ -211,7 +211,7 @@ class _Pass:
 
 
 def _batched(entries: Iterator[ImportRow]) -> Iterator[list[ImportRow]]:
-    """In order, each of as many as a transaction should write."""
+    """Batches of the entries, in order, each as large as a transaction should write."""
     batch: list[ImportRow] = []
     size = 0
     for each in entries:

@@ -1,4 +1,4 @@
-"""How a table becomes events: which column is which field, which status is pending, failed or done.
+"""The mapping of a table to events: columns to fields, statuses to pending, failed or done.
 
 It is checked twice: by itself, and against the columns that the table has.
 """
@@ -17,7 +17,7 @@ FIELDS: Final = (
     "event_type", "payload", "aggregate_type", "aggregate_id", "tenant_id", "headers", "event_id", "occurred_at",
     "available_at", "content_type", "attempts", "error",
 )  # fmt: skip
-"""What a column can be: fields of an event, and for one that has failed its attempts and error."""
+"""The fields that a column can be mapped to: those of an event, and attempts and error of a failed one."""
 
 WHOLE_ROW: Final = "*"
 NO_STATUS: Final = "NULL"
@@ -28,7 +28,7 @@ _NULL = compose.SQL("null::text")
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """What to import. `columns` and `constants` by field; statuses as texts; `order`: the columns that rows go by.
+    """A table to import. `columns` and `constants` by field; statuses as texts; `order`: the columns that order rows.
 
     PartboxError if it makes no sense. Without `status` all rows are pending. `key` defaults to the primary key.
     """
@@ -71,7 +71,7 @@ class ImportPlan:
         return self.pending if self.status is not None else (NO_STATUS,)
 
     def check_all_named(self, statuses: Collection[str]) -> None:
-        """PartboxError for a status that rows have and nobody has named: they would be lost without a word."""
+        """PartboxError for a status that rows have and the plan does not name: they would be lost silently."""
         unknown = sorted(set(statuses) - {*self.imported, *self.failed, *self.done})
         if unknown:
             raise PartboxError(
@@ -80,7 +80,7 @@ class ImportPlan:
             )
 
     def choice(self, table: Table) -> Choice:
-        """The same in terms of the table; PartboxError if that has no such columns, or no key or order by itself."""
+        """The plan in terms of the table; PartboxError if that lacks these columns, or a key or order of its own."""
         keys = self.key or table.primary_key
         if not keys:
             raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")

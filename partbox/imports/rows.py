@@ -1,4 +1,4 @@
-"""From a row of the table to a record, with the checks that publishing makes."""
+"""Turns a row of the table into a record, with the checks that publishing makes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """A row that can be imported, and what of it is stored; `failed` if it is dead."""
+    """A row that can be imported, and its fields as they are stored; `failed` if it becomes a dead record."""
 
     key: str
     event: Event
@@ -117,7 +117,7 @@ def _event_id(text: str | None) -> UUID | None:
 
 
 def _available_at(found: Found) -> datetime | None:
-    """When it is due; before it occurred is at once."""
+    """The time from which it is due; None if that is before it occurred, which means at once."""
     due, occurred = found.available_at, found.occurred_at
     return None if due is None or (occurred is not None and due < occurred) else due
 

@@ -1,4 +1,4 @@
-"""How fast a subscription goes, from what two looks at it found."""
+"""Rates of a subscription, from two overviews of it."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ class _Point(NamedTuple):
 
 
 class Pace:
-    """Rates of all subscriptions over the last seconds; feed it every overview that is looked at."""
+    """Rates of all subscriptions over the last seconds; feed it every overview."""
 
     def __init__(self) -> None:
         self._last: Overview | None = None
         self._points: dict[str, deque[_Point]] = {}
 
     def add(self, overview: Overview) -> None:
-        """This is how it was then; one that is not newer than the last is ignored."""
+        """Take in an overview; one that is not newer than the last is ignored."""
         last = self._last
         if last is not None and overview.at <= last.at:
             return
@@ -41,7 +41,7 @@ class Pace:
         self._points = {each.subscription: self._extended(overview, each, before, last) for each in overview.clusters}
 
     def rates(self, subscription: str) -> Rates | None:
-        """None until there were two looks at it."""
+        """The rates; None before the second overview."""
         points = self._points.get(subscription)
         if points is None or len(points) < 2:
             return None

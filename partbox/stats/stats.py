@@ -1,4 +1,4 @@
-"""What an application or an operator's page wants to know of an outbox."""
+"""Numbers of an outbox for applications and operators' pages."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,7 +48,7 @@ class Stats:
         return self.cluster(subscription).partitions
 
     def records(self, subscription: str = "default") -> dict[str, int]:
-        """How many of the log's records are pending, completed, and parked in each state, zeros too."""
+        """The number of the log's records that are pending, completed, and parked in each state, zeros too."""
         return self.cluster(subscription).records
 
     def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[Record]:
@@ -80,7 +80,7 @@ class Stats:
 
 
 def _page(limit: int, after: int | None) -> tuple[int, int]:
-    """How many, above which id."""
+    """Checked: the number of records, and the id above which they start."""
     if asked.limit(limit) > LARGEST_PAGE:
         raise PartboxError(f"limit {limit} is too much for a page: at most {LARGEST_PAGE:,}, then the page after it")
     return limit, asked.after(after) or 0

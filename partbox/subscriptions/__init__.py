@@ -1,4 +1,4 @@
-"""Subscriptions in the hands of an operator."""
+"""Subscriptions for operators."""
 
 from partbox.subscriptions.subscriptions import Subscriptions
 

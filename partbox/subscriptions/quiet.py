@@ -22,11 +22,11 @@ from partbox.rules.wording import command, counted
 
 log = logging.getLogger("partbox.commands")
 
-LOOK = 0.05  # seconds between two looks at who still holds something
+LOOK = 0.05  # seconds between two checks of the holders
 NAMED = 5
 
 Progress = Callable[[Sequence[Holder]], None]
-"""Called at every look with those that are waited for."""
+"""Called at every check with the holders that are waited for."""
 Again = Callable[[], AbstractContextManager[Connection[Any]]]
 
 
@@ -77,7 +77,7 @@ def quiet(
 
 
 def described(left: Sequence[Holder]) -> str:
-    """Who that is, in words for people."""
+    """The holders, in words for people."""
     names = [f"{each.node} {each.pid}" if each.node else "a dead process" for each in left]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
@@ -86,7 +86,7 @@ def described(left: Sequence[Holder]) -> str:
 def _wait(
     conn: Connection[Any], schema: str, name: str, timeout: float, progress: Progress | None, members: bool
 ) -> Sequence[Holder]:
-    """Nobody when it stands still; when the time is over, who is in the way."""
+    """Wait until it stands still; the holders that are left when the time is over."""
     silence, end = Silence(), time.monotonic() + timeout
     while True:
         found = subscriptions.holders(conn, schema, name)
@@ -100,7 +100,7 @@ def _wait(
 
 
 def _bury(conn: Connection[Any], schema: str, name: str, found: Sequence[Holder], silence: Silence) -> None:
-    """Whose lease is over goes, and what owners that are no instances any more have left is freed."""
+    """Bury those whose lease is over, and free the partitions of owners that are no instances any more."""
     over = silence.over((each.beat for each in found if each.beat is not None), time.monotonic())
     if over or any(each.beat is None for each in found):
         buried, freed = instances.bury(conn, schema, over, known_dead=False)
@@ -125,7 +125,7 @@ def _go_on(conn: Connection[Any], schema: str, name: str, again: Again, acting: 
 
 
 def _resumed(resumed: bool | None, acting: bool) -> str:
-    """What an attempt to resume it has found: a replay resumes by itself when it is done, a drop leaves nothing."""
+    """The result of resuming it, in words: a replay resumes by itself when it is done, a drop leaves nothing."""
     if resumed is None:
         return "it has been dropped"
     if acting and not resumed:
@@ -146,7 +146,7 @@ def _as_before(conn: Connection[Any], schema: str, name: str, acting: bool) -> L
 
 
 def _told(name: str, error: BaseException, how: Left) -> BaseException:
-    """The error that says how the subscription is left, where that is not as everybody expects."""
+    """The error, with the state in which the subscription is left where that is not obvious."""
     if isinstance(error, KeyboardInterrupt):
         return Interrupted(f"subscription {name!r}: {how.text}")
     if isinstance(error, Busy):

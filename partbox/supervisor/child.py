@@ -78,7 +78,7 @@ def main(job: Job, times: Any, ids: Any, cells: Any, index: int, parent: int) ->
 
 
 def _hold_signals() -> None:
-    """Before a handler forks: what is sent to the child at once waits until it knows what to do with it."""
+    """Before a handler forks: signals to the child wait until it has its own way to handle them."""
     _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, OURS)
 
 
@@ -87,7 +87,7 @@ def _release_signals() -> None:
 
 
 def _forget_signals() -> None:
-    """In a process that a handler forks: what ends it is not to stop the worker, whose memory it shares."""
+    """In a process that a handler forks: a signal that ends it must not stop the worker, whose memory it shares."""
     for number in OURS:
         signal.signal(number, signal.SIG_DFL)
     _release_signals()

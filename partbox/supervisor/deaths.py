@@ -1,4 +1,4 @@
-"""How often processes of this node die, and what follows: a pause before they are replaced, a crash loop."""
+"""Deaths of this node's processes: the pause before a replacement, and crash loops."""
 
 from collections import deque
 
@@ -15,7 +15,7 @@ class Deaths:
         self._looping_until = 0.0
 
     def note(self, now: float, lived: float) -> float:
-        """A process has died that lived for so long; for how many seconds to wait with its replacement."""
+        """Note that a process has died after living `lived` seconds; the seconds to wait before its replacement."""
         self._at.append(now)
         if self.lately(now) >= CRASHES[0]:
             self._looping_until = now + CRASHES[1]
@@ -24,14 +24,14 @@ class Deaths:
         return self.pause()
 
     def pause(self) -> float:
-        """For how many seconds to wait before the next try to start one."""
+        """The seconds to wait before the next try to start one."""
         pause, self._backoff = self._backoff, min(BACKOFF[1], self._backoff * 2)
         return pause
 
     def lately(self, now: float) -> int:
-        """How many died within the time that makes a crash loop."""
+        """The number of deaths within the time that makes a crash loop."""
         return sum(at >= now - CRASHES[1] for at in list(self._at))
 
     def looping(self, now: float) -> bool:
-        """Whether it is a crash loop, or was lately."""
+        """True if it is a crash loop, or was lately."""
         return now < self._looping_until

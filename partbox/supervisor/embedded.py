@@ -140,7 +140,7 @@ class EmbeddedWorker:
             self._worker.wake()
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until everything that is due is delivered; whether it is.
+        """Wait at most `timeout` seconds until everything that is due is delivered; True if it is.
 
         False at once where `enabled` is false. PartboxError unless the worker runs.
         """

@@ -6,7 +6,7 @@ holds it. Then the two wait for each other for ever.
 
 import time
 
-LOOK = 0.02
+LOOK = 0.02  # seconds
 
 
 class Flag:
@@ -22,7 +22,7 @@ class Flag:
         return self._set
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds; whether it is set."""
+        """Wait at most `timeout` seconds; True if it is set."""
         until = time.monotonic() + timeout
         while not self._set and (left := until - time.monotonic()) > 0:
             time.sleep(min(LOOK, left))

@@ -1,4 +1,4 @@
-"""How a node comes to work for its database: at its start or, for one of several, whenever that lets it.
+"""Joining of a node and its database: at the start or, for one of several, as soon as it is possible.
 
 Alone, a node does not start without its database: nothing can be done, and most likely the DSN is wrong. Among several
 the others must not wait, so one that cannot be worked for is tried again for as long as the node runs: a server that is
@@ -40,16 +40,16 @@ class Joining:
 
     @property
     def never(self) -> bool:
-        """It was tried, and has not been possible yet."""
+        """True if it was tried, and has not been possible yet."""
         return self._joined_at is None and self.error is not None
 
     def join(self) -> None:
-        """Once; raises what stands in the way."""
+        """Try once; raises what stands in the way."""
         self._enter()
         self._joined_at, self.joined, self.error = time.monotonic(), True, None
 
     def attempt(self) -> None:
-        """Once; what stands in the way is logged when it changes, and its end."""
+        """Try once; log the obstacle when it changes, and its end."""
         self.trying = True
         try:
             self.join()
@@ -60,7 +60,7 @@ class Joining:
             self.trying = False
 
     def leave(self) -> None:
-        """It cannot be worked for any more: it is to be tried again."""
+        """Note that the database cannot be worked for any more, so that it is tried again."""
         if not self.joined:
             return
         now, joined_at = time.monotonic(), self._joined_at or 0.0
@@ -69,7 +69,7 @@ class Joining:
         self.next_at = now + self._pause()
 
     def hindrance(self) -> str | None:
-        """What stands in the way, for everybody to read; None if nothing does, or before the first try is over."""
+        """The obstacle, for everybody to read; None if there is none, or before the first try is over."""
         error = self.error
         if self.joined or error is None:
             return None

@@ -81,7 +81,7 @@ class Membership:
 
     @property
     def beaten_at(self) -> float | None:
-        """When the last heartbeat that the database took was sent (monotonic seconds)."""
+        """The time at which the last heartbeat that the database took was sent (monotonic seconds)."""
         return self._last_beat or None
 
     def tick(self, wards: Sequence[Ward]) -> float:
@@ -96,7 +96,7 @@ class Membership:
         return min(self._settings.heartbeat, max(0.01, due))
 
     def bury(self, wards: Sequence[Ward]) -> None:
-        """Free at once what these processes owned; they have ended.
+        """Free at once the partitions of these processes, which have ended.
 
         Those that had been told to end have left; only the others count as buried.
         """
@@ -107,7 +107,7 @@ class Membership:
             self._planner.plan(conn)
 
     def empty(self) -> bool:
-        """Is everything delivered that is due?"""
+        """True if everything that is due is delivered."""
         with self._pool.connection() as conn:
             return instances.empty(conn, self._schema, self.subscription)
 
@@ -130,7 +130,7 @@ class Membership:
         self._last_beat = now
 
     def _leave(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
-        """Note it of those that leave and are not renewed: they are silent, or have ended since."""
+        """Mark as leaving those that leave and are not renewed: they are silent, or have ended since."""
         for ward in wards:
             if ward.leaving and not ward.left and ward.slot.instance is not None:
                 instances.leave(conn, self._schema, ward.slot.instance)

@@ -1,4 +1,4 @@
-"""The socket on which a service manager hears how a service is: the protocol of sd_notify(3), one datagram a message.
+"""The socket for notices to a service manager: the protocol of sd_notify(3), one datagram a message.
 
 Our own, because it is a dozen lines, and the libraries for it are either unmaintained or bind libsystemd in C.
 """
@@ -11,7 +11,7 @@ MOST = 1_000  # characters of a value
 
 
 class NotifySocket:
-    """`address` is a path, or "@name" of the abstract namespace; `watchdog` is within how many seconds to show life."""
+    """`address` is a path, or "@name" of the abstract namespace; a sign of life is due every `watchdog` seconds."""
 
     def __init__(self, address: str, watchdog: float | None = None) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address

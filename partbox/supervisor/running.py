@@ -1,4 +1,4 @@
-"""Runs supervisors in the foreground: signals, what a service manager is told, `--until-empty`, the exit code.
+"""Runs supervisors in the foreground: signals, notices to a service manager, `--until-empty`, the exit code.
 
 Of several databases those that can be worked for at the start are. If that is none of them it is an error, as it is
 with one alone: nothing would be done, and whoever starts the command sees at once that the DSNs are wrong.
@@ -55,7 +55,7 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
 
 
 def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Flag, told: Service) -> bool:
-    """Until they end, or are told to; whether all was done that was asked for."""
+    """Wait until they end, or are told to; True if everything that was asked for is done."""
     empty = 0
     while not all(supervisor.gone for supervisor in supervisors):
         told.look()
@@ -86,7 +86,7 @@ def _none(supervisors: Sequence[Supervisor]) -> PartboxError:
 
 
 def _left(supervisors: Sequence[Supervisor]) -> list[tuple[Supervisor, str]] | None:
-    """None unless everything is delivered that can be; else whose databases cannot be worked for, and why not."""
+    """None until everything deliverable is delivered; then the nodes whose databases cannot be worked for, and why."""
     left = []
     for each in supervisors:
         hindrance = each.hindrance

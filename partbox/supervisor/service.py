@@ -1,6 +1,6 @@
-"""A service of systemd (`Type=notify`): it is told when the node works, how it is, and that it lives.
+"""A service of systemd (`Type=notify`): notifies it of readiness, status and life.
 
-The main thread tells, and looks at the loops of all supervisors first: one that does not turn is as bad as a main
+The main thread notifies, and checks the loops of all supervisors first: one that does not turn is as bad as a main
 thread that is stopped, and in both cases the watchdog restarts the service. A loop that waits for its database turns,
 as a restart would not help it.
 """
@@ -28,13 +28,13 @@ class Service:
     def __init__(self, supervisors: Sequence[Supervisor], given: NotifySocket | None) -> None:
         self._supervisors = supervisors
         self._socket = given
-        self._once: set[str] = set()  # what was said that is said once
+        self._once: set[str] = set()  # notices sent that are sent once
         self._status = ""
         self._status_at = 0.0
         self._alive_at = 0.0
 
     def look(self) -> None:
-        """Say what is new of them, and that they live, if it is time to. Never waits."""
+        """Send their news and their sign of life, if it is time to. Never waits."""
         if self._socket is not None:
             self._tell(self._socket, [(each.database, each.vitals()) for each in self._supervisors], time.monotonic())
 
@@ -67,14 +67,14 @@ def service(supervisors: Sequence[Supervisor]) -> Iterator[Service]:
 
 
 def unneeded(why: str) -> None:
-    """Say that there is nothing to do, which is no failure: a service that ends before it is ready counts as failed."""
+    """Report ready although there is nothing to do: a service that ends before it is ready counts as failed."""
     if (given := taken(os.environ)) is not None:
         given.send(READY="1", STATUS=why)
         given.close()
 
 
 def states(vitals: Sequence[Vitals]) -> Iterator[str]:
-    """The state that they have reached, where it is said once."""
+    """The states that they have reached, each to be sent once."""
     if works(vitals):
         yield READY
     if all(its.stopping for its in vitals):
@@ -82,7 +82,7 @@ def states(vitals: Sequence[Vitals]) -> Iterator[str]:
 
 
 def works(vitals: Sequence[Vitals]) -> bool:
-    """A process of each database has a lease, but for those of several that cannot be worked for."""
+    """True if a process of each database has a lease; one of several that cannot be worked for is excused."""
     leases = [any(process.ready and process.trusted for process in its.processes) for its in vitals]
     stopping = any(its.stopping for its in vitals)
     return any(leases) and not stopping and all(map(_excused, leases, vitals))
@@ -93,13 +93,13 @@ def _excused(lease: bool, vitals: Vitals) -> bool:
 
 
 def lives(vitals: Vitals, within: float) -> bool:
-    """Its loop has turned within so many seconds, and nothing else is wrong that only a restart can help."""
+    """True if its loop has turned within `within` seconds, and nothing else is wrong that needs a restart."""
     turns = not vitals.started or not vitals.running or vitals.stepped <= within
     return turns and not any(deadly(vitals))
 
 
 def status(nodes: Sequence[tuple[str, Vitals]]) -> str:
-    """One line on all of them: what they have, and what hinders them."""
+    """One line on all of them: partitions, processes, and hindrances."""
     said = [(database, _status(its)) for database, its in nodes]
     return "; ".join(f"{database}: {text}" if len(said) > 1 else text for database, text in said)
 

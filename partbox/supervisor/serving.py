@@ -1,4 +1,4 @@
-"""Serves over HTTP what can be seen of supervisors while they run."""
+"""Serves metrics, health checks and pages of running supervisors over HTTP."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence

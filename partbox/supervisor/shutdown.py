@@ -1,4 +1,4 @@
-"""How far the end of a node has come."""
+"""The progress of a node's end."""
 
 import time
 

@@ -128,7 +128,7 @@ class Supervisor:
     def start(self) -> None:
         """Check handlers and database, and spawn; RegistrationError, SchemaError or psycopg.Error if it cannot work.
 
-        One of several databases is looked at by its own thread, and raises nothing.
+        With one of several databases that is left to the thread, and nothing is raised.
         """
         self._check_handlers()
         if not self.database:
@@ -163,7 +163,7 @@ class Supervisor:
         return self._membership.empty()
 
     def _check_handlers(self) -> None:
-        """Handlers may be known to worker processes alone: only where there are none here, look as they will."""
+        """Require handlers; if there are none here, load them as the worker processes will."""
         if self._handlers.lack(self.subscription, self.settings) is not None:
             handlers, _ = self._job.load()
             handlers.require(self.subscription, self.settings)

@@ -1,10 +1,10 @@
-"""What happens to partitions, as people say it."""
+"""Burials and plans in words."""
 
 from partbox.rules.wording import counted
 
 
 def of_burial(buried: int, freed: int) -> str:
-    """What becomes of the partitions that processes without a lease had."""
+    """The fate of the partitions of processes without a lease."""
     what = counted(freed, "partition")
     if not buried:
         return f"{what} had no living owner, and may be claimed"
@@ -12,7 +12,7 @@ def of_burial(buried: int, freed: int) -> str:
 
 
 def of_plan(moved: int, members: int) -> str:
-    """What a plan moves, and why."""
+    """The moves of a plan, and their reason."""
     what = counted(moved, "partition")
     if members == 0:
         return f"no process is left that delivers: {what} wait for one"

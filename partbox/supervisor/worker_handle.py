@@ -52,7 +52,7 @@ class WorkerHandle:
 
     def _remember(self, slot: Slot, pid: int) -> None:
         self.ward = Ward(slot, pid)
-        self.seen: Signs | None = None  # what the supervisor saw when it looked last
+        self.seen: Signs | None = None  # at the supervisor's last check
         self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
         self._held_at = 0.0  # when both of its threads were last seen silent for that reason
         self._ready_at = 0.0
@@ -76,12 +76,12 @@ class WorkerHandle:
 
     @property
     def handler_timeout(self) -> float:
-        """For how long its handlers may run (seconds), 0.0 where some have no timeout."""
+        """The longest time that its handlers may run (seconds), 0.0 if some have no timeout."""
         return self.ward.slot[TIMEOUT]
 
     @property
     def ready(self) -> bool:
-        """It has begun to work, and may get partitions."""
+        """True if it has begun to work, and may get partitions."""
         return self.ward.slot[POLL_TICK] > 0 or self.ward.slot[SAVE_TICK] > 0
 
     def signs(self) -> Signs:
@@ -106,7 +106,7 @@ class WorkerHandle:
         return boottime() - max(self.ward.slot[field], self._held_at, self._ready_at) if self.ready else 0.0
 
     def process(self) -> Process:
-        """As it was when its supervisor looked last, a quarter of a second ago. Any thread."""
+        """Its state at the supervisor's last check, a quarter of a second ago. Any thread."""
         slot, seen = self.ward.slot, self.seen
         return Process(
             pid=self.pid,

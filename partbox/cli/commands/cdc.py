@@ -122,7 +122,7 @@ def _host(conn: psycopg.Connection) -> str:
 
 
 def _notes(made: Connector, state: Prepared, form: Form, pooler: bool, by_socket: bool) -> Iterator[str]:
-    """What the configuration leaves out, and what there is to do yet."""
+    """Notes on what the configuration leaves out and what is still to do."""
     yield f"the password of role {made.role!r} is not printed: {PASSWORDS[form]}"
     if by_socket:
         yield "the DSN names a socket and Debezium connects by TCP: put the server's host for localhost, and its port"

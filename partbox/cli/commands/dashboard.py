@@ -17,7 +17,7 @@ from partbox.observe.address import address
 from partbox.observe.server import Asgi, HttpServer, check_installed
 from partbox.settings import Settings
 
-PATIENCE = 10.0  # seconds to find out whether there is something to show
+PATIENCE = 10.0  # seconds for the check at the start
 
 Http = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Where to serve it; :0 is a free port of this machine alone.")
@@ -50,7 +50,7 @@ def dashboard(http: Http = "127.0.0.1:9465", dsn: Dsn = None, schema: Schema = N
 
 
 def _check(settings: Settings) -> None:
-    """Say now what is wrong, and not on the page."""
+    """Raise now what would otherwise show on the page."""
     with connect(database(settings), lease=PATIENCE, pooler=settings.pooler, name="partbox dashboard") as conn:
         migrate.check(conn, settings.schema_name)
 

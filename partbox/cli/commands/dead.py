@@ -1,4 +1,4 @@
-"""`partbox dead`: records that no worker tries any more, and their ways back or out."""
+"""`partbox dead`: records that no worker tries any more: list, replay, discard."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -216,7 +216,7 @@ def _filters(type: str | None, aggregate_type: str | None, aggregate_id: str | N
 
 
 def _check_choice(what: str, id: str | None, all: bool, filters: Filters) -> None:
-    """One by its id, or all that match: never both, never all by accident."""
+    """Require either one id or --all: never both, never all by accident."""
     if id is not None and (all or any(value is not None for value in filters.values())):
         raise PartboxError(f"ID {id!r} is one record: leave out --all and the filters, or leave out the ID")
     if id is None and not all:

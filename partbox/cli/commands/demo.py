@@ -52,7 +52,7 @@ def demo(
 
 @contextmanager
 def _out(json: bool) -> Iterator[TextIO]:
-    """Where the view goes. JSON has the standard output for itself."""
+    """The stream of the view: standard error if JSON needs the standard output."""
     if not json:
         yield sys.stdout
         return

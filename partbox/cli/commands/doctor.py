@@ -1,4 +1,4 @@
-"""`partbox doctor`: what is wrong with an outbox, what shows it, and what to do about it."""
+"""`partbox doctor`: diagnoses an outbox: causes, evidence, remedies."""
 
 from typing import Annotated
 
@@ -71,7 +71,7 @@ def _length(text: str) -> float:
 
 
 def _failed(error: PartboxError | psycopg.Error) -> Finding:
-    """What a command would have ended with, as a finding."""
+    """An error that would have ended the command, as a finding."""
     cause = SCHEMA if isinstance(error, SchemaError) else DATABASE
     return Finding(Severity.PROBLEM, in_one_line(error), cause=cause.name)
 
@@ -88,7 +88,7 @@ def _print(out: Console, found: Report) -> None:
 
 
 def _print_finding(out: Console, finding: Finding) -> None:
-    """Lines are not broken: commands in them are to be copied."""
+    """Print without line breaks, so that commands can be copied."""
     head = Text.assemble((finding.severity, STYLES[finding.severity]), f"  {finding.cause}", style="bold")
     where = f"  subscription {finding.subscription}" if finding.subscription is not None else ""
     out.print(head + Text(_line(where)), soft_wrap=True)

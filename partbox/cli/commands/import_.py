@@ -122,7 +122,7 @@ def _import(settings: Settings, plan: ImportPlan, skip_bad: bool, follow: bool, 
 def _follow(
     settings: Settings, result: Imported, once: Callable[[], Imported], wait: Callable[[float], bool], json: bool
 ) -> None:
-    """A line for each pass that has brought something, until stopped. Later errors of the database pass."""
+    """Repeat until stopped, with a line for each pass that imported something. Errors of the database are printed."""
     pause = PAUSE
     print_line(result, json)
     while not wait(pause):
@@ -149,13 +149,13 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
 
 
 def _names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """Repeated, or with commas."""
+    """The names, given by repeated options or with commas."""
     return tuple(name.strip() for each in given or () for name in each.split(",") if name.strip())
 
 
 @contextmanager
 def _progressing() -> Iterator[Callable[[Imported], None]]:
-    """A bar on a terminal's standard error; elsewhere a line now and then."""
+    """A progress bar on a terminal's standard error; elsewhere a line now and then."""
     error = Console(stderr=True)
     columns = (TextColumn("import"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     said_at = time.monotonic()

@@ -58,7 +58,7 @@ def migrate(
 
 
 def _require(dsn: str, schema: str) -> None:
-    """A mistyped name must not create another outbox."""
+    """Require that the schema exists: a mistyped name must not create another outbox."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         if conn.execute(query("migrate_found", schema), {}).fetchone() == (False,):
             raise migrations.missing(conn, schema)

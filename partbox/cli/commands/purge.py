@@ -1,4 +1,4 @@
-"""`partbox purge`: deletes what everybody is through with and nobody keeps any longer."""
+"""`partbox purge`: deletes what every subscription has consumed and retention has expired."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,7 +63,7 @@ def _interval(every: str, dry_run: bool) -> float:
 
 
 def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
-    """Purge, say what went; the exit code."""
+    """Purge once and print the result; return the exit code."""
     verb = "would purge" if dry_run else "purged"
     with _progressing(verb) as progress:
         purged = run(lambda: database(settings), settings, dry_run=dry_run, stopped=stopped.is_set, progress=progress)
@@ -85,7 +85,7 @@ def _nothing(purged: Purged) -> str:
 
 
 def _again(settings: Settings, interval: float, json: bool, stopped: Flag) -> None:
-    """Purge at once and after each interval until stopped. What the first raises ends it; later errors pass."""
+    """Purge at once and after each interval until stopped. An error of the first ends it; later ones are printed."""
     _line(run(lambda: database(settings), settings, stopped=stopped.is_set), json)
     while not stopped.wait(interval):
         try:
@@ -96,7 +96,7 @@ def _again(settings: Settings, interval: float, json: bool, stopped: Flag) -> No
 
 
 def _line(purged: Purged, json: bool) -> None:
-    """What went, in one line."""
+    """Print the deleted rows in one line."""
     if json:
         typer.echo(orjson.dumps(asdict(purged) | {"dry_run": False}).decode())
     elif purged.total:
@@ -105,7 +105,7 @@ def _line(purged: Purged, json: bool) -> None:
 
 @contextmanager
 def _progressing(verb: str) -> Iterator[Callable[[Purged], None]]:
-    """A line on a terminal's standard error while it lasts."""
+    """A progress line on a terminal's standard error."""
     error = Console(stderr=True)
     if not error.is_terminal:
         yield lambda sofar: None

@@ -57,7 +57,7 @@ def rebase(
 
 
 def _where(dsn: str) -> str:
-    """The database in words, without the rest of its DSN, in which a password may be."""
+    """The database's name alone: the rest of the DSN may hold a password."""
     given = parts(dsn)
     return f"database {printable(str(given.get('dbname') or given.get('user') or 'postgres'))!r}"
 
@@ -79,7 +79,7 @@ def _row(each: Moved) -> tuple[str, ...]:
 
 @contextmanager
 def _waiting() -> Iterator[Progress]:
-    """Says on the standard error what it waits for: in one line that changes at a terminal, else in a line each."""
+    """Prints on the standard error what it waits for: one changing line at a terminal, else a line each."""
     error = Console(stderr=True)
     said = ""
 

@@ -112,7 +112,7 @@ def _ensuring(subscription: str, start: str) -> Callable[[Subscriptions], None]:
 
 
 def _ensure(subscriptions: Subscriptions, name: str, start: str) -> None:
-    """The subscription is there from now on; several nodes may start at once."""
+    """Make the subscription unless it exists; several nodes may start at once."""
     if name not in _names(subscriptions):
         try:
             subscriptions.create(name, start)

@@ -1,4 +1,4 @@
-"""`partbox status`: who works, who holds what, and what is left to do."""
+"""`partbox status`: the worker processes, their partitions, and the backlog."""
 
 import sys
 import time
@@ -31,7 +31,7 @@ from partbox.rules.wording import command
 from partbox.settings import Settings
 from partbox.stats.rates import Rates
 
-PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements may
+PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements are allowed
 
 COLUMNS = ("node", "pid", "state", "heartbeat", "partitions")
 
@@ -96,7 +96,7 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
 
 @contextmanager
 def _shown(json: bool) -> Iterator[Show]:
-    """What shows a sighting, as fits who reads it."""
+    """Yield the printer of sightings that suits the reader: JSON lines, a live terminal, or blocks."""
     out = console()
     if json:
         yield _print_line
@@ -215,14 +215,14 @@ def _pending(cluster: stats.Cluster) -> str:
 
 
 def _trouble(cluster: stats.Cluster) -> bool:
-    """True if there is more to it than numbers; without any process the remedy is said already."""
+    """True if `partbox doctor` has more to say; without any process the remedy is printed already."""
     away = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused
     hindered = any(each.running or each.expired for each in cluster.instances)
     return away or hindered or cluster.blocked_keys > 0 or cluster.parked.get("dead", 0) > 0
 
 
 def _paused(cluster: stats.Cluster) -> list[Line]:
-    """A command has a line of its own, which a narrow terminal does not break."""
+    """Commands get a line of their own, so that a narrow terminal does not break them."""
     if not cluster.paused:
         return []
     resume = command("subscription resume", cluster.schema, None, cluster.subscription)

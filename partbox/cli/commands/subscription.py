@@ -1,4 +1,4 @@
-"""`partbox subscription`: who consumes the log, from where, and since when it stands still."""
+"""`partbox subscription`: the consumers of the log: create, list, pause, replay, drop."""
 
 import signal
 import sys
@@ -192,7 +192,7 @@ def _subscriptions(dsn: str | None, schema: str | None) -> Subscriptions:
 
 
 def _spell_out() -> None:
-    """The subscription that everybody has: a `y` is too easily typed."""
+    """Ask for more than a `y`, which is too easily typed, to drop the subscription that every outbox has."""
     typer.echo(
         "every handler without a subscription of its own belongs to 'default' and gets no event any more", err=True
     )
@@ -205,7 +205,7 @@ def _spell_out() -> None:
 
 @contextmanager
 def _waiting() -> Iterator[Progress]:
-    """Says on a terminal's standard error for whom it waits; Ctrl-C, or another signal to end, undoes the pause."""
+    """Prints on a terminal's standard error whom it waits for; Ctrl-C, or another signal to end, undoes the pause."""
     error = Console(stderr=True)
     try:
         with interruptible(*SIGNALS), error.status("waiting for the workers to let go") as status:

@@ -14,7 +14,7 @@ _ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from after the name
 
 
 def check(arguments: Sequence[str]) -> None:
-    """PartboxError for one that is not text: bytes that are no UTF-8 come as surrogates, which nothing can store."""
+    """PartboxError for one that is not text: bytes that are not UTF-8 arrive as surrogates, which cannot be stored."""
     for argument in arguments:
         try:
             argument.encode()

@@ -1,4 +1,4 @@
-"""What changes many things asks first, shows how far it is, and says how far it came."""
+"""Confirmation and progress of commands that change many things."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 
 def confirm(what: str, yes: bool) -> None:
-    """Return only if `what` ("replay 5 dead records") is wanted; PartboxError where nobody can be asked."""
+    """Return only if the user confirms `what` ("replay 5 dead records"); PartboxError without a terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -26,7 +26,7 @@ def confirm(what: str, yes: bool) -> None:
 
 @contextmanager
 def progressing(verb: str, done: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal's standard error; gives what is called with (done, total). Ctrl-C says how many were done."""
+    """A bar on a terminal's standard error; yields a callback (done, total). Ctrl-C reports how many were done."""
     reached = 0
     columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     error = Console(stderr=True)

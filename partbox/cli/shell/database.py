@@ -1,4 +1,4 @@
-"""Where a command's database is."""
+"""The database of a command."""
 
 from psycopg.conninfo import make_conninfo
 
@@ -10,6 +10,6 @@ CONNECT_TIMEOUT = 10  # seconds; somebody is waiting at a terminal
 
 
 def database(settings: Settings) -> str:
-    """The DSN of the settings, resolved, with a limit to how long connecting may take unless it has one."""
+    """The DSN of the settings, resolved, with a connect timeout unless it has one."""
     dsn = resolve(settings.dsn)
     return make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(dsn)})

@@ -22,17 +22,17 @@ _typed: ContextVar[Mapping[str, Any]] = ContextVar("typed", default=MappingProxy
 
 
 def load(*, flags: Mapping[str, Any] | None = None) -> Settings:
-    """The settings as of now: below the `flags` of a command those that were typed beside its own parameters."""
+    """Load the settings; a command's own `flags` come before the settings that were typed as options."""
     return settings.load(flags=typed() | dict(flags or {}))
 
 
 def typed() -> dict[str, Any]:
-    """The settings that were typed as options and are no parameter of the command that runs, by external name."""
+    """The settings typed as options that are not parameters of the running command, by external name."""
     return dict(_typed.get())
 
 
 def with_settings(command: Command) -> Command:
-    """The command with an option for each setting that it has no parameter for."""
+    """The command, with an option for each setting that it has no parameter for."""
     signature = inspect.signature(command)
     added = [_parameter(name) for name in names() if name not in signature.parameters]
 

@@ -96,7 +96,7 @@ def configured(chosen: settings.Settings) -> settings.Settings:
 
 
 def surroundings(flags: Mapping[str, Any]) -> settings.Settings:
-    """The settings before the outbox is there; what is wrong with the surroundings it will say itself."""
+    """The settings without the outbox; an error in the environment alone is left to the outbox to raise."""
     try:
         return settings.load(flags=flags)
     except SettingsError:

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, errors in one line."""
+"""Output of commands: tables for people, JSON for programs, errors in one line."""
 
 import os
 import sys
@@ -60,7 +60,7 @@ def moment(when: datetime | None) -> str:
 
 
 def in_one_line(error: PartboxError | psycopg.Error) -> str:
-    """What went wrong and what to do about it, without secrets."""
+    """The error and its remedy, without secrets."""
     said = masked(" ".join(str(error).split("\n")[0].split()))
     match error:
         case PartboxError():

@@ -13,7 +13,7 @@ TOPIC = "--topic is that of --to, which is missing: targets of the settings have
 
 
 def chosen(settings: Settings, to: str | None, topic: str | None) -> tuple[RelayTarget, ...]:
-    """Those to send to, checked as far as that goes without their brokers; SettingsError, BadParameter."""
+    """The targets to send to, checked as far as possible without their brokers; SettingsError, BadParameter."""
     if to is None and topic is not None:
         raise typer.BadParameter(TOPIC)
     if to is None and not settings.relay:

@@ -1,4 +1,4 @@
-"""Errors name what was typed: Python's `older_than` is `--older-than` on a command line."""
+"""Errors name options as they are typed: Python's `older_than` is `--older-than` on a command line."""
 
 import inspect
 from collections.abc import Callable

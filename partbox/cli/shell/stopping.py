@@ -1,4 +1,4 @@
-"""Commands that may be told to stop: between two steps, or wherever they are."""
+"""Signals that stop a command: between two steps, or anywhere."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ AGAIN = 0.05  # seconds until a signal that Python has dropped comes again
 
 @contextmanager
 def stoppable() -> Iterator[Flag]:
-    """A flag that SIGINT or SIGTERM sets; a second one does what it always does."""
+    """A flag that SIGINT or SIGTERM sets; a second signal has its usual effect."""
     flag = Flag()
     if threading.current_thread() is not threading.main_thread():
         yield flag
@@ -41,9 +41,9 @@ def stoppable() -> Iterator[Flag]:
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """SIGINT or SIGTERM ends the block wherever it is, as if it had come to its end; clearing up is not interrupted.
+    """SIGINT or SIGTERM ends the block anywhere, as if it were done; cleanup is not interrupted.
 
-    For those that only look: nothing is left half done.
+    For commands that only read: nothing is left half done.
     """
     with suppress(KeyboardInterrupt), interruptible(signal.SIGINT, signal.SIGTERM):
         yield
@@ -51,8 +51,8 @@ def until_stopped() -> Iterator[None]:
 
 @contextmanager
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
-    """The first of these signals is a KeyboardInterrupt wherever it meets the block; others are ignored after it, so
-    that what is undone because of it is not interrupted. One that is ignored already (`nohup`) stays so.
+    """The first of these signals raises KeyboardInterrupt in the block; later ones are ignored, so that the undoing is
+    not interrupted. One that is ignored already (`nohup`) stays so.
 
     Python drops an error that meets a callback of its own, such as those of an import. Then the signal comes again.
     """
@@ -93,7 +93,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 
 
 class _Met(KeyboardInterrupt):
-    """A signal that has met the block."""
+    """A signal that arrived during the block."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

@@ -52,7 +52,7 @@ def _why(name: str, error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of code that is neither ours nor import machinery."""
+    """The innermost line of the user's code: neither ours nor import machinery."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Wrong usage in one line: what was typed, and what to type instead."""
+"""Usage errors in one line: the fault, and the remedy."""
 
 import re
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def in_one_line(error: Any, arguments: Sequence[str], root: Any) -> str:
 
 
 def is_help(error: Any) -> bool:
-    """True if nothing is wrong but that nothing was typed: its text is the help."""
+    """True if nothing was typed: the error's text is the help."""
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
@@ -92,7 +92,7 @@ def _named(error: Any) -> str:
 
 
 def _value(option: str, arguments: Sequence[str]) -> str:
-    """The text that was typed as its value, with a blank before it."""
+    """The value as it was typed, with a blank before it."""
     given = [after for before, after in pairwise(arguments) if before == option]
     given += [word.removeprefix(f"{option}=") for word in arguments if word.startswith(f"{option}=")]
     return f" {given[-1]!r}" if given else ""

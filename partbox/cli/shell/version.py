@@ -1,4 +1,4 @@
-"""`partbox --version`: what a report of an error should name."""
+"""`partbox --version`: the versions that an error report should name."""
 
 import platform
 from importlib.metadata import version

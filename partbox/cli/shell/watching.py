@@ -1,4 +1,4 @@
-"""Looking at a subscription again and again."""
+"""Repeated observation of a subscription."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ from partbox.errors import PartboxError
 from partbox.rules.duration import seconds
 from partbox.stats.rates import Pace, Rates
 
-LEAST = 0.1  # seconds between two looks
+LEAST = 0.1  # seconds between two observations
 
 Every = Annotated[str, typer.Option(metavar="TIME", help="How often to look, such as 500ms or 5s.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A subscription as it was at `at`; `rates` from the second look on.
+    """A subscription as it was at `at`; `rates` from the second observation on.
 
-    `complaint`: why the last look failed, in one line. Then the rest is as it was found before.
+    `complaint`: the error of the last observation, in one line; the rest is then from the one before.
     """
 
     at: datetime
@@ -45,9 +45,9 @@ def interval(every: str) -> float:
 
 
 def sightings(glance: Glance, subscription: str, wait: Callable[[], bool]) -> Iterator[Sighting]:
-    """A sighting at once, and one after each `wait()` until that says that it is over.
+    """Yield a sighting at once, and one after each `wait()` until that returns True.
 
-    What the first look raises is raised; later ones complain, for a database may come back.
+    An error of the first observation is raised; a later one becomes a complaint, for a database may come back.
     """
     pace = Pace()
     last = _look(glance, subscription, pace)

@@ -7,7 +7,7 @@ from partbox.db.grants import Roles
 
 
 def print_granted(roles: Roles) -> None:
-    """In one line; nothing if there are none."""
+    """Print them in one line; nothing if there are none."""
     if roles:
         said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
         said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)

@@ -1,4 +1,4 @@
-"""What an import has done, in words, tables and JSON."""
+"""Reports on an import, in words, tables and JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ SHOWN = 20
 
 
 def print_done(done: Imported, json: bool) -> int:
-    """What was done; the exit code."""
+    """Report a finished import; return the exit code."""
     if json:
         print_json(_plain(done, dry_run=False))
     else:
@@ -35,7 +35,7 @@ def print_done(done: Imported, json: bool) -> int:
 
 
 def print_dry(found: Imported, json: bool) -> None:
-    """What a pass would do."""
+    """Report a dry run."""
     if json:
         print_json(_plain(found, dry_run=True))
         return
@@ -48,7 +48,7 @@ def print_dry(found: Imported, json: bool) -> None:
 
 
 def print_line(done: Imported, json: bool) -> None:
-    """What one of many passes has done."""
+    """Report one of many passes, in a line."""
     if json:
         typer.echo(orjson.dumps(_plain(done, dry_run=False)).decode())
     else:

@@ -9,7 +9,7 @@ CUT = 60  # characters of a name
 
 
 def rows(cluster: Cluster) -> list[tuple[str, str, str, str]]:
-    """Handler, how long, event and process of each, the longest first; one more row counts those without a name."""
+    """Handler, time, event and process of each, the longest first; one more row counts those without a name."""
     nodes = named(cluster.instances)
     runs = [(process, each) for process in cluster.instances for each in process.running]
     runs.sort(key=lambda run: -run[1].seconds)

@@ -1,4 +1,4 @@
-"""What the sinks of a subscription have sent, as `status` shows it."""
+"""The traffic of a subscription's sinks, as `status` shows it."""
 
 from partbox.db.stats import Cluster
 from partbox.db.traffic import Traffic

@@ -1,4 +1,4 @@
-"""Who holds the partitions: processes that died, and partitions that nobody takes."""
+"""Ownership of partitions: processes that died, and partitions that nobody takes."""
 
 from collections.abc import Iterator
 from uuid import UUID

@@ -140,7 +140,7 @@ def _sequence(case: Case) -> str:
 
 
 def _wrong(case: Case, found: Sequence) -> Iterator[tuple[str, str]]:
-    """What is wrong, and the statement that corrects it."""
+    """The faults of the sequence, each with the statement that corrects it."""
     name = f"{quoted(case.schema)}.record_id_seq"
     column = f"alter table {quoted(case.schema)}.record alter column"
     defaults = found.defaults or {}
