@@ -69,13 +69,13 @@ def _print_page(wanted: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions, and end.")
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions and exit.")
 ]
 
 Markdown = Annotated[
     bool,
     typer.Option(
-        "--markdown", callback=_print_page, is_eager=True, help="Print the documentation of all commands, and end."
+        "--markdown", callback=_print_page, is_eager=True, help="Print the documentation of all commands and exit."
     ),
 ]
 
@@ -104,21 +104,21 @@ def _add_group(panel: str, group: typer.Typer, name: str, line: str, *, settings
 
 
 _add(START, demo.demo, "Watch it work: orders are delivered while processes are killed.", settings=False)
-_add(START, init.init, "Make the schema in a database: the first thing to do.")
+_add(START, init.init, "Create the schema in a database: the first thing to do.")
 _add(RUN, worker.worker, "Deliver events to the handlers of MODULE:OUTBOX until stopped.")
 _add(RUN, relay.relay, "Send every event to a broker, in order per aggregate, until stopped.")
-_add(LOOK, status.status, "Who works, who holds which partitions, and what is left to do.")
+_add(LOOK, status.status, "Worker processes, partitions by owner, and the backlog.")
 _add(LOOK, top.top, "The same, live on the whole terminal.")
 _add(LOOK, dashboard.dashboard, "The same, live in a browser.")
-_add(LOOK, config.config, "Every setting: its value, where that comes from, and why.")
-_add(MEND, doctor.doctor, "What is wrong, what shows it, and what to do about it.")
+_add(LOOK, config.config, "Every setting: its value, its origin, and its meaning.")
+_add(MEND, doctor.doctor, "Diagnose: causes of trouble, evidence, remedies.")
 _add(OPERATE, migrate.migrate, "Bring the schema to this version, after an upgrade.")
 _add(OPERATE, import_.import_, "Take over the table of another outbox, while it is written to.", name="import")
 _add(OPERATE, purge.purge, "Delete what has expired; workers do it by themselves.")
 _add(OPERATE, rebase.rebase, "Let a schema that came from a dump go on here.")
-_add(DEVELOP, handlers.handlers, "Which handler takes which events; needs no database.", settings=False)
+_add(DEVELOP, handlers.handlers, "The routing table of the handlers; needs no database.", settings=False)
 _add(DEVELOP, metrics.metrics, "The metrics that a worker shows to Prometheus.")
-_add(DEVELOP, chaos.chaos, "Break a cluster on purpose, and judge what it lost.", settings=False)
+_add(DEVELOP, chaos.chaos, "Break a cluster on purpose, and check what it lost.", settings=False)
 _add_group(MEND, dead.app, "dead", "Events that were given up: list, replay or discard them.")
 _add_group(MEND, blocked.app, "blocked", "Aggregates that wait for a failed event: retry or skip it.")
 _add_group(RUN, cdc.app, "cdc", "Let Debezium send every event instead, from the WAL.")

@@ -16,7 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Limit = Annotated[int, typer.Option(metavar="N", help="At most so many.")]
+Limit = Annotated[int, typer.Option(metavar="N", help="Maximum number of aggregates.")]
 AggregateType = Annotated[str, typer.Argument(metavar="AGGREGATE_TYPE", show_default=False, help="Such as Order.")]
 AggregateId = Annotated[str, typer.Argument(metavar="AGGREGATE_ID", show_default=False, help="Such as 7.")]
 Reason = Annotated[

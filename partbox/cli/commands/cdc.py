@@ -46,11 +46,15 @@ Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL that prepares th
 Topic = Annotated[
     str, typer.Option(metavar="TEMPLATE", help="Topic, of {aggregate_type} or {event_type}, as they are spelt.")
 ]
-From = Annotated[SnapshotFrom, typer.Option("--from", help="Whether it sends what the log holds when it first starts.")]
+From = Annotated[
+    SnapshotFrom, typer.Option("--from", help="Events to send first: all that the log holds, or new ones only.")
+]
 Name = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", show_default=False, help="Of connector, slot and publication (else of database and schema)."
+        metavar="NAME",
+        show_default=False,
+        help="Name of connector, slot and publication (else of database and schema).",
     ),
 ]
 Role = Annotated[str, typer.Option(metavar="ROLE", help="The connector's own role in the database.")]
@@ -69,8 +73,8 @@ def debezium(  # its parameters are its options
 ) -> None:
     """Print a configuration of Debezium's PostgreSQL connector that sends every event by its EventRouter.
 
-    Changes nothing. First run what --sql prints, once; then give the configuration to Kafka Connect. What is still
-    missing in the database is said on the standard error output.
+    Changes nothing. First run what --sql prints, once; then give the configuration to Kafka Connect. Anything still
+    missing in the database is reported on the standard error output.
 
     Example: partbox cdc debezium --sql | psql shop
 

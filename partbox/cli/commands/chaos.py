@@ -22,10 +22,11 @@ Dsn = Annotated[
         metavar="DSN", show_default=False, help="Use this database, in a schema of its own (never PARTBOX_DSN)."
     ),
 ]
-Embedded = Annotated[bool, typer.Option("--embedded", help="Use a PostgreSQL of its own, which is maltreated as well.")]
-Seconds = Annotated[float, typer.Option(min=1, metavar="N", help="How long to publish and disturb.")]
+Embedded = Annotated[bool, typer.Option("--embedded", help="Use a PostgreSQL of its own, which is attacked as well.")]
+Seconds = Annotated[float, typer.Option(min=1, metavar="N", help="Seconds to publish and disturb.")]
 Seed = Annotated[
-    int | None, typer.Option(min=0, metavar="N", show_default=False, help="Replays a schedule (else a new one).")
+    int | None,
+    typer.Option(min=0, metavar="N", show_default=False, help="Seed of the schedule, to replay one (else a new one)."),
 ]
 Nodes = Annotated[int, typer.Option(min=1, max=16, metavar="N", help="Nodes at the start.")]
 Processes = Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Worker processes of each node.")]
@@ -46,7 +47,7 @@ def chaos(  # its parameters are its options
     keep: Keep = False,
     json: Json = False,
 ) -> None:
-    """Publish in every way there is, maltreat a cluster, and judge whether every event came, once and in order.
+    """Publish in every way, attack a cluster, and check that every event came, once and in order.
 
     Worker processes are killed and frozen, connections cut, handlers hang; publishers of their own write meanwhile.
     Exit code 0: every promise was kept. 1: one was broken, and the history is kept. 2: wrong usage.

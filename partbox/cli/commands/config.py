@@ -15,7 +15,7 @@ from partbox.settings import Settings, names
 Target = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODULE:OUTBOX]", show_default=False, help="With the keywords of this outbox, such as shop:outbox."
+        metavar="[MODULE:OUTBOX]", show_default=False, help="Include the keywords of this outbox, such as shop:outbox."
     ),
 ]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentation of all settings instead.")]
@@ -35,7 +35,7 @@ class ShownSetting(NamedTuple):
 def config(
     target: Target = None, dsn: Dsn = None, schema: Schema = None, json: Json = False, markdown: Markdown = False
 ) -> None:
-    """Show every setting: its meaning, its value, where that comes from and what it overrules; secrets are masked.
+    """Show every setting: its meaning, its value, the origin of that, and what it overrules; secrets are masked.
 
     Every setting is an option of all commands that use settings, such as --lease 10s or --pooler; an option comes
     before a keyword in code, which comes before PARTBOX_LEASE, then the file, then the default.

@@ -20,7 +20,7 @@ from partbox.settings import Settings
 PATIENCE = 10.0  # seconds for the check at the start
 
 Http = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="Where to serve it; :0 is a free port of this machine alone.")
+    str, typer.Option(metavar="HOST:PORT", help="The address to serve it at; :0 is a free port of this machine alone.")
 ]
 
 

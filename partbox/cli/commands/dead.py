@@ -28,15 +28,15 @@ AggregateType = Annotated[
 ]
 AggregateId = Annotated[str | None, typer.Option(metavar="ID", show_default=False, help="Only of this aggregate.")]
 OlderThan = Annotated[
-    str | None, typer.Option(metavar="TIME", show_default=False, help="Only those dead for longer, such as 2h or 7d.")
+    str | None, typer.Option(metavar="TIME", show_default=False, help="Only records dead for longer, such as 2h or 7d.")
 ]
-Limit = Annotated[int, typer.Option(metavar="N", help="At most so many.")]
+Limit = Annotated[int, typer.Option(metavar="N", help="Maximum number of records.")]
 Id = Annotated[str, typer.Argument(metavar="ID", show_default=False, help="A record id, or an event id (UUID).")]
 OneId = Annotated[
     str | None, typer.Argument(metavar="ID", show_default=False, help="A record id, or an event id (UUID).")
 ]
 All = Annotated[bool, typer.Option("--all", help="All that match the filters, instead of one.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Payload = Annotated[bool, typer.Option("--payload", help="Show the payload too.")]
 
 COLUMNS = ("record", "died", "type", "aggregate", "attempts", "error")

@@ -12,7 +12,7 @@ from partbox.cli.shell.options import Json
 from partbox.cli.shell.output import console, print_json
 from partbox.demo import Play, perform
 
-Seconds = Annotated[float, typer.Option(min=0, metavar="N", help="End by itself after so long; 0 = at Ctrl-C.")]
+Seconds = Annotated[float, typer.Option(min=0, metavar="N", help="Seconds until it ends; 0 = at Ctrl-C.")]
 Processes = Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Worker processes.")]
 Rate = Annotated[float, typer.Option(min=1, metavar="N", help="Events per second that the shop publishes.")]
 NoChaos = Annotated[bool, typer.Option("--no-chaos", help="Kill no process, add none.")]

@@ -21,9 +21,9 @@ from partbox.rules.duration import seconds, written
 from partbox.rules.printing import printable_line
 
 Over = Annotated[
-    str, typer.Option(metavar="TIME", help="From when on an open transaction, or a wait for a lock, is long.")
+    str, typer.Option(metavar="TIME", help="Age at which an open transaction, or a wait for a lock, counts as long.")
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="End with 1 after warnings too.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 after warnings too.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentation of all checks instead.")]
 
 LONG = written(TRANSACTION)
@@ -39,7 +39,7 @@ def doctor(
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
-    """Name what is wrong: the cause, what shows it, and the remedy. Changes nothing.
+    """Diagnose the outbox: causes, evidence, remedies. Changes nothing.
 
     Ends with 0 when nobody needs to act, with 1 when there is a problem. Give it the settings of the workers.
 

@@ -14,7 +14,7 @@ SHIPPED = ("compose.yaml", "dashboards", "prometheus", "provisioning")
 """The files of `grafana/` that are of use without the checkout; the programs that write them are not."""
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", show_default=False, help="Where to write; made if it is not there.")
+    Path, typer.Argument(metavar="DIR", show_default=False, help="The folder to write to; created if missing.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")]
 

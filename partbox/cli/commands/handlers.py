@@ -13,14 +13,15 @@ from partbox.errors import PartboxError
 from partbox.handlers import Row
 
 Only = Annotated[
-    str | None, typer.Option("--subscription", metavar="NAME", show_default=False, help="Only those of this one.")
+    str | None,
+    typer.Option("--subscription", metavar="NAME", show_default=False, help="Only handlers of this subscription."),
 ]
 
 COLUMNS = ("event type", "aggregate type", "handler")
 
 
 def handlers(target: Target, subscription: Only = None, json: Json = False) -> None:
-    """Show which handler takes which events; the most specific one is called. Needs no database.
+    """Show the routing table: events and their handlers; the most specific one is called. Needs no database.
 
     Example: partbox handlers shop:outbox
     """

@@ -24,38 +24,42 @@ from partbox.settings import Settings
 From = Annotated[str, typer.Option("--table", metavar="TABLE", help="The table or view, as in SQL: public.outbox.")]
 Map = Annotated[
     list[str] | None,
-    typer.Option("--map", metavar="FIELD=COLUMN", show_default=False, help="Which column is which field; repeatable."),
+    typer.Option("--map", metavar="FIELD=COLUMN", show_default=False, help="The column of a field; repeatable."),
 ]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", show_default=False, help="The same value for all rows; repeatable."),
 ]
 Status = Annotated[
-    str | None, typer.Option(metavar="COLUMN", show_default=False, help="The column with the status; else all pending.")
+    str | None,
+    typer.Option(metavar="COLUMN", show_default=False, help="The column with the status (else all rows are pending)."),
 ]
 Names = Annotated[
-    list[str] | None, typer.Option(metavar="STATUS,…", show_default=False, help="Its values for rows to be delivered.")
+    list[str] | None, typer.Option(metavar="STATUS,…", show_default=False, help="Statuses of rows to be delivered.")
 ]
 Failed = Annotated[
-    list[str] | None, typer.Option(metavar="STATUS,…", show_default=False, help="For rows that become dead records.")
+    list[str] | None,
+    typer.Option(metavar="STATUS,…", show_default=False, help="Statuses of rows that become dead records."),
 ]
 Done = Annotated[
-    list[str] | None, typer.Option(metavar="STATUS,…", show_default=False, help="For rows that are left alone.")
+    list[str] | None, typer.Option(metavar="STATUS,…", show_default=False, help="Statuses of rows that are skipped.")
 ]
 Key = Annotated[
     list[str] | None,
-    typer.Option(metavar="COLUMN,…", show_default=False, help="What tells rows apart (else the primary key)."),
+    typer.Option(metavar="COLUMN,…", show_default=False, help="Columns that identify a row (else the primary key)."),
 ]
 Order = Annotated[
     list[str] | None,
-    typer.Option(metavar="COLUMN,…", show_default=False, help="What says which row came first (else a numeric key)."),
+    typer.Option(metavar="COLUMN,…", show_default=False, help="Columns that order rows (else a numeric key)."),
 ]
 Where = Annotated[str | None, typer.Option(metavar="SQL", show_default=False, help="Only rows for which this is true.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check every row, count, show the first ones, and import nothing.")
 ]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="List rows that cannot be records, instead of ending there.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on with what is new, until stopped.")]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="List rows that cannot be records, instead of stopping at the first.")
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on with new rows until stopped.")]
 
 PAUSE = 1.0  # seconds between two passes at least
 REST = 4  # and as many times as long as a pass takes

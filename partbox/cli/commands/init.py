@@ -13,10 +13,10 @@ from partbox.db.migrate import migrate, migrate_inbox
 from partbox.errors import PartboxError
 
 WriterOnly = Annotated[
-    bool, typer.Option("--writer-only", help="Without a subscription: events are published here, and read by others.")
+    bool, typer.Option("--writer-only", help="Create no subscription: events are published here and read by others.")
 ]
 InboxOnly = Annotated[
-    bool, typer.Option("--inbox-only", help="Nothing but the inbox, for consumers whose events come from elsewhere.")
+    bool, typer.Option("--inbox-only", help="Create the inbox only, for consumers whose events come from elsewhere.")
 ]
 
 

@@ -15,7 +15,7 @@ from partbox.db.scripts import script
 from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError
 
-Sql = Annotated[bool, typer.Option("--sql", help="Print SQL that does it instead; no database is touched.")]
+Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL instead; no database is touched.")]
 Since = Annotated[
     int | None,
     typer.Option(
@@ -23,7 +23,7 @@ Since = Annotated[
     ),
 ]
 NoTransaction = Annotated[
-    bool, typer.Option("--no-transaction", help="With --sql: without begin and commit, for a tool that has its own.")
+    bool, typer.Option("--no-transaction", help="With --sql: leave out begin and commit, for a tool that has its own.")
 ]
 
 

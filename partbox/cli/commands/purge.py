@@ -23,10 +23,10 @@ from partbox.rules.duration import seconds, written
 from partbox.settings import Settings
 from partbox.supervisor.flag import Flag
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would go, and delete nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would be deleted, and delete nothing.")]
 Every = Annotated[
     str | None,
-    typer.Option(metavar="TIME", show_default=False, help="Purge again and again, such as every 30m, until stopped."),
+    typer.Option(metavar="TIME", show_default=False, help="Repeat at this interval, such as 30m, until stopped."),
 ]
 
 ELSEWHERE = "another purge, or a change of subscriptions, is at work; what it leaves goes next time"

@@ -19,10 +19,10 @@ from partbox.rebase import rebase as run
 from partbox.rules import asked
 from partbox.rules.dsn import parts
 
-Force = Annotated[bool, typer.Option("--force", help="Also if the schema is no copy of another cluster's.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Force = Annotated[bool, typer.Option("--force", help="Rebase even if the schema is no copy of another cluster's.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Timeout = Annotated[
-    str, typer.Option(metavar="TIME", help="How long to wait for open transactions of publishers, such as 90s or 5m.")
+    str, typer.Option(metavar="TIME", help="Longest wait for open transactions of publishers, such as 90s or 5m.")
 ]
 
 COLUMNS = ("subscription", "cursors moved", "late records parked")

@@ -34,7 +34,7 @@ To = Annotated[
     typer.Option(
         metavar="URL",
         show_default=False,
-        help="Where to: kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH, stdout: "
+        help="The target: kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH, stdout: "
         "(else the targets of the setting relay).",
     ),
 ]
@@ -46,10 +46,12 @@ Topic = Annotated[
         help=f"Topic, of {{aggregate_type}}, {{event_type}}, {{tenant_id}} (else {DEFAULT}).",
     ),
 ]
-Name = Annotated[str, typer.Option("--subscription", metavar="NAME", help="Made at the first start.")]
+Name = Annotated[str, typer.Option("--subscription", metavar="NAME", help="Created at the first start.")]
 From = Annotated[
     str,
-    typer.Option("--from", metavar="beginning|now|TIME", help="What it gets if it is made here; later it goes on."),
+    typer.Option(
+        "--from", metavar="beginning|now|TIME", help="Its first events, if it is created now; later it goes on."
+    ),
 ]
 
 

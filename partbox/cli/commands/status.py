@@ -35,7 +35,7 @@ PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's
 
 COLUMNS = ("node", "pid", "state", "heartbeat", "partitions")
 
-Watch = Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Update until Ctrl-C.")]
 Show = Callable[[Sighting], None]
 Line = tuple[str, str]
 

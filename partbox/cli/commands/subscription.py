@@ -30,11 +30,11 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Such as audit.")]
 Start = Annotated[
     str,
-    typer.Option("--from", metavar="beginning|now|TIME", help="What it gets; TIME such as 2026-01-31T09:00:00Z."),
+    typer.Option("--from", metavar="beginning|now|TIME", help="Its first events; TIME such as 2026-01-31T09:00:00Z."),
 ]
 Types = Annotated[
     list[str] | None,
-    typer.Option("--type", metavar="TYPE", show_default=False, help="Only events of this type; several may be given."),
+    typer.Option("--type", metavar="TYPE", show_default=False, help="Only events of this type; repeatable."),
 ]
 Point = Annotated[
     str,
@@ -42,10 +42,8 @@ Point = Annotated[
         "--from", metavar="ID|TIME", show_default=False, help="A record id, or a time such as 2026-01-31T09:00:00Z."
     ),
 ]
-Timeout = Annotated[
-    str, typer.Option(metavar="TIME", help="How long to wait for workers to let go, such as 90s or 5m.")
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Timeout = Annotated[str, typer.Option(metavar="TIME", help="Longest wait for workers to release, such as 90s or 5m.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 COLUMNS = ("name", "created", "paused since", "types", "instances", "pending", "parked", "dead")
@@ -136,8 +134,8 @@ def replay(
 ) -> None:
     """Deliver everything again from a record or a time on, in order; handlers see those events a second time.
 
-    It pauses the subscription, waits until its workers have let go, sets it back, and lets it go on unless it was
-    paused before. What is dead or waits for a retry there comes anew too.
+    It pauses the subscription, waits until its workers have released, sets it back, and resumes it unless it was
+    paused before. Dead events, and those waiting for a retry, are delivered anew too.
 
     Example: partbox subscription replay audit --from 4711
 

@@ -17,14 +17,14 @@ Processes = Annotated[
     int | None, typer.Option(min=1, metavar="N", show_default=False, help="Processes per database (else all cores).")
 ]
 Concurrency = Annotated[
-    int | None, typer.Option(min=1, metavar="N", show_default=False, help="Handlers at once in a process (else 4).")
+    int | None, typer.Option(min=1, metavar="N", show_default=False, help="Concurrent handlers of a process (else 4).")
 ]
 DeadTo = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
         show_default=False,
-        help="Send dead events there, at least once: file:PATH (JSON lines), stdout:, http(s)://…",
+        help="Send dead events to it, at least once: file:PATH (JSON lines), stdout:, http(s)://…",
     ),
 ]
 Http = Annotated[
@@ -32,7 +32,7 @@ Http = Annotated[
     typer.Option(
         metavar="HOST:PORT",
         show_default=False,
-        help="Serve metrics, health checks and the live page there; :9464 is this machine alone (else PARTBOX_HTTP).",
+        help="Address of metrics, health checks and the live page; :9464 is this machine alone (else PARTBOX_HTTP).",
     ),
 ]
 LogFormat = Annotated[
@@ -40,7 +40,7 @@ LogFormat = Annotated[
     typer.Option(
         metavar="text|json",
         show_default=False,
-        help="How to log: text, or json, an object a line (else PARTBOX_LOG_FORMAT, text).",
+        help="Log format: text, or json, an object a line (else PARTBOX_LOG_FORMAT, text).",
     ),
 ]
 LogLevel = Annotated[
@@ -48,10 +48,10 @@ LogLevel = Annotated[
     typer.Option(
         metavar="LEVEL",
         show_default=False,
-        help="The least level to log: debug, info, warning or error (else PARTBOX_LOG_LEVEL, info).",
+        help="Lowest level to log: debug, info, warning or error (else PARTBOX_LOG_LEVEL, info).",
     ),
 ]
-UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Exit when everything that is due was delivered.")]
+UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Exit when everything that is due is delivered.")]
 
 
 def node_flags(

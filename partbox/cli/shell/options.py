@@ -18,7 +18,7 @@ Dsns = Annotated[
         "--dsn",
         metavar="DSN",
         show_default=False,
-        help="The database (else PARTBOX_DSN); repeatable: --processes are then for each.",
+        help="The database (else PARTBOX_DSN); repeatable; --processes applies to each.",
     ),
 ]
 Schema = Annotated[
@@ -28,7 +28,7 @@ Schema = Annotated[
 PublisherRoles = Annotated[
     list[str] | None,
     typer.Option(
-        "--publisher-role", metavar="ROLE", show_default=False, help="Grant a role what publishing takes; repeatable."
+        "--publisher-role", metavar="ROLE", show_default=False, help="Grant a role what publishing needs; repeatable."
     ),
 ]
 WorkerRoles = Annotated[
@@ -37,9 +37,9 @@ WorkerRoles = Annotated[
         "--worker-role", metavar="ROLE", show_default=False, help="Grant a role what workers need; repeatable."
     ),
 ]
-Subscription = Annotated[str, typer.Option(metavar="NAME", help="Which consumer of the log.")]
+Subscription = Annotated[str, typer.Option(metavar="NAME", help="The consumer of the log.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Target = Annotated[
     str,
-    typer.Argument(metavar="MODULE:OUTBOX", show_default=False, help="Where the outbox is, such as shop:outbox."),
+    typer.Argument(metavar="MODULE:OUTBOX", show_default=False, help="The outbox, such as shop:outbox."),
 ]

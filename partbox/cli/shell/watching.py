@@ -17,7 +17,7 @@ from partbox.stats.rates import Pace, Rates
 
 LEAST = 0.1  # seconds between two observations
 
-Every = Annotated[str, typer.Option(metavar="TIME", help="How often to look, such as 500ms or 5s.")]
+Every = Annotated[str, typer.Option(metavar="TIME", help="Time between two updates, such as 500ms or 5s.")]
 
 
 @dataclass(frozen=True, slots=True)
