@@ -68,13 +68,13 @@ class Connector:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise SettingsError(
-                f"name {self.name!r} must be of 1 to 63 letters a to z, digits and '_', as replication slots are named"
+                f"name {self.name!r} must have 1 to 63 letters a to z, digits and '_', as replication slots are named"
             )
         if not 1 <= len(self.role.encode(errors="replace")) <= 63 or "$" in self.role or not self.role.isprintable():
             raise SettingsError(f"role {self.role!r} must be 1 to 63 bytes of visible characters, none of them $")
         if not _SCHEMA.fullmatch(self.schema):
             raise SettingsError(
-                f"schema {self.schema!r} has characters that Debezium's lists of tables do not take: it must be of "
+                f"schema {self.schema!r} has characters that Debezium's lists of tables do not take: use "
                 "letters a to z, digits, '_' and '-'"
             )
 

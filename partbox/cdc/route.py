@@ -29,7 +29,7 @@ class TopicRoute:
             raise SettingsError(f"topic {template!r} names {len(fields)} fields: Debezium's router takes one")
         if not template or not all(_LEGAL.fullmatch(text) for text, _ in pieces):
             raise SettingsError(
-                f"topic {template!r} must be of letters a to z, digits, '.', '_', '-' and one {{field}}"
+                f"topic {template!r} must consist of letters a to z, digits, '.', '_', '-' and one {{field}}"
             )
         self._field = fields[0] if fields else FIELDS[0]
         self._replacement = "".join(f"{text}${{routedByValue}}" if field else text for text, field in pieces)

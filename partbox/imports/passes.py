@@ -112,7 +112,7 @@ class _Pass:
         sofar.writers = steps.writers(self.reader, self._table)  # before the snapshot: who had ended is seen by it
         with steps.reading(self.reader, self._schema, self._table.name) as alone:
             if not (alone or self.dry_run):
-                raise PartboxError(f"another import of {self._table.name} is at work: wait for it, or end it")
+                raise PartboxError(f"another import of {self._table.name} is running: wait for it, or stop it")
             self._count(sofar)
             try:
                 sofar.complete = self._batches(sofar, stopped, progress)
@@ -165,7 +165,7 @@ class _Pass:
         if not (self.skip_bad or self.dry_run):
             raise PartboxError(
                 f"row {bad.key} of {self._table.name} cannot be imported: {bad.problem}; {sofar.imported:,} rows "
-                "before its batch were imported, and the same command goes on there; --skip-bad leaves such rows out"
+                "before its batch were imported, and the same command continues there; --skip-bad leaves such rows out"
             )
 
     def _write(self, batch: list[ImportRow], sofar: Imported) -> None:

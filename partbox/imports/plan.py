@@ -120,7 +120,7 @@ def _check_field(name: str) -> None:
         raise PartboxError("created_at is the database's own time of a record: map occurred_at")
     near = get_close_matches(name, FIELDS, n=1)
     hint = f"is {near[0]!r} meant?" if near else f"there are {', '.join(FIELDS)}"
-    raise PartboxError(f"{name!r} is no field of an event: {hint}")
+    raise PartboxError(f"{name!r} is not a field of an event: {hint}")
 
 
 def _column(table: Table, name: str) -> Column:

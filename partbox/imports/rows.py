@@ -18,7 +18,7 @@ from partbox.publish.fields import Fields, fields_of
 
 MOST_ATTEMPTS = 2**31 - 1
 SAID = "it had failed when it was imported"
-AS_TEXT = "; where it is no JSON, --set content_type=text/plain takes any text as it is"
+AS_TEXT = "; if it is not JSON, --set content_type=text/plain takes any text as it is"
 
 _CODECS = Codecs()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -95,7 +95,7 @@ def _headers(text: str | None) -> dict[str, str] | None:
     try:
         headers = orjson.loads(text)
     except ValueError:
-        raise PublishError("its headers are no JSON: map a column with a JSON object, or none") from None
+        raise PublishError("its headers are not JSON: map a column with a JSON object, or none") from None
     if headers is None:
         return None
     if not isinstance(headers, dict):
@@ -113,7 +113,7 @@ def _event_id(text: str | None) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:
-        raise PublishError(f"its event_id {quoted(text)} is no UUID: do not map it, and it gets one") from None
+        raise PublishError(f"its event_id {quoted(text)} is not a UUID: leave it unmapped, and it gets one") from None
 
 
 def _available_at(found: Found) -> datetime | None:

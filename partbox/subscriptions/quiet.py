@@ -120,7 +120,7 @@ def _go_on(conn: Connection[Any], schema: str, name: str, again: Again, acting: 
                 return Left(_resumed(subscriptions.resume(other, schema, name), acting), known=False)
     except (Error, PartboxError) as error:
         resume = command("subscription resume", schema, None, name)
-        return Left(f"it is left paused, because it could not be resumed ({error}): {resume} lets it go on", False)
+        return Left(f"it is left paused, because it could not be resumed ({error}): {resume} resumes it", False)
     return Left(_resumed(resumed, acting), known=True)
 
 
@@ -129,7 +129,7 @@ def _resumed(resumed: bool | None, acting: bool) -> str:
     if resumed is None:
         return "it has been dropped"
     if acting and not resumed:
-        return "it goes on: what was asked for had been done, or somebody has resumed it"
+        return "it is active: what was asked for was done, or somebody has resumed it"
     return "nothing was changed, and it goes on"
 
 

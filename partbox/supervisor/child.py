@@ -128,7 +128,7 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     if os.getppid() == parent:
         worker.stop()
     else:
-        tell(log, "orphaned", "the supervisor is gone: releasing what can be released while the lease holds")
+        tell(log, "orphaned", "the supervisor is gone: releasing partitions while the lease holds")
         worker.stop(max(0.0, min(job.settings.drain_timeout, slot[DEADLINE] - boottime())))
     return 0
 

@@ -89,7 +89,7 @@ class Joining:
 
     def _over(self) -> None:
         if self._said is not None:
-            text = "the database can be worked for after %.1f s: its events are delivered from now on"
+            text = "the database is usable after %.1f s: its events are delivered from now on"
             seconds = time.monotonic() - self._since
             tell(log, "database_joined", text, seconds, subscription=self._subscription, seconds=seconds)
         self._said = None

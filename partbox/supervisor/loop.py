@@ -136,7 +136,7 @@ class NodeLoop:
             with self.pulse.waiting():
                 self._membership.bury(victims)
         except Error as error:
-            text = "could not free what %s left behind, which is free when the lease is over: %s"
+            text = "could not free the partitions of %s, which are free when the lease is over: %s"
             dead = counted(len(victims), "dead process")
             self._tell("not_buried", text, dead, error, instances=len(victims))
 

@@ -47,7 +47,7 @@ class Planner:
             return
         paused = still and subscriptions.paused(conn, self._schema, self._subscription)
         if paused is None:
-            text = "subscription %r does not exist any more: stop this worker"
+            text = "subscription %r no longer exists: stop this worker"
             self._tell("subscription_gone", text, self._subscription)
         elif paused:
             text = "subscription %r is paused: nothing is delivered until `partbox subscription resume`"

@@ -102,7 +102,7 @@ def _empty(supervisor: Supervisor) -> bool:
         try:
             return supervisor.empty()
         except Error as error:
-            tell(log, "loop_error", "cannot tell whether everything is delivered: %s", error, loop="until-empty")
+            tell(log, "loop_error", "cannot determine whether everything is delivered: %s", error, loop="until-empty")
             return False
 
 

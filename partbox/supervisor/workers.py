@@ -103,7 +103,7 @@ class Workers:
         except OSError as error:
             pause = self.deaths.pause()
             self._spawn_at = now + pause
-            text = "cannot start a process, which is tried again in %.1f s; meanwhile there are %d: %s"
+            text = "cannot start a process, which is retried in %.1f s; meanwhile %d run: %s"
             self._tell("not_spawned", text, pause, len(self._handles), error, seconds=pause)
 
     def _add(self, handle: WorkerHandle) -> None:

@@ -220,7 +220,7 @@ def test_a_status_that_nobody_has_named_is_refused(run, conn):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--map", "event_typ=kind"), "'event_typ' is no field of an event: is 'event_type' meant?"),
+        (("--map", "event_typ=kind"), "'event_typ' is not a field of an event: is 'event_type' meant?"),
         (("--map", "created_at=created_at"), "map occurred_at"),
         (("--map", "tenant_id=tenent"), "has no column 'tenent'"),
         (("--map", "tenant_id"), "must be FIELD=COLUMN"),
@@ -324,7 +324,7 @@ def test_stopped_or_killed_in_the_middle_it_goes_on_without_a_row_twice(started,
         assert there == [*range(1, 5_001)]
     else:
         assert process.wait() == 130
-        assert "interrupted: the same command goes on with the rest" in err
+        assert "interrupted: the same command continues with the rest" in err
         assert there == [*range(1, 10_001)]
     again = started()
     out, err = again.communicate()
@@ -339,7 +339,7 @@ def test_two_at_once_do_not_interleave(started, conn, dsn):
         eventually(waited_for)
         second = started()
         _, err = second.communicate()
-        assert "another import of public.outbox is at work" in err
+        assert "another import of public.outbox is running" in err
         assert second.wait() == 1
     first.communicate()
     assert numbers(conn) == [*range(1, 11)]

@@ -86,7 +86,7 @@ def test_a_purge_beside_another_says_so(partbox, dsn, conn, plant):
         other.execute("select pg_advisory_xact_lock(hashtext('partbox.purge'), hashtext('partbox'))")
         ran = partbox("purge", "--dsn", dsn)
         assert (ran.code, ran.out) == (0, "nothing was purged\n")
-        assert "not complete: another purge, or a change of subscriptions, is at work" in ran.err
+        assert "not complete: another purge, or a change of subscriptions, is running" in ran.err
         assert left(conn) == 3
 
 
@@ -125,7 +125,7 @@ def test_ctrl_c_ends_it_after_the_batch_and_says_what_was_done(started, conn, pl
     went = json.loads(out)
     assert went["records"] == 5_000 - left(conn) < 5_000
     assert went["complete"] is False
-    assert err == "partbox: interrupted: the same command goes on with the rest\n"
+    assert err == "partbox: interrupted: the same command continues with the rest\n"
 
 
 def test_a_terminal_sees_how_far_it_is(started, plant):

@@ -70,7 +70,7 @@ def test_it_says_what_it_did_and_the_second_time_that_there_is_nothing_to_do(com
 
 
 def test_it_asks_first_but_not_about_what_it_refuses(command, conn, terminal):
-    assert "there is no terminal to ask at: repeat it with --yes" in command().error
+    assert "there is no terminal to ask on: repeat it with --yes" in command().error
     terminal("n\n")
     refused = command()
     assert (refused.code, "nothing was changed" in refused.err) == (1, True)

@@ -289,7 +289,7 @@ def test_status_says_what_is_dead_or_paused_and_the_command_for_each(conn, partb
     for line, remedy in (
         (
             "paused        since 2026-01-31 09:00:00Z: nothing is delivered",
-            "`partbox subscription resume default` lets",
+            "`partbox subscription resume default` resumes it",
         ),
         ("dead          1 event, which nobody tries any more", "`partbox dead list` shows them"),
     ):

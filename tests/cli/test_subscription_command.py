@@ -59,7 +59,7 @@ def test_a_subscription_is_made_shown_paused_resumed_and_dropped(command, conn, 
     assert made.out == "created subscription audit: partbox worker MODULE:OUTBOX --subscription audit delivers\n"
     command("create", "urgent", "--from", "now", "--type", "Paid", "--type", "Failed")
     assert command("pause", "audit").out == (
-        "paused subscription audit: `partbox subscription resume audit` lets it go on\n"
+        "paused subscription audit: `partbox subscription resume audit` resumes it\n"
     )
     assert command("pause", "audit").out == "subscription audit is paused already: nothing to do\n"
     head, *lines = [line.split() for line in command("list").out.splitlines()]
@@ -107,7 +107,7 @@ def test_a_replay_from_an_id_or_a_time(command, conn, published):
 
 def test_without_a_terminal_a_replay_and_a_drop_need_a_yes(command, conn, published):
     for arguments in (["replay", "default", "--from", "1"], ["drop", "default"]):
-        assert "there is no terminal to ask at: repeat it with --yes" in command(*arguments).error
+        assert "there is no terminal to ask on: repeat it with --yes" in command(*arguments).error
     assert (names(conn), last_ids(conn)) == (["default"], {3})
 
 

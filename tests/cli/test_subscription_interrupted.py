@@ -171,4 +171,4 @@ def test_a_database_that_is_away_leaves_it_paused_and_the_command_that_resumes_i
         out, err = command.communicate()
     assert (command.returncode, out, err.count("\n")) == (1, "", 1)
     assert "it is left paused, because it could not be resumed (" in err
-    assert err.endswith("`partbox subscription resume audit` lets it go on\n")
+    assert err.endswith("`partbox subscription resume audit` resumes it\n")

@@ -63,7 +63,7 @@ def test_a_connection_that_is_lost_is_said_with_how_it_is_left(outbox, conn, mon
 
 def test_a_replay_or_a_drop_that_was_done_before_its_answer_was_lost_is_said_to_be_done(outbox, conn, monkeypatch):
     failing(monkeypatch, "replay", KeyboardInterrupt(), after=True)
-    with pytest.raises(Interrupted, match=r"it goes on: what was asked for had been done"):
+    with pytest.raises(Interrupted, match=r"it is active: what was asked for was done"):
         act(outbox, "replay")
     assert (is_paused(conn, "audit"), gets(conn, "audit")) == (False, list(range(1, 10)))
     failing(monkeypatch, "drop", psycopg.OperationalError("the connection is closed"), after=True, lost=True)
@@ -95,7 +95,7 @@ def test_the_command_that_resumes_is_for_this_schema_and_name(outbox, conn, monk
     failing(monkeypatch, "replay", psycopg.OperationalError("the server closed the connection"), lost=True)
     failing(monkeypatch, "resume", psycopg.OperationalError("connection refused"))
     with pytest.raises(
-        PartboxError, match=r"could not be resumed \(connection refused\): `partbox .* 'audit log'` lets"
+        PartboxError, match=r"could not be resumed \(connection refused\): `partbox .* 'audit log'` resumes it"
     ):
         outbox.subscriptions.replay("audit log", from_id=1)
     assert is_paused(conn, "audit log") is True

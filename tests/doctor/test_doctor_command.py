@@ -226,7 +226,7 @@ def test_an_outbox_without_subscriptions_is_judged_too(run, empty_dsn):
 def test_a_wrong_length_is_one_line(run, text):
     code, out, err = run("doctor", "--transactions-over", text)
     assert (code, out) == (1, "")
-    assert f"--transactions-over {text!r} is no time" in err
+    assert f"--transactions-over {text!r} is not a time" in err
 
 
 def test_the_documentation_lists_the_checks_as_they_are(run):

@@ -95,7 +95,7 @@ def skip(
     else:
         name = printable(f"{aggregate_type} {aggregate_id}")
         typer.echo(
-            f"skipped record {head.record_id}, which was {head.state}: what waited behind it in {name} goes on; "
+            f"skipped record {head.record_id}, which was {head.state}: what waited behind it in {name} is delivered; "
             f"`partbox dead replay {head.record_id}` brings it back"
         )
 

@@ -67,7 +67,7 @@ def _length(text: str) -> float:
     try:
         return seconds(text)
     except ValueError as error:
-        raise PartboxError(f"--transactions-over {text!r} is no time: {error}") from None
+        raise PartboxError(f"--transactions-over {text!r} is not a time: {error}") from None
 
 
 def _failed(error: PartboxError | psycopg.Error) -> Finding:

@@ -29,7 +29,7 @@ Every = Annotated[
     typer.Option(metavar="TIME", show_default=False, help="Repeat at this interval, such as 30m, until stopped."),
 ]
 
-ELSEWHERE = "another purge, or a change of subscriptions, is at work; what it leaves goes next time"
+ELSEWHERE = "another purge, or a change of subscriptions, is running; what it leaves is purged next time"
 
 
 def purge(
@@ -56,7 +56,7 @@ def _interval(every: str, dry_run: bool) -> float:
     try:
         interval = seconds(every)
     except ValueError as error:
-        raise PartboxError(f"--every {every!r} is no time: {error}") from None
+        raise PartboxError(f"--every {every!r} is not a time: {error}") from None
     if interval <= 0:
         raise PartboxError(f"--every {every!r} must be more than 0")
     return interval
@@ -74,7 +74,7 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
     if purged.complete:
         return 0
     if stopped.is_set():
-        typer.echo("partbox: interrupted: the same command goes on with the rest", err=True)
+        typer.echo("partbox: interrupted: the same command continues with the rest", err=True)
         return INTERRUPTED
     typer.echo(f"partbox: not complete: {ELSEWHERE}", err=True)
     return 0

@@ -226,7 +226,7 @@ def _paused(cluster: stats.Cluster) -> list[Line]:
     if not cluster.paused:
         return []
     resume = command("subscription resume", cluster.schema, None, cluster.subscription)
-    return [("paused", f"since {moment(cluster.paused_at)}: nothing is delivered"), ("", f"{resume} lets it go on")]
+    return [("paused", f"since {moment(cluster.paused_at)}: nothing is delivered"), ("", f"{resume} resumes it")]
 
 
 def _unowned(cluster: stats.Cluster) -> str:

@@ -102,7 +102,7 @@ def pause(name: Name, dsn: Dsn = None, schema: Schema = None, json: Json = False
     if json:
         print_json({"paused": changed})
     elif changed:
-        typer.echo(f"paused subscription {name}: `partbox subscription resume {quote(name)}` lets it go on")
+        typer.echo(f"paused subscription {name}: `partbox subscription resume {quote(name)}` resumes it")
     else:
         typer.echo(f"subscription {name} is paused already: nothing to do")
 
@@ -206,11 +206,11 @@ def _waiting() -> Iterator[Progress]:
     """Prints on a terminal's standard error whom it waits for; Ctrl-C, or another signal to end, undoes the pause."""
     error = Console(stderr=True)
     try:
-        with interruptible(*SIGNALS), error.status("waiting for the workers to let go") as status:
+        with interruptible(*SIGNALS), error.status("waiting for the workers to release") as status:
 
             def progress(left: Sequence[Holder]) -> None:
                 owned = sum(holder.owned for holder in left)
-                status.update(printable(f"waiting for {described(left)} to let go of {counted(owned, 'partition')}"))
+                status.update(printable(f"waiting for {described(left)} to release {counted(owned, 'partition')}"))
 
             yield progress
     except KeyboardInterrupt as interrupt:

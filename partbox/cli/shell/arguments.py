@@ -19,7 +19,7 @@ def check(arguments: Sequence[str]) -> None:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            raise PartboxError(f"argument {argument!a} is no UTF-8 (a lone surrogate): write it as text") from None
+            raise PartboxError(f"argument {argument!a} is not UTF-8 (a lone surrogate): write it as text") from None
 
 
 def blot() -> None:

@@ -18,7 +18,7 @@ def confirm(what: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise PartboxError(f"to {what} needs a yes, and there is no terminal to ask at: repeat it with --yes")
+        raise PartboxError(f"to {what} needs a yes, and there is no terminal to ask on: repeat it with --yes")
     if not typer.confirm(f"{what[:1].upper()}{what[1:]}?", err=True):
         typer.echo("nothing was changed", err=True)
         raise typer.Exit(1)
@@ -42,6 +42,6 @@ def progressing(verb: str, done: str, total: int) -> Iterator[Callable[[int, int
 
             yield advance
     except KeyboardInterrupt:
-        rest = "the same command goes on with the others"
+        rest = "the same command continues with the others"
         typer.echo(f"partbox: interrupted: {done} {reached:,} of {total:,} dead records; {rest}", err=True)
         raise typer.Exit(INTERRUPTED) from None

@@ -38,7 +38,7 @@ def interval(every: str) -> float:
     try:
         given = seconds(every)
     except ValueError as error:
-        raise PartboxError(f"--every {every!r} is no time: {error}") from None
+        raise PartboxError(f"--every {every!r} is not a time: {error}") from None
     if given < LEAST:
         raise PartboxError(f"--every {every!r} is too often: at least 100ms")
     return given

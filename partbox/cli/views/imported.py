@@ -25,7 +25,7 @@ def print_done(done: Imported, json: bool) -> int:
         typer.echo(_said("imported", done))
         _print_bad(done)
     if not done.complete:
-        typer.echo("partbox: interrupted: the same command goes on with the rest", err=True)
+        typer.echo("partbox: interrupted: the same command continues with the rest", err=True)
         return INTERRUPTED
     if done.writers and not json:
         typer.echo(f"{_open(done.writers)}: run this again when that has ended")
