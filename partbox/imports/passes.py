@@ -19,7 +19,7 @@ from partbox.db.session import session
 from partbox.db.sql import bare, query
 from partbox.errors import PartboxError, PublishError
 from partbox.imports.plan import ImportPlan
-from partbox.imports.rows import ImportRow, columns, entry
+from partbox.imports.rows import ImportRow, columns, import_row
 from partbox.observe.telling import tell
 from partbox.publish import steps as publishing
 from partbox.publish.fields import COLUMNS
@@ -154,7 +154,7 @@ class _Pass:
         )
         for row in found:
             try:
-                yield entry(row, self.settings.max_payload)
+                yield import_row(row, self.settings.max_payload)
             except PublishError as error:
                 self._bad(Bad(row.key, str(error)), sofar)
 

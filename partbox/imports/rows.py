@@ -14,11 +14,15 @@ from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.events.checks import quoted
 from partbox.events.reserved import GLOBAL, NEVER_TEXT
-from partbox.publish.fields import Fields, fields_of
+from partbox.publish.fields import UNTIMED, Fields, fields_of
 
 MOST_ATTEMPTS = 2**31 - 1
 SAID = "it had failed when it was imported"
 AS_TEXT = "; if it is not JSON, --set content_type=text/plain takes any text as it is"
+
+_PARTITION, _EVENT_ID, _TEXT, _BYTES, _CONTENT_TYPE = (
+    UNTIMED.index(name) for name in ("partition", "event_id", "payload", "payload_bytes", "content_type")
+)
 
 _CODECS = Codecs()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,10 +40,16 @@ class ImportRow:
     @property
     def size(self) -> int:
         """Bytes of the payload, about."""
-        return len(self.fields[6] or self.fields[7] or b"")
+        return len(self.fields[_TEXT] or self.fields[_BYTES] or b"")
+
+    @property
+    def content_type(self) -> str | None:
+        """The content type as it is stored; None is JSON."""
+        stored: str | None = self.fields[_CONTENT_TYPE]
+        return stored
 
 
-def entry(found: Found, max_payload: int) -> ImportRow:
+def import_row(found: Found, max_payload: int) -> ImportRow:
     """The row as a record; PublishError, which says what is wrong with it, if it cannot be one."""
     payload, content_type = _payload(found)
     try:
@@ -124,4 +134,4 @@ def _available_at(found: Found) -> datetime | None:
 
 def _failed(found: Found, fields: Fields) -> Failed:
     attempts = min(max(found.attempts or 0, 0), MOST_ATTEMPTS)
-    return Failed(fields[0], fields[1], attempts, found.error or SAID)
+    return Failed(fields[_PARTITION], fields[_EVENT_ID], attempts, found.error or SAID)

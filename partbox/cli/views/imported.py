@@ -84,7 +84,7 @@ def _row(each: ImportRow) -> tuple[str, ...]:
     event = each.event
     aggregate = f"{event.aggregate_type} {event.aggregate_id}" if event.aggregate_id is not None else ""
     becomes = "pending" if each.failed is None else "dead"
-    payload = f"{each.fields[8] or 'JSON'}, {each.size:,} bytes"
+    payload = f"{each.content_type or 'JSON'}, {each.size:,} bytes"
     return each.key, becomes, event.event_type, aggregate, moment(event.occurred_at), payload
 
 
@@ -116,6 +116,6 @@ def _plain_row(each: ImportRow) -> dict[str, Any]:
         "tenant_id": event.tenant_id,
         "occurred_at": event.occurred_at,
         "available_at": event.available_at,
-        "content_type": each.fields[8],
+        "content_type": each.content_type,
         "payload_bytes": each.size,
     }
