@@ -2,8 +2,10 @@
 
 from collections import deque
 
-BACKOFF = (0.1, 10.0)  # seconds until a replacement: the first, and the longest
-CRASHES = (5, 60.0)  # so many deaths within so many seconds are a crash loop
+FIRST_PAUSE = 0.1  # seconds until a replacement; the pause doubles with each death
+LONGEST_PAUSE = 10.0
+CRASH_LOOP = 5  # deaths within RECENT
+RECENT = 60.0  # seconds
 
 
 class Deaths:
@@ -11,26 +13,26 @@ class Deaths:
 
     def __init__(self) -> None:
         self._at: deque[float] = deque(maxlen=1_000)
-        self._backoff = BACKOFF[0]
+        self._backoff = FIRST_PAUSE
         self._looping_until = 0.0
 
     def note(self, now: float, lived: float) -> float:
         """Note that a process has died after living `lived` seconds; the seconds to wait before its replacement."""
         self._at.append(now)
-        if self.lately(now) >= CRASHES[0]:
-            self._looping_until = now + CRASHES[1]
-        if lived > BACKOFF[1]:
-            self._backoff = BACKOFF[0]
+        if self.lately(now) >= CRASH_LOOP:
+            self._looping_until = now + RECENT
+        if lived > LONGEST_PAUSE:
+            self._backoff = FIRST_PAUSE
         return self.pause()
 
     def pause(self) -> float:
         """The seconds to wait before the next try to start one."""
-        pause, self._backoff = self._backoff, min(BACKOFF[1], self._backoff * 2)
+        pause, self._backoff = self._backoff, min(LONGEST_PAUSE, self._backoff * 2)
         return pause
 
     def lately(self, now: float) -> int:
         """The number of deaths within the time that makes a crash loop."""
-        return sum(at >= now - CRASHES[1] for at in list(self._at))
+        return sum(at >= now - RECENT for at in list(self._at))
 
     def looping(self, now: float) -> bool:
         """True if it is a crash loop, or was lately."""

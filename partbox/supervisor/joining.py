@@ -15,11 +15,11 @@ from partbox.errors import PartboxError
 from partbox.observe.looker import shown
 from partbox.observe.telling import tell
 from partbox.rules.retry import Exponential, Jittered
-from partbox.supervisor.deaths import BACKOFF
+from partbox.supervisor.deaths import FIRST_PAUSE, LONGEST_PAUSE
 
 log = logging.getLogger("partbox.supervisor")
 
-STEADY = 10.0  # seconds; who has joined for less long is tried again as late as if it had not
+STEADY = 10.0  # seconds; a shorter join does not reset the pause before the next try
 
 
 class Joining:
@@ -28,14 +28,15 @@ class Joining:
     def __init__(self, enter: Callable[[], None], subscription: str) -> None:
         self._enter = enter
         self._subscription = subscription
-        self._policy = Jittered(Exponential(*BACKOFF), (0.5, 1.0))  # nodes that start together do not ask together
+        # Jittered, so that nodes that start together do not connect together.
+        self._policy = Jittered(Exponential(FIRST_PAUSE, LONGEST_PAUSE), (0.5, 1.0))
         self._failures = 0
         self._said: str | None = None
-        self._since = 0.0  # when it could not be worked for, first
+        self._since = 0.0  # the first failure
         self._joined_at: float | None = None  # None before the first time
         self.joined = False
         self.trying = False
-        self.error: Exception | None = None  # why it could not at the last try
+        self.error: Exception | None = None  # of the last try
         self.next_at = 0.0
 
     @property
@@ -85,7 +86,7 @@ class Joining:
             return
         text = "%s: its events wait, those of the other databases do not; it is tried again, at last every %g s: %s"
         name = "database_away" if isinstance(error, OperationalError) else "database_unfit"
-        tell(log, name, text, _what(error), BACKOFF[1], error, subscription=self._subscription)
+        tell(log, name, text, _what(error), LONGEST_PAUSE, error, subscription=self._subscription)
 
     def _over(self) -> None:
         if self._said is not None:

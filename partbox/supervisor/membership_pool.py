@@ -18,7 +18,8 @@ log = logging.getLogger("partbox.supervisor")
 
 MOST = 2  # connections
 CLOSING = 1.0  # seconds that closing waits for connections that are being made
-QUICK = (0.5, 3)  # seconds, or this part of the lease: a statement that takes the longer of them hangs
+LEAST_PATIENCE = 0.5  # seconds that a statement may take before it counts as hanging; longer leases allow more:
+PATIENCE_OF_LEASE = 3  # the lease divided by this
 HUNG = "a connection hangs, and no lease was renewed until now; it is made anew: %s"
 
 
@@ -53,7 +54,7 @@ class MembershipPool:
             raise
         finally:
             self._pool.putconn(conn)
-        self._patience = max(QUICK[0], self._lease / QUICK[1])
+        self._patience = max(LEAST_PATIENCE, self._lease / PATIENCE_OF_LEASE)
 
     def _working(self) -> Connection[Any]:
         """The pool's own check would rest for a second after a broken connection."""

@@ -15,7 +15,7 @@ from partbox.observe.telling import tell
 from partbox.rules.lease import Patience, gives_up, vouches
 from partbox.rules.wording import counted, ending
 from partbox.supervisor.child import Job
-from partbox.supervisor.deaths import CRASHES, Deaths
+from partbox.supervisor.deaths import CRASH_LOOP, RECENT, Deaths
 from partbox.supervisor.ward import Ward
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.worker.owning.slot import shared
@@ -132,10 +132,10 @@ class Workers:
         if self._meters is not None:
             self._meters.own.add("process_restarts_total")
         self._spawn_at = now + self.deaths.note(now, now - handle.started_at)
-        if (deaths := self.deaths.lately(now)) >= CRASHES[0]:
+        if (deaths := self.deaths.lately(now)) >= CRASH_LOOP:
             text = "%s died within %g s: look at the first of their errors"
             died = counted(deaths, "process")
-            self._tell("crash_loop", text, died, CRASHES[1], deaths=deaths, seconds=CRASHES[1])
+            self._tell("crash_loop", text, died, RECENT, deaths=deaths, seconds=RECENT)
 
     def remove(self, handle: WorkerHandle) -> None:
         """Forget a process that has ended; what it has counted stays."""
