@@ -252,8 +252,8 @@ class Outbox(Registrar, Operations):
     ) -> int:
         """Deliver by worker processes until SIGTERM or SIGINT; the exit code.
 
-        With several `dsns`, so many processes for each; one that cannot be worked for is tried again, but one at least
-        must be there at the start. `until_empty` ends it when everything that is due is delivered. `http` (HOST:PORT;
+        With several `dsns`, `processes` applies to each; one that is unusable is tried again, but at least one must be
+        usable at the start. `until_empty` ends it when everything that is due is delivered. `http` (HOST:PORT;
         None leaves it to the settings): serve metrics and health checks there, and the `pages` of each database.
         `prepare` is called with the subscriptions of each before it is worked for.
         """

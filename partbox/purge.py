@@ -1,7 +1,7 @@
 """Purging: deletes what every subscription has consumed and is older than its retention, in small steps.
 
 Dead rows go first, because a record stays as long as it is parked anywhere. A step is a transaction of its own under a
-lock that only one purge holds at a time; whoever does not get it stops, for somebody else is doing the work.
+lock that only one purge holds at a time; a purge that does not get it stops, for another is doing the work.
 """
 
 from collections import Counter

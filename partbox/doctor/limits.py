@@ -33,16 +33,16 @@ class Limits:
         return min(5.0, self.transaction)
 
 
-PAUSED = 3_600.0  # a pause that was forgotten
-LATELY = 3_600.0  # dead of late
-FLOOD = 10  # of late: more than a few bad events
-ATTEMPTS = 3  # failures of one event that are no hiccup any more
-BLOCKED = 60.0  # a key that waits for so long
+PAUSED = 3_600.0  # from here on a pause counts as forgotten
+LATELY = 3_600.0  # age up to which a death counts as recent
+FLOOD = 10  # recent deaths: more than a few bad events
+ATTEMPTS = 3  # failures of one event that are more than a hiccup
+BLOCKED = 60.0  # wait of a key
 DEFERRED = 50
-STALLED = 150.0  # nothing became of a record of a partition for so long
-HANGING = 60.0  # a handler without a timeout runs for so long
-OVERDUE = 10.0  # a handler runs on for so long after its timeout, though its process is to end
-UNREACHABLE = 10.0  # a broker acknowledges nothing for so long, and refuses
+STALLED = 150.0  # no progress in a partition
+HANGING = 60.0  # running time of a handler without a timeout
+OVERDUE = 10.0  # running time of a handler beyond its timeout, though its process is to end
+UNREACHABLE = 10.0  # time in which a broker acknowledges nothing, and refuses
 BACKLOG = 1_000
 SKEW = 5.0
 SLOTS_USED = 0.9

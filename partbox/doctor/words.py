@@ -12,7 +12,7 @@ WORKER = "worker MODULE:OUTBOX"
 MORE = "then more of them: `partbox worker … --concurrency`, `--processes`, or another node"
 
 _LITERAL = re.compile(r"'|\$[A-Za-z_]*\$")
-_LONGEST = 100  # characters of a name that somebody would copy
+_LONGEST = 100  # characters of a name that is still copied by hand
 
 
 def copyable(*names: str) -> bool:
@@ -26,7 +26,7 @@ def said(text: str | None, most: int = 160) -> str:
 
 
 def statement(query: str | None) -> str:
-    """A statement up to its first literal, which may be somebody's payload."""
+    """A statement up to its first literal, which may hold a payload."""
     if not query:
         return ""
     literal = _LITERAL.search(query)

@@ -1,8 +1,8 @@
-"""A subscription that stands still: paused, and nobody holds anything of it.
+"""A quiet subscription: paused, with no owners.
 
 Workers release by themselves: at their next tick they see that nothing is assigned to them, start no further handler
 and release each partition when its last one has ended. Dead ones release nothing, so they are buried here when their
-lease is over; where no supervisor of the subscription is left nobody else would do it.
+lease is over; without a supervisor of the subscription nothing else would do it.
 """
 
 import logging
@@ -35,7 +35,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Busy(PartboxError):
-    """It does not stand still in time."""
+    """The subscription was not quiet in time."""
 
 
 class Left(NamedTuple):
@@ -56,7 +56,7 @@ def quiet(
     members: bool,
     again: Again,
 ) -> Iterator[bool]:
-    """While the block runs nobody owns a partition of it and, with `members`, it has no instance.
+    """While the block runs no partition of it has an owner and, with `members`, it has no instance.
 
     Gives whether it was paused here. Then it goes on again whatever fails: the pause itself, the wait, which is a
     PartboxError after `timeout` seconds, the block, or the connection, for which there is another one by `again`; and

@@ -2,7 +2,7 @@
 
 Alone, a node does not start without its database: nothing can be done, and most likely the DSN is wrong. Among several
 the others must not wait, so one that cannot be worked for is tried again for as long as the node runs: a server that is
-away, and also a schema that is missing or too old, for somebody may run `partbox init` or `migrate`.
+away, and also a schema that is missing or too old, for an operator may run `partbox init` or `migrate`.
 """
 
 import logging

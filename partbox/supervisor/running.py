@@ -1,7 +1,7 @@
 """Runs supervisors in the foreground: signals, notices to a service manager, `--until-empty`, the exit code.
 
 Of several databases those that can be worked for at the start are. If that is none of them it is an error, as it is
-with one alone: nothing would be done, and whoever starts the command sees at once that the DSNs are wrong.
+with one alone: nothing would be done, and the user sees at once that the DSNs are wrong.
 """
 
 import logging

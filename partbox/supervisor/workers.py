@@ -125,7 +125,7 @@ class Workers:
                 handle.kill()
 
     def note_crash(self, handle: WorkerHandle) -> None:
-        """Log and count the death that nobody asked for, and plan the replacement."""
+        """Log and count an unexpected death, and plan the replacement."""
         code, now = handle.exit_code, time.monotonic()
         text = "process %d %s; its partitions go to others and it is replaced"
         self._tell("crash", text, handle.pid, ending(code), worker_pid=handle.pid, exit_code=code)

@@ -6,7 +6,7 @@ from partbox.db.connect import resolve
 from partbox.rules.dsn import parts
 from partbox.settings import Settings
 
-CONNECT_TIMEOUT = 10  # seconds; somebody is waiting at a terminal
+CONNECT_TIMEOUT = 10  # seconds; a user is waiting at a terminal
 
 
 def database(settings: Settings) -> str:
