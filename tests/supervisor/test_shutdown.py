@@ -1,0 +1,71 @@
+"""The end of a node: asked for once, by a signal or by its loop, and overdue when killing all does not end it."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from partbox.supervisor import shutdown
+from partbox.supervisor.shutdown import GRACE, Shutdown
+from partbox.supervisor.wake_pipe import WakePipe
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 100.0
+
+    monkeypatch.setattr(shutdown, "time", SimpleNamespace(monotonic=lambda: Clock.now))
+    return Clock
+
+
+def test_processes_are_killed_after_the_drain_timeout_and_a_little_more(clock):
+    end = Shutdown()
+    assert not end.asked
+    assert not end.kills(1e9)
+    end.ask(15.0)
+    assert end.asked
+    assert [end.kills(100.0 + 15.0 + GRACE + late) for late in (-0.1, 0.0, 1.0)] == [False, True, True]
+
+
+def test_asking_again_gives_no_more_time_and_at_once_leaves_none(clock):
+    end = Shutdown()
+    end.ask(1.0)
+    clock.now = 102.0
+    end.ask(60.0)
+    assert end.kills(103.0)
+    end = Shutdown()
+    end.ask(60.0)
+    end.ask_at_once()
+    assert end.kills(102.0)
+
+
+def test_it_is_overdue_only_when_all_was_killed_and_the_loop_runs_on(clock):
+    end = Shutdown()
+    end.ask_at_once()
+    assert not end.overdue
+    end.note_killed()
+    clock.now += shutdown.ENDING
+    end.note_killed()
+    assert not end.overdue
+    clock.now += 0.1
+    assert end.overdue, "a second kill begins no new wait"
+
+
+def test_a_wait_ends_when_it_is_woken_and_a_closed_pipe_wakes_nobody():
+    pipe = WakePipe()
+    assert not pipe.wait([], 0.0)
+    pipe.wake()
+    assert pipe.wait([], 60.0)
+    assert not pipe.wait([], 0.0)
+    pipe.close()
+    pipe.wake()
+
+
+def test_a_forked_process_does_not_wake_its_parent(monkeypatch):
+    pipe = WakePipe()
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        pipe.wake()
+    assert not pipe.wait([], 0.0)
+    pipe.close()
