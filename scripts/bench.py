@@ -20,7 +20,7 @@ import psycopg
 
 from partbox import Outbox
 from partbox.db.blocking import lean
-from partbox.db.server import Server
+from partbox.embedded.server import Server
 
 EVENTS = 200_000
 BROKERS = ("kafka", "rabbitmq", "nats", "redis", "webhook", "sqs")

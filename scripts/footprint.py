@@ -23,7 +23,7 @@ import psycopg
 
 from partbox import Event, Outbox
 from partbox.db.migrate import migrate
-from partbox.db.server import Server
+from partbox.embedded.server import Server
 from partbox.rules.wording import counted
 
 SHOP = """

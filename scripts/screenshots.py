@@ -20,7 +20,7 @@ from partbox import Dead, Event, Outbox
 from partbox.dashboard import access, routes
 from partbox.db.glance import Glance
 from partbox.db.migrate import migrate
-from partbox.db.server import Server
+from partbox.embedded.server import Server
 from partbox.observe.address import Address
 from partbox.observe.server import HttpServer
 from partbox.supervisor import Supervisor

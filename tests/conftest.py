@@ -30,8 +30,8 @@ from servers import (
 )
 from waiting import eventually
 
-from partbox.db import processes
-from partbox.db.embedded import Server
+from partbox.embedded import processes
+from partbox.embedded.server import Server
 from partbox.interceptors import hooks
 from partbox.observe import telling
 from partbox.testing.place import TestServer

@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from partbox.db import server_user, wheel
-from partbox.db.embedded import Server
+from partbox.embedded import server_user, wheel
+from partbox.embedded.server import Server
 from partbox.testing.servers import OPTIONS, Originals, copy, execute, free_path, new_folder
 
 __all__ = ["OPTIONS", "OwnServer", "binaries", "execute", "free_path", "new_folder"]

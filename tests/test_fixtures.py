@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from servers import OwnServer, new_database
 from waiting import eventually
 
-from partbox.db.embedded import Server
+from partbox.embedded.server import Server
 from partbox.testing.databases import Shelf
 
 LEAKY = """

@@ -9,7 +9,7 @@ import pytest
 from forked import Command, shared
 from waiting import eventually
 
-from partbox.db.processes import group
+from partbox.embedded.processes import group
 
 
 def start(folder: Path, *arguments: str, **environment: str) -> Command:

@@ -21,9 +21,9 @@ from partbox.chaos.publishers import ROLE as PUBLISHER
 from partbox.chaos.publishers import ChaosPublisher, Large, Leaping
 from partbox.chaos.schedule import ScheduledFault
 from partbox.chaos.watcher import Watcher
-from partbox.db import processes
 from partbox.db.sql import query
 from partbox.db.workspace import Workspace
+from partbox.embedded import processes
 
 LOOK = 0.1
 BLINK = 0.5  # seconds that a signal, or a cut, may take to arrive

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from partbox.db import processes
+from partbox.embedded import processes
 
 RUN: Final = "from partbox.cli import main; main()"
 LOOK = 0.05

@@ -66,9 +66,9 @@ def resolve(dsn: Dsn | None) -> str:
     if not dsn:
         raise SettingsError("no database: set PARTBOX_DSN, pass --dsn, or Outbox('postgresql://…'); or use embedded:")
     if dsn.startswith("embedded:"):
-        from partbox.db import embedded
+        from partbox.embedded import address
 
-        return embedded.resolve(dsn)
+        return address.resolve(dsn)
     parts(dsn)
     return dsn
 

@@ -13,10 +13,10 @@ import psycopg
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
-from partbox.db import server_user
-from partbox.db.embedded import Server
 from partbox.db.migrate import migrate
 from partbox.db.sql import query
+from partbox.embedded import server_user
+from partbox.embedded.address import Server
 from partbox.errors import SettingsError
 
 

@@ -15,10 +15,10 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from partbox.db import server_user, wheel
-from partbox.db.embedded import Server
-from partbox.db.filelock import locked
 from partbox.db.migrate import migrate
+from partbox.embedded import server_user, wheel
+from partbox.embedded.filelock import locked
+from partbox.embedded.server import Server
 
 OPTIONS = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "20"}
 """No test outlives the machine; several use the server at once; two-phase commit can be tested."""

@@ -14,7 +14,7 @@ from ledger import Ledger, Publisher
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from waiting import eventually
 
-from partbox.db import server_user
+from partbox.embedded import server_user
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 

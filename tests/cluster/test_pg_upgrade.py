@@ -21,9 +21,9 @@ from servers import OPTIONS, initialise, migrated, new_folder, new_standby
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db import wheel
 from partbox.db.connect import check
-from partbox.db.embedded import Server
+from partbox.embedded import wheel
+from partbox.embedded.server import Server
 from partbox.errors import PartboxError, SettingsError
 
 FIFTEEN = Path("/usr/lib/postgresql/15/bin")

@@ -15,7 +15,7 @@ from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.cli import main
-from partbox.db import server_user
+from partbox.embedded import server_user
 
 pytestmark = needed
 

@@ -14,7 +14,7 @@ from servers import OwnServer, new_folder
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.db import server_user
+from partbox.embedded import server_user
 from partbox.worker.reading.poller import Poller
 
 pytestmark = needed

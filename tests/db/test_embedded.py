@@ -17,8 +17,8 @@ from forked import Command, shared
 from servers import initialise
 from waiting import eventually
 
-from partbox.db import embedded, server_user, wheel
-from partbox.db.embedded import Server
+from partbox.embedded import address, server_user, wheel
+from partbox.embedded.server import Server
 from partbox.errors import PartboxError, SettingsError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for the server")
@@ -26,7 +26,7 @@ UNSAFE = {"fsync": "off"}
 
 USER = """
 import signal, sys
-from partbox.db.embedded import resolve
+from partbox.embedded.address import resolve
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 print(resolve(sys.argv[1]), flush=True)
 signal.pause()
@@ -92,20 +92,20 @@ def start(folder: Path) -> Iterator[Callable[..., Server]]:
 
 def test_any_other_dsn_is_returned_unchanged() -> None:
     for dsn in ("", "postgresql://u@h/d", "host=/tmp dbname=embedded:"):
-        assert embedded.resolve(dsn) == dsn
+        assert address.resolve(dsn) == dsn
 
 
 def test_the_path_of_an_embedded_dsn_is_relative_to_the_current_folder(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert embedded.folder("embedded:./some/dir") == tmp_path / "some" / "dir"
-    assert embedded.folder("embedded:/var/tmp/x") == Path("/var/tmp/x").resolve()
-    assert embedded.folder("embedded:") == embedded.default_folder()
+    assert address.folder("embedded:./some/dir") == tmp_path / "some" / "dir"
+    assert address.folder("embedded:/var/tmp/x") == Path("/var/tmp/x").resolve()
+    assert address.folder("embedded:") == address.default_folder()
 
 
 def test_the_default_folder_is_the_users_state_folder_and_the_systems_for_root(monkeypatch: Any) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/home/ada/state")
     expected = "/var/lib/partbox/db" if os.geteuid() == 0 else "/home/ada/state/partbox/db"
-    assert embedded.default_folder() == Path(expected)
+    assert address.default_folder() == Path(expected)
 
 
 def test_a_started_server_answers_on_a_unix_socket_only_and_keeps_its_data(start: Callable[..., Server]) -> None:

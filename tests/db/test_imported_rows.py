@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from partbox import Outbox
-from partbox.db.embedded import Server
+from partbox.embedded.server import Server
 from partbox.errors import PartboxError
 from partbox.imports import Imported
 

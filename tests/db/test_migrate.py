@@ -9,9 +9,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from partbox.db import migrate as migrations
-from partbox.db.embedded import Server
 from partbox.db.migrate import check, migrate
 from partbox.db.scripts import script
+from partbox.embedded.server import Server
 from partbox.errors import SchemaError
 
 NAMES = [each.name for each in migrations.migrations()]

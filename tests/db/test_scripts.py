@@ -12,10 +12,10 @@ import pytest
 from servers import binaries, new_database
 
 from partbox.db import migrate as migrations
-from partbox.db.embedded import Server
 from partbox.db.grants import Roles
 from partbox.db.migrate import check, migrate
 from partbox.db.scripts import script, statements
+from partbox.embedded.server import Server
 from partbox.errors import SchemaError
 
 ALL = migrations.migrations()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from waiting import eventually
 
-from partbox.db import processes
+from partbox.embedded import processes
 
 PATIENCE = 60.0
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from partbox.db.embedded import Server
+from partbox.embedded.server import Server
 from partbox.testing import Kit
 from partbox.testing.databases import Shelf
 from partbox.testing.servers import new_template

@@ -13,7 +13,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from partbox.db.filelock import locked
+from partbox.embedded.filelock import locked
 from partbox.errors import SettingsError
 
 NAME = "partbox"

@@ -24,9 +24,9 @@ from typing import Literal
 
 from psycopg.conninfo import make_conninfo
 
-from partbox.db import processes, server_user, wheel
-from partbox.db.filelock import locked
-from partbox.db.programs import Programs, telling
+from partbox.embedded import processes, server_user, wheel
+from partbox.embedded.filelock import locked
+from partbox.embedded.programs import Programs, telling
 from partbox.errors import PartboxError, SettingsError
 
 _SOCKET_PATH_LIMIT = 100  # bytes; the system's is 107

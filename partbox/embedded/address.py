@@ -11,11 +11,9 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from partbox.db import server_user
-from partbox.db.filelock import alone, shared
-from partbox.db.server import Server
-
-__all__ = ["PREFIX", "Server", "default_folder", "folder", "resolve"]
+from partbox.embedded import server_user
+from partbox.embedded.filelock import alone, shared
+from partbox.embedded.server import Server
 
 PREFIX = "embedded:"
 
