@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from partbox.db.cursors import Owned
+from partbox.db.delivery.cursors import Owned
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.state.charges import Charges

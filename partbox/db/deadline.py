@@ -153,7 +153,7 @@ class Watched(Connection[Any]):
     """A connection with a deadline. psycopg sends every statement by `wait`, db/blocking.py by libpq's own call."""
 
     deadline: Deadline = NEVER
-    life: Any = None  # see db/life.py
+    life: Any = None  # see db/delivery/life.py
 
     def watch(self, limit: float) -> None:
         """Give it a deadline of `limit` seconds a statement."""

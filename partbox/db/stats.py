@@ -8,11 +8,11 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.rows import tuple_row
 
-from partbox.db.running import Running as Running  # what an instance has is had from here
-from partbox.db.running import noted as running_noted
+from partbox.db.delivery.running import Running as Running  # what an instance has is had from here
+from partbox.db.delivery.running import noted as running_noted
+from partbox.db.delivery.traffic import Traffic, together
+from partbox.db.delivery.traffic import noted as sinks_noted
 from partbox.db.sql import query
-from partbox.db.traffic import Traffic, together
-from partbox.db.traffic import noted as sinks_noted
 from partbox.errors import SchemaError
 from partbox.rules.naming import no_subscription
 

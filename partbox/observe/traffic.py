@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from partbox.db.traffic import Traffic
+from partbox.db.delivery.traffic import Traffic
 from partbox.observe.observer import Answer, Observer
 from partbox.rules.printing import printable_line
 from partbox.rules.secrets import masked

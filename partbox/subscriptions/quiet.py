@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection, Error
 
-from partbox.db import instances, subscriptions
+from partbox.db import subscriptions
+from partbox.db.delivery import instances
 from partbox.db.subscriptions import Holder
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell

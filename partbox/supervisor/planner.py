@@ -5,7 +5,8 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.db import instances, subscriptions
+from partbox.db import subscriptions
+from partbox.db.delivery import instances
 from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.rules.assignment import assign, needs_plan

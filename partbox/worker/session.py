@@ -4,9 +4,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from partbox.db import life
 from partbox.db.connect import connect
 from partbox.db.deadline import Watched, allowed
+from partbox.db.delivery import life
 from partbox.settings import Settings
 from partbox.worker.forks import leave
 from partbox.worker.owning.slot import POLL_TICK, Slot, boottime

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from psycopg import Connection, Error
 
-from partbox.db import traffic
-from partbox.db.traffic import Traffic
+from partbox.db.delivery import traffic
+from partbox.db.delivery.traffic import Traffic
 from partbox.observe.telling import tell
 from partbox.observe.traffic import TrafficObserver
 

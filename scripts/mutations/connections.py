@@ -4,7 +4,7 @@ from mutations.mutation import Mutation
 
 DEADLINE = "partbox/db/deadline.py"
 CURSORS = "sql/queries/cursors.sql"
-RECORDS = "partbox/db/records.py"
+RECORDS = "partbox/db/delivery/records.py"
 HANGING = "tests/worker/test_hanging_connections.py"
 LIFE = "tests/db/test_life.py"
 

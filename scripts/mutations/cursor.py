@@ -231,7 +231,7 @@ MUTATIONS = (
     Mutation(
         "snapshot-after-the-rows",
         "What commits between the rows and the snapshot is visible in it and was not returned.",
-        "partbox/db/records.py",
+        "partbox/db/delivery/records.py",
         "return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows, int(head[CLOCK]))",
         'after = conn.execute("select pg_current_snapshot()::text").fetchall()[0][0]\n'
         "    return Polled(after, [floors[number or 0] for number in numbers], rows, int(head[CLOCK]))",

@@ -9,9 +9,9 @@ from uuid import UUID
 import psycopg
 from waiting import eventually
 
-from partbox.db import cursors, instances
 from partbox.db.connect import connect
-from partbox.db.cursors import Owned, Saving
+from partbox.db.delivery import cursors, instances
+from partbox.db.delivery.cursors import Owned, Saving
 
 Conn = psycopg.Connection[Any]
 

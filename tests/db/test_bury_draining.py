@@ -18,9 +18,9 @@ from ownership import (
 )
 from planting import Planter
 
-from partbox.db import instances
-from partbox.db.cursors import Saving
-from partbox.db.parked import Park
+from partbox.db.delivery import instances
+from partbox.db.delivery.cursors import Saving
+from partbox.db.delivery.parked import Park
 from partbox.rules.hashing import partition_of
 
 KEY = "7"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partbox.db import instances
+from partbox.db.delivery import instances
 
 
 def park(conn, record_id, state, blocks, aggregate_id="1"):

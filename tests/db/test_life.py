@@ -7,12 +7,12 @@ import pytest
 from ownership import DEFAULT, SCHEMA, join, seize
 from roles import cast_of
 
-from partbox.db import cursors, life, records
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
-from partbox.db.cursors import Saving
-from partbox.db.life import UNKNOWN, NewLifeError
-from partbox.db.parked import Park
+from partbox.db.delivery import cursors, life, records
+from partbox.db.delivery.cursors import Saving
+from partbox.db.delivery.life import UNKNOWN, NewLifeError
+from partbox.db.delivery.parked import Park
 from partbox.rules.cursor import Ask
 from partbox.rules.page import Page
 

@@ -30,9 +30,9 @@ from ownership import (
 )
 from waiting import eventually
 
-from partbox.db import cursors, instances
-from partbox.db.cursors import Owned, Saving
-from partbox.db.parked import Park
+from partbox.db.delivery import cursors, instances
+from partbox.db.delivery.cursors import Owned, Saving
+from partbox.db.delivery.parked import Park
 
 LEAST_CHANGES = 10
 MEMBERS = 4

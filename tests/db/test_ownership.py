@@ -22,7 +22,7 @@ from ownership import (
     worker,
 )
 
-from partbox.db import instances
+from partbox.db.delivery import instances
 
 
 def test_a_claim_takes_what_is_assigned_and_free_and_nothing_else(conn):

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from ownership import ALL, DEFAULT, SCHEMA, assign, background, blocked, bury, join, owners, seize, worker
 
-from partbox.db import instances
+from partbox.db.delivery import instances
 from partbox.rules.assignment import assign as decide
 
 

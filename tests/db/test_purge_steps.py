@@ -14,7 +14,7 @@ from purgeable import DAY, Conn, Planted, many
 from waiting import eventually
 
 from partbox.db import purge as steps
-from partbox.db.parked import Park
+from partbox.db.delivery.parked import Park
 from partbox.purge import Purged, purge
 from partbox.settings import load
 

@@ -12,9 +12,9 @@ import pytest
 from ownership import SCHEMA, Conn, worker
 from psycopg import sql
 
-from partbox.db import records
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
+from partbox.db.delivery import records
 from partbox.db.sql import query
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Snapshot

@@ -26,8 +26,8 @@ from ownership import (
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from partbox.db import cursors, instances, parked
-from partbox.db.parked import Park
+from partbox.db.delivery import cursors, instances, parked
+from partbox.db.delivery.parked import Park
 
 
 @pytest.fixture

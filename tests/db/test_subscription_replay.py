@@ -11,7 +11,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.db import subscriptions
-from partbox.db.cursors import Saving
+from partbox.db.delivery.cursors import Saving
 from partbox.errors import PartboxError
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from waiting import eventually
 
 from partbox import DownstreamUnavailable, Event, Outbox
-from partbox.db.cursors import Owned
+from partbox.db.delivery.cursors import Owned
 from partbox.observe import Observers
 from partbox.observe.logs import LONGEST, JsonLines, TextLines, configure
 from partbox.observe.observer import Observer

@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 from partbox.codecs import Codecs
-from partbox.db.cursors import Owned
-from partbox.db.parked import Stored
+from partbox.db.delivery.cursors import Owned
+from partbox.db.delivery.parked import Stored
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.observe import Observers

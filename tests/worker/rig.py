@@ -9,9 +9,9 @@ import psycopg
 from psycopg import Connection
 
 from partbox.codecs import Codecs
-from partbox.db import cursors, instances, records
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
+from partbox.db.delivery import cursors, instances, records
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.observe import Observers

@@ -8,7 +8,7 @@ from neighbours import SOON, released_at_the_end
 from waiting import eventually
 
 from partbox import Dead
-from partbox.db import cursors
+from partbox.db.delivery import cursors
 from partbox.worker.state.parked_rows import ParkedRows
 
 

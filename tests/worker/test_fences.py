@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from rig import SCHEMA, Rig, write
 
-from partbox.db import records
+from partbox.db.delivery import records
 from partbox.db.sql import folder, query
 
 pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")

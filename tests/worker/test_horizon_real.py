@@ -21,7 +21,7 @@ import writers
 from waiting import eventually
 
 from partbox.codecs import Codecs
-from partbox.db import instances, records
+from partbox.db.delivery import instances, records
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.rules import cursor

@@ -136,13 +136,13 @@ def test_where_bytes_are_used_up_every_partition_gets_its_turn(conn: Conn, dsn: 
 def test_a_delayed_large_event_is_parked_without_being_fetched(conn: Conn, rig: Rig, monkeypatch: Any) -> None:
     write_large(conn, 5, MB)
     conn.execute("update partbox.record set available_at = now() + interval '1 hour'")
-    monkeypatch.setattr("partbox.db.records.payloads", None)
+    monkeypatch.setattr("partbox.db.delivery.records.payloads", None)
     assert rig.read_all(3) == []
     assert len(rig.partition().parked.pending) == 5
 
 
 def test_a_large_record_that_is_deleted_while_it_is_read_is_passed(conn: Conn, rig: Rig, monkeypatch: Any) -> None:
-    from partbox.db import records
+    from partbox.db.delivery import records
 
     write_large(conn, 3, 100 * KB)
     payloads = records.payloads

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from rig import PARTITION, Rig, saved_cursor, transaction, write
 
-from partbox.db import records
+from partbox.db.delivery import records
 from partbox.rules import cursor as cursor_rules
 
 pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
 
-from partbox.db import cursors
-from partbox.db.cursors import Saving
-from partbox.db.parked import Park
+from partbox.db.delivery import cursors
+from partbox.db.delivery.cursors import Saving
+from partbox.db.delivery.parked import Park
 from partbox.worker.saving.partition_save import gather
 
 Conn = psycopg.Connection[Any]

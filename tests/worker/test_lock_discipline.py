@@ -10,8 +10,8 @@ import pytest
 from hand_moved import HandMoved
 from lock_check import KnownPartition
 
-from partbox.db import cursors
-from partbox.db.cursors import Owned, Seen
+from partbox.db.delivery import cursors
+from partbox.db.delivery.cursors import Owned, Seen
 from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.settings import load
@@ -133,9 +133,9 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     seen = [Seen(*_seen(number)) for number in numbers]
     monkeypatch.setattr(cursors, "tick", lambda *arguments: seen)
     monkeypatch.setattr(cursors, "take_up", lambda *arguments: [])  # what was dropped is not mine any more
-    monkeypatch.setattr("partbox.db.parked.blocking", lambda *arguments: [])
-    monkeypatch.setattr("partbox.db.parked.open_rows", lambda *arguments: {})
-    monkeypatch.setattr("partbox.db.parked.ahead", lambda *arguments: [])
+    monkeypatch.setattr("partbox.db.delivery.parked.blocking", lambda *arguments: [])
+    monkeypatch.setattr("partbox.db.delivery.parked.open_rows", lambda *arguments: {})
+    monkeypatch.setattr("partbox.db.delivery.parked.ahead", lambda *arguments: [])
     ownership.me = rig.slot.instance = uuid4()
     for _ in range(3):
         ownership.tick(None)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from rig import PARTITION, SCHEMA, Rig, counted_polls, transaction, write
 
-from partbox.db import records
+from partbox.db.delivery import records
 from partbox.db.sql import query
 from partbox.rules.cursor import Ask
 from partbox.rules.horizon import Snapshot

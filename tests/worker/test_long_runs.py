@@ -8,7 +8,8 @@ import psycopg
 import pytest
 from waiting import eventually
 
-from partbox.db import running, stats
+from partbox.db import stats
+from partbox.db.delivery import running
 from partbox.observe import Observer
 from partbox.worker.delivering import long_runs
 from partbox.worker.delivering.long_runs import CUT, MOST

@@ -6,7 +6,7 @@ import psycopg
 from neighbours import NEIGHBOUR, SOON, P, partition, released_at_the_end, terminate
 from waiting import eventually
 
-from partbox.db import cursors, parked
+from partbox.db.delivery import cursors, parked
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.parked_reader import ROWS
 

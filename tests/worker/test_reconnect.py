@@ -8,7 +8,7 @@ from neighbours import SOON, partition, queued, released_at_the_end, terminate
 from waiting import eventually
 
 from partbox import Dead
-from partbox.db import cursors, parked
+from partbox.db.delivery import cursors, parked
 from partbox.rules.hashing import partition_of
 
 pytestmark = pytest.mark.every_version("lost connections")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
 
-from partbox.db import cursors
-from partbox.db.parked import Stored
+from partbox.db.delivery import cursors
+from partbox.db.delivery.parked import Stored
 from partbox.rules.page import Page
 from partbox.rules.parking import ParkedRow
 from partbox.worker.saving.partition_save import gather

@@ -10,8 +10,8 @@ from rig import DEFAULT, PARTITION, SCHEMA, Rig
 from waiting import eventually
 
 from partbox import Dead
-from partbox.db import cursors, instances, parked
 from partbox.db.connect import connect
+from partbox.db.delivery import cursors, instances, parked
 from partbox.worker.saving import saver
 
 Conn = psycopg.Connection[Any]

@@ -12,7 +12,7 @@ import pytest
 from rig import Rig, write
 
 from partbox import Outbox
-from partbox.db import records
+from partbox.db.delivery import records
 from partbox.rules import cursor as cursor_rules
 
 pytestmark = pytest.mark.every_version("what a snapshot sees")

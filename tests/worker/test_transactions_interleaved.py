@@ -8,7 +8,7 @@ import pytest
 from neighbours import NEIGHBOUR, SOON, P, partition, queued, released_at_the_end, terminate
 from waiting import eventually
 
-from partbox.db import cursors
+from partbox.db.delivery import cursors
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from partbox.db.traffic import Traffic
+from partbox.db.delivery.traffic import Traffic
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import UNREACHABLE

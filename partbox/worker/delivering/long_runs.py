@@ -11,8 +11,8 @@ from uuid import UUID
 
 from psycopg import Connection, Error
 
-from partbox.db import running
-from partbox.db.running import Running
+from partbox.db.delivery import running
+from partbox.db.delivery.running import Running
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.observe.telling import tell

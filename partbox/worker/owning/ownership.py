@@ -8,9 +8,9 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from partbox.db import cursors, instances, parked
-from partbox.db.cursors import Owned, Seen
-from partbox.db.parked import Stored
+from partbox.db.delivery import cursors, instances, parked
+from partbox.db.delivery.cursors import Owned, Seen
+from partbox.db.delivery.parked import Stored
 from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.rules.printing import first_few

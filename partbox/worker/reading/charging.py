@@ -6,10 +6,10 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from partbox.db import cursors
 from partbox.db.blocking import Row
-from partbox.db.cursors import Saving
-from partbox.db.parked import Park
+from partbox.db.delivery import cursors
+from partbox.db.delivery.cursors import Saving
+from partbox.db.delivery.parked import Park
 from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, ROUTE
 from partbox.handlers import Routes
 from partbox.rules.parking import ParkedRow

@@ -8,8 +8,8 @@ from operator import itemgetter
 
 from partbox.codecs import Codecs
 from partbox.db.blocking import Row
-from partbox.db.parked import Stored
-from partbox.db.records import size
+from partbox.db.delivery.parked import Stored
+from partbox.db.delivery.records import size
 from partbox.events import Claim, DeliveredEvent
 from partbox.events.record import AGGREGATE, AGGREGATE_ID, AVAILABLE_AT, EVENT_TYPE, ID, PARTITION, ROUTE, microseconds
 from partbox.handlers import Routes

@@ -7,10 +7,10 @@ from typing import Any
 from psycopg import Connection
 from psycopg.errors import QueryCanceled
 
-from partbox.db import records
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
-from partbox.db.records import Look
+from partbox.db.delivery import records
+from partbox.db.delivery.records import Look
 from partbox.events.record import PARTITION, PLACE
 from partbox.observe import Observers
 from partbox.rules.horizon import Horizon, Snapshot

@@ -12,10 +12,10 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.errors import QueryCanceled
 
-from partbox.db import parked, records
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
-from partbox.db.parked import Stored
+from partbox.db.delivery import parked, records
+from partbox.db.delivery.parked import Stored
 from partbox.events import DeliveredEvent
 from partbox.events.record import ID, PLACE
 from partbox.rules.parking import ParkedRow, Verdict

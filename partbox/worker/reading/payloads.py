@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from psycopg import Connection
 from psycopg.errors import QueryCanceled
 
-from partbox.db import records
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
+from partbox.db.delivery import records
 from partbox.events.record import ID, PARTITION, PLACE
 from partbox.observe.telling import tell
 

@@ -6,7 +6,7 @@ The partitions that have a backlog share a page among themselves, so that a few 
 from collections.abc import Iterable, Sequence
 
 from partbox.db.blocking import Row
-from partbox.db.records import size
+from partbox.db.delivery.records import size
 from partbox.rules import cursor
 from partbox.worker.state.partition import Partition
 

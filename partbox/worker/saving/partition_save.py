@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from partbox.db.cursors import Saving
-from partbox.db.parked import Park
+from partbox.db.delivery.cursors import Saving
+from partbox.db.delivery.parked import Park
 from partbox.observe import Observers
 from partbox.rules.parking import Verdict
 from partbox.rules.progress import Target

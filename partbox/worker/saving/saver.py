@@ -19,7 +19,7 @@ from uuid import UUID
 
 from psycopg import Connection, Error
 
-from partbox.db import cursors
+from partbox.db.delivery import cursors
 from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.worker.losses import tell_lost

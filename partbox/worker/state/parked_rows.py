@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from partbox.db.parked import Park, Stored
+from partbox.db.delivery.parked import Park, Stored
 from partbox.events import DeliveredEvent
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
 from partbox.events.reserved import NEVER

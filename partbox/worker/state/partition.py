@@ -9,7 +9,7 @@ Everything is touched only with the lock of `Holdings` held, but for `cursor`, w
 
 from collections import deque
 
-from partbox.db.cursors import Owned
+from partbox.db.delivery.cursors import Owned
 from partbox.events import DeliveredEvent
 from partbox.rules.cursor import Cursor
 from partbox.rules.page import Page

@@ -1,6 +1,6 @@
 """The records of one partition that may have killed the process that had it before."""
 
-from partbox.db.parked import Stored
+from partbox.db.delivery.parked import Stored
 from partbox.rules.parking import ParkedRow
 
 

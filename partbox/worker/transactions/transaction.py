@@ -7,8 +7,8 @@ from uuid import UUID
 from psycopg import Connection, Error, Rollback
 from psycopg.pq import TransactionStatus
 
-from partbox.db import cursors
 from partbox.db.deadline import allowing
+from partbox.db.delivery import cursors
 from partbox.events import DeliveredEvent
 from partbox.outcomes import Done
 from partbox.rules.parking import Verdict

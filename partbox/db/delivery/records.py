@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import orjson
 from psycopg import Connection
 
-from partbox.db import life
 from partbox.db.blocking import Row, array, fetch
+from partbox.db.delivery import life
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page

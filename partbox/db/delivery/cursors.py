@@ -7,9 +7,9 @@ from uuid import UUID
 import orjson
 from psycopg import Connection
 
-from partbox.db import life
 from partbox.db.blocking import array, fetch
-from partbox.db.parked import Park
+from partbox.db.delivery import life
+from partbox.db.delivery.parked import Park
 from partbox.db.sql import query
 
 

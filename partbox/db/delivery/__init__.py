@@ -1,0 +1,1 @@
+"""Statements of worker processes: records, cursors, parked rows, instances and their heartbeats."""
