@@ -8,8 +8,8 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.db import blocked
-from partbox.db.blocked import BlockedKey, Head
+from partbox.db.operator import blocked
+from partbox.db.operator.blocked import BlockedKey, Head
 from partbox.db.session import require, session
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell

@@ -8,8 +8,8 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.db import dead
-from partbox.db.dead import DeadDetail, DeadGroup, DeadRecord, Filters
+from partbox.db.operator import dead
+from partbox.db.operator.dead import DeadDetail, DeadGroup, DeadRecord, Filters
 from partbox.db.session import require, session
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell

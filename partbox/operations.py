@@ -9,7 +9,7 @@ from partbox.rules.asked import Length
 
 if TYPE_CHECKING:
     from partbox.blocked import BlockedKeys
-    from partbox.db.rebase import Rebased
+    from partbox.db.operator.rebase import Rebased
     from partbox.dead import DeadRecords
     from partbox.imports import Imported
     from partbox.inbox import Inbox

@@ -14,8 +14,8 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.errors import LockNotAvailable
 
-from partbox.db import rebase as steps
-from partbox.db.rebase import Holding, Known, Problem, Rebased
+from partbox.db.operator import rebase as steps
+from partbox.db.operator.rebase import Holding, Known, Problem, Rebased
 from partbox.db.session import session
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell

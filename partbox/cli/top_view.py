@@ -9,7 +9,7 @@ from rich.text import Text
 
 from partbox.cli.shell.watching import Sighting
 from partbox.cli.views import long_runs
-from partbox.db.blocked import BlockedKey
+from partbox.db.operator.blocked import BlockedKey
 from partbox.db.stats import Cluster, Instance
 from partbox.rules.nodes import named
 from partbox.rules.printing import printable

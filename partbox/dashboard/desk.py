@@ -9,8 +9,8 @@ from typing import Any
 
 from partbox.blocked import BlockedKeys
 from partbox.dashboard.texts import LONG, cut, visible
-from partbox.db.blocked import BlockedKey
-from partbox.db.dead import DeadGroup, DeadRecord
+from partbox.db.operator.blocked import BlockedKey
+from partbox.db.operator.dead import DeadGroup, DeadRecord
 from partbox.dead import DeadRecords, Progress
 from partbox.errors import PartboxError
 from partbox.rules.secrets import masked

@@ -12,8 +12,7 @@ import psycopg
 from psycopg import Connection, errors
 from psycopg.rows import tuple_row
 
-from partbox.db import blocked, migrate
-from partbox.db.blocked import BlockedKey
+from partbox.db import migrate
 from partbox.db.facts import (
     Accused,
     Dead,
@@ -30,6 +29,8 @@ from partbox.db.facts import (
     Table,
     Wait,
 )
+from partbox.db.operator import blocked
+from partbox.db.operator.blocked import BlockedKey
 from partbox.db.sql import query
 from partbox.db.stats import Overview, overview
 

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from partbox.db.migrate import migrate
 from partbox.db.sql import query
 from partbox.embedded import server_user
-from partbox.embedded.address import Server
+from partbox.embedded.server import Server
 from partbox.errors import SettingsError
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from psycopg import Connection, Cursor
 from psycopg.rows import tuple_row
 
-from partbox.db import imports as steps
-from partbox.db.imports import Choice, Table, Writer
+from partbox.db.operator import imports as steps
+from partbox.db.operator.imports import Choice, Table, Writer
 from partbox.db.session import session
 from partbox.db.sql import bare, query
 from partbox.errors import PartboxError, PublishError

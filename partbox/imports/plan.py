@@ -10,7 +10,7 @@ from typing import Final
 
 from psycopg import sql as compose
 
-from partbox.db.imports import ALIAS, SLOTS, Choice, Column, Table
+from partbox.db.operator.imports import ALIAS, SLOTS, Choice, Column, Table
 from partbox.errors import PartboxError
 
 FIELDS: Final = (

@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 
 from partbox.codecs import JSON, Codecs
-from partbox.db.imports import Failed, Found
+from partbox.db.operator.imports import Failed, Found
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.events.checks import quoted

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection, Error
 
-from partbox.db import subscriptions
 from partbox.db.delivery import instances
-from partbox.db.subscriptions import Holder
+from partbox.db.operator import subscriptions
+from partbox.db.operator.subscriptions import Holder
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
 from partbox.rules.silence import Silence

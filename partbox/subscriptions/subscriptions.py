@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 
 from psycopg import Connection
 
-from partbox.db import subscriptions
 from partbox.db.connect import check
+from partbox.db.operator import subscriptions
+from partbox.db.operator.subscriptions import Problem, Subscription
 from partbox.db.session import require, session
-from partbox.db.subscriptions import Problem, Subscription
 from partbox.errors import PartboxError
 from partbox.observe.telling import tell
 from partbox.rules import asked, position

@@ -5,8 +5,8 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.db import subscriptions
 from partbox.db.delivery import instances
+from partbox.db.operator import subscriptions
 from partbox.observe import Observers
 from partbox.observe.telling import tell
 from partbox.rules.assignment import assign, needs_plan

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from partbox import Outbox
-from partbox.db import cdc
+from partbox.db.operator import cdc
 
 DECODED = """
 select data from pg_logical_slot_get_binary_changes('cdc', null, null, 'proto_version', '1', 'publication_names', 'cdc')

@@ -10,7 +10,7 @@ from servers import execute
 
 from partbox import Outbox
 from partbox.cdc import Connector, ServerAddress, TopicRoute, connect, properties
-from partbox.db import cdc
+from partbox.db.operator import cdc
 from partbox.errors import SettingsError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cdc.md"

@@ -13,7 +13,7 @@ import pytest
 from planting import Planter
 from waiting import eventually
 
-from partbox.db import dead
+from partbox.db.operator import dead
 
 HOSTILE = "x\x1b[31m\x1b]0;owned\x07\r\x9b2J[red]\u202egnp.exe\u2066\x00".replace("\x00", "")
 

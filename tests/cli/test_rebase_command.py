@@ -13,7 +13,7 @@ import pytest
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db import rebase
+from partbox.db.operator import rebase
 
 COPIED = "update partbox.meta set xid = '3' where key = 'marker'"
 MARKER = "select xmin = xid::xid from partbox.meta where key = 'marker'"

@@ -4,7 +4,7 @@ from typing import Any
 
 import psycopg
 
-from partbox.db import subscriptions
+from partbox.db.operator import subscriptions
 
 Conn = psycopg.Connection[Any]
 

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import Connection
 
 from partbox import Outbox
-from partbox.db import subscriptions
+from partbox.db.operator import subscriptions
 
 SCHEMA = "partbox"
 PURGE = "select pg_advisory_xact_lock(hashtext('partbox.purge'), hashtext('partbox'))"

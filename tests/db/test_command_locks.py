@@ -7,7 +7,7 @@ from effort import seconds
 from hammer import Role, hammer
 from ownership import Conn
 
-from partbox.db import blocked, dead
+from partbox.db.operator import blocked, dead
 
 PARTITIONS = 40
 ROWS = 10

@@ -15,8 +15,8 @@ from planting import Planter
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db import dead
-from partbox.db.dead import Filters
+from partbox.db.operator import dead
+from partbox.db.operator.dead import Filters
 from partbox.errors import PartboxError
 
 EVERYTHING = Filters()

@@ -13,8 +13,8 @@ from ownership import SCHEMA, background, blocked, join, save, saving, seize, wo
 from purgeable import DAY, Conn, Planted, many
 from waiting import eventually
 
-from partbox.db import purge as steps
 from partbox.db.delivery.parked import Park
+from partbox.db.operator import purge as steps
 from partbox.purge import Purged, purge
 from partbox.settings import load
 

@@ -11,10 +11,10 @@ from subscribing import PURGE, SCHEMA, gets, open_transaction, publish, rows
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db import rebase
 from partbox.db.connect import check
 from partbox.db.delivery import instances
 from partbox.db.migrate import migrate
+from partbox.db.operator import rebase
 from partbox.errors import PartboxError, SchemaError
 from partbox.rebase import rebase as run
 

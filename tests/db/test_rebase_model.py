@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from partbox import Outbox
-from partbox.db import rebase
-from partbox.db.rebase import Rebased
+from partbox.db.operator import rebase
+from partbox.db.operator.rebase import Rebased
 
 SCHEMA = "partbox"
 FAR = (1 << 40) + 1000  # xids that this cluster does not reach

@@ -10,8 +10,8 @@ from subscribing import PURGE, SCHEMA, consume, gets, ids, is_paused, open_trans
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db import subscriptions
 from partbox.db.delivery.cursors import Saving
+from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError
 
 

@@ -14,7 +14,7 @@ from subscribing import PURGE, SCHEMA, gets, is_paused, open_transaction, publis
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db import subscriptions
+from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError, SchemaError
 
 

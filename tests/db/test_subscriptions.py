@@ -10,9 +10,9 @@ from ownership import ALL, assign, background, blocked, bury, claim, join, worke
 from subscribing import SCHEMA, consume, gets, is_paused, publish, rows
 
 from partbox import Outbox
-from partbox.db import subscriptions
 from partbox.db.delivery import cursors, instances
 from partbox.db.delivery.cursors import Saving
+from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError
 
 

@@ -5,7 +5,7 @@ import pytest
 from subscribing import SCHEMA, consume, gets, is_paused
 
 from partbox import Outbox
-from partbox.db import subscriptions
+from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError
 from partbox.subscriptions.quiet import Interrupted
 

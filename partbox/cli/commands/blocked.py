@@ -9,7 +9,7 @@ from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
 from partbox.cli.shell.output import console, in_short, moment, print_json, printable, table
-from partbox.db.blocked import BlockedKey
+from partbox.db.operator.blocked import BlockedKey
 
 app = typer.Typer(
     help="Blocked aggregates: their events wait, in order, for one that failed, is deferred or is dead.",

@@ -13,7 +13,7 @@ from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
 from partbox.cli.shell.output import console, counted, in_short, moment, print_json, table
-from partbox.db.dead import DeadDetail, DeadRecord
+from partbox.db.operator.dead import DeadDetail, DeadRecord
 from partbox.dead import DeadRecords
 from partbox.errors import PartboxError
 

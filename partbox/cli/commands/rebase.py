@@ -13,7 +13,7 @@ from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema
 from partbox.cli.shell.output import console, counted, print_json, printable, table
-from partbox.db.rebase import Moved, Rebased
+from partbox.db.operator.rebase import Moved, Rebased
 from partbox.rebase import Progress, examine
 from partbox.rebase import rebase as run
 from partbox.rules import asked

@@ -16,7 +16,7 @@ from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema
 from partbox.cli.shell.output import console, counted, moment, print_json, printable, table
 from partbox.cli.shell.stopping import interruptible
-from partbox.db.subscriptions import Holder, Subscription
+from partbox.db.operator.subscriptions import Holder, Subscription
 from partbox.errors import PartboxError
 from partbox.rules import asked, position
 from partbox.subscriptions import Subscriptions

@@ -8,7 +8,7 @@ import typer
 
 from partbox.cli.shell.confirm import INTERRUPTED
 from partbox.cli.shell.output import console, counted, in_short, moment, print_json, printable, table
-from partbox.db.imports import Writer
+from partbox.db.operator.imports import Writer
 from partbox.imports import Imported
 from partbox.imports.rows import ImportRow
 from partbox.rules.wording import age

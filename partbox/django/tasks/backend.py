@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from partbox.db.dead import typed
+from partbox.db.operator.dead import typed
 from partbox.django import outbox, queries
 from partbox.django.database import connection
 from partbox.django.tasks import calls

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from partbox.db.blocked import BlockedKey
 from partbox.db.facts import Dead, Deferred
+from partbox.db.operator.blocked import BlockedKey
 from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import ATTEMPTS, BACKLOG, BLOCKED, DEFERRED, FLOOD

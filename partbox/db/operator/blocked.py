@@ -7,7 +7,7 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from partbox.db.dead import typed
+from partbox.db.operator.dead import typed
 from partbox.db.sql import query
 
 

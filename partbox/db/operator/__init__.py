@@ -1,0 +1,1 @@
+"""Statements of what operators do: dead and blocked events, subscriptions, purge, rebase, imports."""
