@@ -59,7 +59,7 @@ MANY_PARAMETERS: set[str] = {
     "partbox/cli/worker.py::worker",
     "partbox/db/delivery/cursors.py::save",
     "partbox/db/delivery/instances.py::register",
-    "partbox/db/stats.py::_cluster",
+    "partbox/db/inspect/stats.py::_cluster",
     "partbox/dead.py::DeadRecords.list",
     "partbox/django/tasks/backend.py::PartboxBackend._result",
     "partbox/outbox.py::Outbox.import_from",

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from partbox.cli.shell.watching import Sighting
 from partbox.cli.views import long_runs
+from partbox.db.inspect.stats import Cluster, Instance
 from partbox.db.operator.blocked import BlockedKey
-from partbox.db.stats import Cluster, Instance
 from partbox.rules.nodes import named
 from partbox.rules.printing import printable
 from partbox.rules.wording import age, counted, in_short

@@ -6,7 +6,7 @@ from shlex import quote
 
 from partbox.dashboard.texts import cut
 from partbox.dashboard.trouble import BAD, WARN, Trouble
-from partbox.db.stats import Cluster
+from partbox.db.inspect.stats import Cluster
 
 UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
 LEAD_TIME = 2.0  # leases; a partition that moves has no owner for a moment

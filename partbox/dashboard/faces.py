@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from partbox.db.stats import Instance
+from partbox.db.inspect.stats import Instance
 from partbox.terminal.roster import COLOURS, NOBODY, Roster
 
 

@@ -24,7 +24,7 @@ from partbox.dashboard.history import History
 from partbox.dashboard.news import PageNews
 from partbox.dashboard.texts import LONG, cut
 from partbox.dashboard.trouble import Trouble, told
-from partbox.db.stats import Cluster, Overview
+from partbox.db.inspect.stats import Cluster, Overview
 from partbox.errors import PartboxError
 from partbox.observe.siblings import Siblings
 from partbox.observe.telling import tell

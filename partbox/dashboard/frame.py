@@ -9,7 +9,7 @@ from partbox.dashboard.faces import PageFace
 from partbox.dashboard.history import ChartPoint
 from partbox.dashboard.texts import cut
 from partbox.db.delivery.traffic import Traffic
-from partbox.db.stats import Cluster, Instance, Overview, Partition, Running
+from partbox.db.inspect.stats import Cluster, Instance, Overview, Partition, Running
 from partbox.rules import nodes
 from partbox.stats.happenings import Happening
 

@@ -4,7 +4,7 @@ from collections import deque
 from datetime import datetime
 from typing import NamedTuple
 
-from partbox.db.stats import Cluster
+from partbox.db.inspect.stats import Cluster
 from partbox.stats.rates import Rates
 
 KEPT = 121  # points, a second apart

@@ -6,7 +6,7 @@ import signal
 from contextlib import suppress
 from itertools import cycle
 
-from partbox.db.stats import Cluster, Instance
+from partbox.db.inspect.stats import Cluster, Instance
 from partbox.demo.audit import DeliveryAudit
 from partbox.demo.chronicle import Chronicle
 from partbox.supervisor import Supervisor

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from uuid import UUID
 
-from partbox.db.stats import Cluster, Instance
+from partbox.db.inspect.stats import Cluster, Instance
 from partbox.stats.happenings import Happening, News, changes, partitions
 from partbox.terminal.roster import Roster
 

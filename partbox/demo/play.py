@@ -8,9 +8,9 @@ from typing import TextIO
 
 import psycopg
 
-from partbox.db import stats
 from partbox.db.connect import connect
-from partbox.db.stats import Cluster
+from partbox.db.inspect import stats
+from partbox.db.inspect.stats import Cluster
 from partbox.demo.audit import DeliveryAudit
 from partbox.demo.cast import Cast
 from partbox.demo.chronicle import Chronicle

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partbox.db.stats import Cluster, Instance
+from partbox.db.inspect.stats import Cluster, Instance
 from partbox.stats.happenings import Happening
 from partbox.terminal import cluster_view
 from partbox.terminal.cluster_view import DIM, GAP, ROOMY, ProcessColumn

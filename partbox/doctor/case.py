@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from inspect import getdoc
 from uuid import UUID
 
-from partbox.db.evidence import Evidence
-from partbox.db.facts import Open
-from partbox.db.stats import Cluster, Instance, Overview, Partition
+from partbox.db.inspect.evidence import Evidence
+from partbox.db.inspect.facts import Open
+from partbox.db.inspect.stats import Cluster, Instance, Overview, Partition
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import STALLED, Limits
 from partbox.rules.nodes import named

@@ -9,8 +9,8 @@ from typing import Any
 from psycopg import Connection
 
 from partbox.db.connect import connect
-from partbox.db.evidence import Ask, Evidence, gather, look_again
-from partbox.db.stats import Overview
+from partbox.db.inspect.evidence import Ask, Evidence, gather, look_again
+from partbox.db.inspect.stats import Overview
 from partbox.doctor.case import Case, living, ownerless, standing
 from partbox.doctor.checks import CHECKS
 from partbox.doctor.finding import Finding, Severity, healthy

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from partbox.db.facts import Session
-from partbox.db.stats import Instance
+from partbox.db.inspect.facts import Session
+from partbox.db.inspect.stats import Instance
 from partbox.rules.secrets import masked
 from partbox.rules.wording import in_short
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from prometheus_client import Metric as Family
 
-from partbox.db.stats import Cluster, Instance, Overview
+from partbox.db.inspect.stats import Cluster, Instance, Overview
 from partbox.observe.families import Labels, family, text
 from partbox.observe.metrics import METRICS, STATUSES, Source
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from partbox.db.stats import Cluster, Overview
+from partbox.db.inspect.stats import Cluster, Overview
 from partbox.observe.looker import Sight
 from partbox.observe.node import Process, Vitals, Watched
 

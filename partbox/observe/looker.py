@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from partbox.db.stats import Overview
+from partbox.db.inspect.stats import Overview
 from partbox.errors import PartboxError, SchemaError
 from partbox.observe.database import about
 from partbox.observe.telling import tell

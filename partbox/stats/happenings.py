@@ -7,7 +7,7 @@ from itertools import count
 from typing import Final
 from uuid import UUID
 
-from partbox.db.stats import Cluster, Instance
+from partbox.db.inspect.stats import Cluster, Instance
 from partbox.rules.wording import counted
 
 KEPT: Final = 50

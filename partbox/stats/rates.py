@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from partbox.db.stats import Cluster, Overview, Partition
+from partbox.db.inspect.stats import Cluster, Overview, Partition
 
 WINDOW: Final = 5.0  # seconds over which rates are averaged
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.db import pages, stats
-from partbox.db.pages import Record
+from partbox.db.inspect import pages, stats
+from partbox.db.inspect.pages import Record
+from partbox.db.inspect.stats import STATES, Cluster, Overview, Partition
 from partbox.db.session import require, session
-from partbox.db.stats import STATES, Cluster, Overview, Partition
 from partbox.errors import PartboxError
 from partbox.rules import asked
 from partbox.settings import Settings

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from partbox.db.glance import Glance
+from partbox.db.inspect.glance import Glance
 from partbox.observe.address import Address, address
 from partbox.observe.hosts import names
 from partbox.observe.looker import Looker

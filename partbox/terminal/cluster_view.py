@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from partbox.db.stats import Cluster
+from partbox.db.inspect.stats import Cluster
 from partbox.terminal.grid import SIDE, badge, grid
 from partbox.terminal.roster import Face, Roster
 

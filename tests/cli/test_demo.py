@@ -17,7 +17,7 @@ from forked import Command
 from rich.console import Console
 from waiting import eventually
 
-from partbox.db.stats import Cluster, Instance, Partition
+from partbox.db.inspect.stats import Cluster, Instance, Partition
 from partbox.demo.screen import Screen
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, picture

@@ -12,7 +12,7 @@ import pytest
 from forked import Command
 from waiting import eventually
 
-from partbox.db import stats
+from partbox.db.inspect import stats
 from partbox.errors import SchemaError
 
 RECORDS = """

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from partbox.cli.shell.watching import Sighting
 from partbox.cli.top_view import Scene, picture
+from partbox.db.inspect.stats import Cluster, Instance, Partition, Running
 from partbox.db.operator.blocked import BlockedKey
-from partbox.db.stats import Cluster, Instance, Partition, Running
 from partbox.stats.rates import Rates
 from partbox.terminal.roster import Roster
 

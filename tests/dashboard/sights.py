@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from partbox.db.stats import Cluster, Instance, Overview, Partition
+from partbox.db.inspect.stats import Cluster, Instance, Overview, Partition
 
 BEGAN = datetime(2026, 1, 31, 9, tzinfo=UTC)
 ADA, BOB, EVE = UUID(int=1), UUID(int=2), UUID(int=3)

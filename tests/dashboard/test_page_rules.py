@@ -15,7 +15,7 @@ from partbox.dashboard.faces import PageFace, from_roster, own
 from partbox.dashboard.history import ChartPoint, History
 from partbox.dashboard.news import PageNews
 from partbox.dashboard.texts import cut, visible
-from partbox.db.stats import Running
+from partbox.db.inspect.stats import Running
 from partbox.errors import PartboxError
 from partbox.observe.address import Address, address
 from partbox.stats.rates import Rates

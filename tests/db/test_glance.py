@@ -9,8 +9,8 @@ import pytest
 from observing import publish
 from waiting import eventually
 
-from partbox.db import kept, stats
-from partbox.db.glance import Glance
+from partbox.db.inspect import kept, stats
+from partbox.db.inspect.glance import Glance
 from partbox.errors import PartboxError, SchemaError
 from partbox.settings import load
 

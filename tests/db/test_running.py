@@ -7,10 +7,10 @@ import psycopg
 import pytest
 from ownership import SCHEMA, bury, join, worker
 
-from partbox.db import stats
 from partbox.db.delivery import instances, running
 from partbox.db.delivery.running import Running
-from partbox.db.stats import Instance
+from partbox.db.inspect import stats
+from partbox.db.inspect.stats import Instance
 
 LONG = Running("ship", "Placed", "Order", "7", 17, 12.0, partition=3, timeout=None)
 

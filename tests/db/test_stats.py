@@ -10,9 +10,9 @@ from observing import Conn, consume, publish, subscribe
 from ownership import join, seize
 from planting import Planter
 
-from partbox.db import stats
+from partbox.db.inspect import stats
+from partbox.db.inspect.stats import Cluster
 from partbox.db.migrate import migrate
-from partbox.db.stats import Cluster
 from partbox.errors import SchemaError
 
 

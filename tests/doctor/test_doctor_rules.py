@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from partbox.db.evidence import Evidence, Unread
-from partbox.db.facts import Dead, Deferred, Prepared, Sequence, Server, Session, Slot, Table, Wait
+from partbox.db.inspect.evidence import Evidence, Unread
+from partbox.db.inspect.facts import Dead, Deferred, Prepared, Sequence, Server, Session, Slot, Table, Wait
+from partbox.db.inspect.stats import Cluster, Instance, Overview, Partition
 from partbox.db.operator.blocked import BlockedKey
-from partbox.db.stats import Cluster, Instance, Overview, Partition
 from partbox.doctor import words
 from partbox.doctor.case import Case
 from partbox.doctor.checks import CHECKS

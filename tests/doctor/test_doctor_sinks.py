@@ -5,7 +5,7 @@ from waiting import eventually
 
 from partbox import DownstreamUnavailable, Outbox
 from partbox.cli.views import sinks as table
-from partbox.db import stats
+from partbox.db.inspect import stats
 from partbox.doctor.checks import sinks
 from partbox.sinks import Sink
 from partbox.worker import sink_notes

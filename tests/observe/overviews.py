@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from partbox.db.stats import Cluster, Instance, Overview, Partition
+from partbox.db.inspect.stats import Cluster, Instance, Overview, Partition
 from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters
 from partbox.observe.node import Process, Vitals, Watched

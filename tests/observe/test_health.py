@@ -9,7 +9,7 @@ import pytest
 from overviews import ADA, NOW, cluster, instance, overview, partition, process, vitals, watched
 from waiting import eventually
 
-from partbox.db.stats import Overview
+from partbox.db.inspect.stats import Overview
 from partbox.errors import SchemaError
 from partbox.observe import health
 from partbox.observe.health import Health, Orphans, orphaned

@@ -14,8 +14,8 @@ from partbox import Outbox, UnrecoverableError
 from partbox.dashboard.faces import own
 from partbox.dashboard.frame import subscription
 from partbox.dashboard.history import ChartPoint
-from partbox.db import stats
 from partbox.db.delivery.traffic import Traffic, together
+from partbox.db.inspect import stats
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.observe.observer import Answer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.db.stats import Cluster, Overview, Partition
+from partbox.db.inspect.stats import Cluster, Overview, Partition
 from partbox.stats.rates import Pace, delivered
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

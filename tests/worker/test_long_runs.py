@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from waiting import eventually
 
-from partbox.db import stats
 from partbox.db.delivery import running
+from partbox.db.inspect import stats
 from partbox.observe import Observer
 from partbox.worker.delivering import long_runs
 from partbox.worker.delivering.long_runs import CUT, MOST

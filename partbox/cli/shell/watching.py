@@ -9,8 +9,8 @@ import psycopg
 import typer
 
 from partbox.cli.shell.output import in_one_line
-from partbox.db.glance import Glance
-from partbox.db.stats import Cluster
+from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.stats import Cluster
 from partbox.errors import PartboxError
 from partbox.rules.duration import seconds
 from partbox.stats.rates import Pace, Rates

@@ -1,6 +1,6 @@
 """The handlers of a subscription that run for long, as `status` and `top` show them."""
 
-from partbox.db.stats import Cluster, Instance, Running
+from partbox.db.inspect.stats import Cluster, Instance, Running
 from partbox.rules.nodes import named
 from partbox.rules.wording import age, in_short
 

@@ -1,7 +1,7 @@
 """The traffic of a subscription's sinks, as `status` shows it."""
 
 from partbox.db.delivery.traffic import Traffic
-from partbox.db.stats import Cluster
+from partbox.db.inspect.stats import Cluster
 from partbox.rules.wording import age, brief, in_short
 
 COLUMNS = ("sink", "sent", "in flight", "acknowledged in", "sent again", "trouble")

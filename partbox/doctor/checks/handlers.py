@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from partbox.db.stats import Cluster, Instance, Running
+from partbox.db.inspect.stats import Cluster, Instance, Running
 from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import HANGING, OVERDUE

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from partbox.db.facts import Dead, Deferred
+from partbox.db.inspect.facts import Dead, Deferred
 from partbox.db.operator.blocked import BlockedKey
 from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from uuid import UUID
 
-from partbox.db.stats import Cluster, Partition
+from partbox.db.inspect.stats import Cluster, Partition
 from partbox.doctor.case import Case, check, living, ownerless, waiting
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import GONE_LEASES

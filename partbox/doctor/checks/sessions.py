@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from partbox.db.facts import Session, Wait
+from partbox.db.inspect.facts import Session, Wait
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.words import listed, literal, quoted, session, statement

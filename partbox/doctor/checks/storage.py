@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from partbox.db.facts import Sequence
-from partbox.db.stats import Cluster
+from partbox.db.inspect.facts import Sequence
+from partbox.db.inspect.stats import Cluster
 from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import SEGMENT_LEFT

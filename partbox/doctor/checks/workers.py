@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from partbox.db.stats import Cluster, Instance, Partition
+from partbox.db.inspect.stats import Cluster, Instance, Partition
 from partbox.doctor.case import Case, check, living, quiet, standing, waiting
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import PAUSED, SKEW, STALLED

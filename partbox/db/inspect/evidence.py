@@ -13,7 +13,7 @@ from psycopg import Connection, errors
 from psycopg.rows import tuple_row
 
 from partbox.db import migrate
-from partbox.db.facts import (
+from partbox.db.inspect.facts import (
     Accused,
     Dead,
     Deferred,
@@ -29,10 +29,10 @@ from partbox.db.facts import (
     Table,
     Wait,
 )
+from partbox.db.inspect.stats import Overview, overview
 from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
 from partbox.db.sql import query
-from partbox.db.stats import Overview, overview
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=NamedTuple)

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg import Connection
 
-from partbox.db import stats
-from partbox.db.kept import Kept
-from partbox.db.stats import Overview
+from partbox.db.inspect import stats
+from partbox.db.inspect.kept import Kept
+from partbox.db.inspect.stats import Overview
 from partbox.errors import PartboxError
 from partbox.settings import Settings
 
