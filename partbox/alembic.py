@@ -10,8 +10,8 @@ from typing import Any
 from alembic.operations import MigrateOperation, Operations
 from sqlalchemy import Connection, CursorResult
 
-from partbox.db.grants import Roles
-from partbox.db.scripts import statements
+from partbox.db.schema.grants import Roles
+from partbox.db.schema.scripts import statements
 from partbox.db.sql import bare
 from partbox.errors import SchemaError
 

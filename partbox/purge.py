@@ -12,8 +12,9 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.db import connect, migrate
+from partbox.db import connect
 from partbox.db.operator import purge as steps
+from partbox.db.schema import migrate
 from partbox.settings import Settings
 
 PATIENCE = 30.0  # seconds a step may take; a worker's lease is no measure for it

@@ -86,7 +86,7 @@ def _round(dsn: str, given: argparse.Namespace) -> tuple[float, float, float]:
 
 
 def _load(conn: psycopg.Connection, dsn: str, given: argparse.Namespace) -> None:
-    from partbox.db.migrate import migrate
+    from partbox.db.schema.migrate import migrate
 
     conn.execute("drop schema if exists bench cascade")
     migrate(dsn, "bench")

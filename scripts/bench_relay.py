@@ -23,7 +23,7 @@ import psycopg
 
 from partbox import Outbox
 from partbox.cli.commands.relay import relaying
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 from partbox.rules.relay_target import RelayTarget
 from partbox.supervisor import Supervisor
 

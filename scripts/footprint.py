@@ -22,7 +22,7 @@ import psutil
 import psycopg
 
 from partbox import Event, Outbox
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 from partbox.embedded.server import Server
 from partbox.rules.wording import counted
 

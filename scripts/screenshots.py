@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from partbox import Dead, Event, Outbox
 from partbox.dashboard import access, routes
 from partbox.db.inspect.glance import Glance
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 from partbox.embedded.server import Server
 from partbox.observe.address import Address
 from partbox.observe.server import HttpServer

@@ -10,8 +10,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.grants import Roles
-from partbox.db.migrate import migrate
+from partbox.db.schema.grants import Roles
+from partbox.db.schema.migrate import migrate
 
 
 @dataclass(frozen=True, slots=True)

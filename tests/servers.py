@@ -102,7 +102,7 @@ def cloned(server_dsn: str, name: str) -> str:
 
 def migrated(server_dsn: str, name: str) -> str:
     """The DSN of a new database `name`, migrated."""
-    from partbox.db.migrate import migrate
+    from partbox.db.schema.migrate import migrate
 
     execute(server_dsn, "create database {}", name)
     dsn = make_conninfo(server_dsn, dbname=name)

@@ -19,7 +19,7 @@ class AutoMigration:
         """Migrate the database of `dsn`, which `given` resolves, unless that is done or not wanted."""
         if given in self._migrated or not _wanted(settings, dsn):
             return
-        from partbox.db.migrate import migrate
+        from partbox.db.schema.migrate import migrate
 
         migrate(given(), settings.schema_name)
         self._migrated.add(given)

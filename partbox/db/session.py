@@ -7,8 +7,8 @@ from typing import Any
 from psycopg import Connection, OperationalError
 from psycopg.errors import ConnectionTimeout
 
-from partbox.db import migrate
 from partbox.db.connect import PoolerRefused, connect, is_standby
+from partbox.db.schema import migrate
 from partbox.db.sql import query
 from partbox.errors import SchemaError
 from partbox.rules.naming import no_subscription

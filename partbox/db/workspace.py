@@ -13,7 +13,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 from partbox.db.sql import query
 from partbox.embedded import server_user
 from partbox.embedded.server import Server

@@ -8,7 +8,7 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import Error as DatabaseError
 
-from partbox.db.migrate import check as check_schema
+from partbox.db.schema.migrate import check as check_schema
 from partbox.django.conf import config
 from partbox.django.database import connection
 from partbox.django.loading import loaded

@@ -6,7 +6,7 @@ from django.core.management.base import CommandError
 from django.db import router
 from django.db.migrations.operations.base import Operation
 
-from partbox.db.migrate import migrate_in
+from partbox.db.schema.migrate import migrate_in
 from partbox.django.conf import config
 from partbox.errors import SchemaError
 

@@ -22,10 +22,10 @@ from uuid import UUID
 from psycopg import Connection
 from uuid_utils.compat import uuid7
 
-from partbox.db import migrate
 from partbox.db.connect import check, connect
 from partbox.db.delivery import instances
 from partbox.db.delivery.instances import Member
+from partbox.db.schema import migrate
 from partbox.errors import SchemaError
 from partbox.observe import Observers
 from partbox.observe.telling import tell

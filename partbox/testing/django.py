@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.db import connections
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.testing.kit import Kit

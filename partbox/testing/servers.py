@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 from partbox.embedded import server_user, wheel
 from partbox.embedded.filelock import locked
 from partbox.embedded.server import Server

@@ -1,4 +1,4 @@
--- purpose: runs the text of one migration unless the schema has it, as one statement: see partbox/db/scripts.py
+-- purpose: runs the text of one migration unless the schema has it, as one statement: see partbox/db/schema/scripts.py
 declare
     found integer;
 begin

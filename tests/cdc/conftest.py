@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from servers import OwnServer, new_server
 
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 
 HOST = "127.0.0.1"
 

@@ -24,7 +24,7 @@ from psycopg.conninfo import conninfo_to_dict
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 
 pytestmark = [
     pytest.mark.soak,

@@ -10,7 +10,7 @@ import pytest
 from forked import Command
 from waiting import eventually
 
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 
 PLANT = """
 insert into partbox.record (partition, event_id, event_type, payload, created_at)

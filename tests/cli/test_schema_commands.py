@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from partbox.db.migrate import check
+from partbox.db.schema.migrate import check
 
 
 def test_init_creates_the_schema_and_says_so_and_repeats_harmlessly(partbox, empty_dsn):

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from partbox import Outbox
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 
 SHOP = """
 from partbox import Outbox

@@ -19,7 +19,7 @@ from servers import execute, new_database
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 
 __all__ = ["forks"]
 

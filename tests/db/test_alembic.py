@@ -17,8 +17,8 @@ from sqlalchemy import make_url
 from test_scripts import dumped
 
 from partbox.alembic import include_name, leaving_out
-from partbox.db.grants import Roles
-from partbox.db.migrate import check, migrate
+from partbox.db.schema.grants import Roles
+from partbox.db.schema.migrate import check, migrate
 from partbox.errors import SchemaError
 
 DRIVERS = ("psycopg", "psycopg2", "asyncpg", "psycopg_async")

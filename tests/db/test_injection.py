@@ -13,8 +13,8 @@ from roles import each_of
 
 from partbox import Event, Outbox, inbox
 from partbox.cli import main
-from partbox.db.grants import Roles, granted
-from partbox.db.migrate import migrate
+from partbox.db.schema.grants import Roles, granted
+from partbox.db.schema.migrate import migrate
 from partbox.db.sql import query
 from partbox.errors import PartboxError, PublishError
 

@@ -8,9 +8,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from partbox.db import migrate as migrations
-from partbox.db.migrate import check, migrate
-from partbox.db.scripts import script
+from partbox.db.schema import migrate as migrations
+from partbox.db.schema.migrate import check, migrate
+from partbox.db.schema.scripts import script
 from partbox.embedded.server import Server
 from partbox.errors import SchemaError
 

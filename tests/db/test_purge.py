@@ -12,7 +12,7 @@ from ownership import DEFAULT
 from purgeable import ANCIENT, YOUNG, Planted
 
 from partbox import Outbox
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 from partbox.errors import SchemaError
 from partbox.purge import Purged, purge
 from partbox.settings import load

@@ -13,8 +13,8 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.db.connect import check
 from partbox.db.delivery import instances
-from partbox.db.migrate import migrate
 from partbox.db.operator import rebase
+from partbox.db.schema.migrate import migrate
 from partbox.errors import PartboxError, SchemaError
 from partbox.rebase import rebase as run
 

@@ -18,10 +18,10 @@ from waiting import eventually
 
 from partbox import Event, Outbox, inbox
 from partbox.cli import main
-from partbox.db import grants
-from partbox.db.grants import Roles
-from partbox.db.migrate import migrate
-from partbox.db.scripts import script
+from partbox.db.schema import grants
+from partbox.db.schema.grants import Roles
+from partbox.db.schema.migrate import migrate
+from partbox.db.schema.scripts import script
 from partbox.errors import SchemaError
 from partbox.sinks.lines import FileSink
 from partbox.worker import sink_notes

@@ -11,10 +11,10 @@ import psycopg2
 import pytest
 from servers import binaries, new_database
 
-from partbox.db import migrate as migrations
-from partbox.db.grants import Roles
-from partbox.db.migrate import check, migrate
-from partbox.db.scripts import script, statements
+from partbox.db.schema import migrate as migrations
+from partbox.db.schema.grants import Roles
+from partbox.db.schema.migrate import check, migrate
+from partbox.db.schema.scripts import script, statements
 from partbox.embedded.server import Server
 from partbox.errors import SchemaError
 

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from partbox import Outbox, inbox
-from partbox.db import migrate as migrations
-from partbox.db.migrate import check, is_inbox_only, migrate, migrate_inbox
 from partbox.db.operator import purge as steps
+from partbox.db.schema import migrate as migrations
+from partbox.db.schema.migrate import check, is_inbox_only, migrate, migrate_inbox
 from partbox.errors import PartboxError, SchemaError
 
 NAMES = [each.name for each in migrations.migrations()]

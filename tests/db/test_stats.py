@@ -12,7 +12,7 @@ from planting import Planter
 
 from partbox.db.inspect import stats
 from partbox.db.inspect.stats import Cluster
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 from partbox.errors import SchemaError
 
 

@@ -14,8 +14,8 @@ from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.db import connect
-from partbox.db import migrate as migrations
 from partbox.db.delivery import instances
+from partbox.db.schema import migrate as migrations
 from partbox.db.sql import composed, query
 from partbox.errors import PartboxError, SchemaError
 

@@ -5,8 +5,8 @@ import pytest
 from observing import Conn, consume, publish, subscribe
 from planting import Planter
 
-from partbox.db import migrate as migrations
-from partbox.db.migrate import check, migrate
+from partbox.db.schema import migrate as migrations
+from partbox.db.schema.migrate import check, migrate
 
 
 def backlog(conn: Conn) -> dict[str, int]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 
-from partbox.db.migrate import check, migrations
+from partbox.db.schema.migrate import check, migrations
 
 FOLDER = Path(__file__).resolve().parents[2] / "partbox/django/migrations"
 

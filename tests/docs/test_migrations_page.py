@@ -11,7 +11,7 @@ from alembic.config import Config
 from psycopg.conninfo import conninfo_to_dict
 
 from partbox.cli import main
-from partbox.db.migrate import check
+from partbox.db.schema.migrate import check
 from partbox.errors import SchemaError
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "migrations.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 from partbox.doctor.checks import CHECKS
 from partbox.doctor.page import page
 

@@ -8,7 +8,7 @@ from house import House
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 
 pytestmark = pytest.mark.every_version("settings of sessions")
 

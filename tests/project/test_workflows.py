@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 from test_readme import PROJECT
 
-from partbox.db.migrate import _OLDEST_SERVER
+from partbox.db.schema.migrate import _OLDEST_SERVER
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml")}

@@ -28,7 +28,7 @@ print(json.dumps(sorted(sys.modules)))
 
 OTHERS = (
     "partbox.blocked", "partbox.dead", "partbox.purge", "partbox.rebase", "partbox.stats", "partbox.subscriptions",
-    "partbox.db.migrate", "partbox.worker", "partbox.supervisor", "partbox.sinks", "partbox.dashboard",
+    "partbox.db.schema.migrate", "partbox.worker", "partbox.supervisor", "partbox.sinks", "partbox.dashboard",
     "partbox.doctor", "partbox.cli", "multiprocess", "opentelemetry", "prometheus_client", "psycopg_pool", "rich",
     "starlette", "typer", "uvicorn", "asyncpg", "django", "greenlet", "psycopg2", "sqlalchemy", "sqlmodel",
 )  # fmt: skip

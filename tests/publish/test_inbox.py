@@ -12,7 +12,7 @@ from psycopg.rows import dict_row, scalar_row
 from reading import delivered
 
 from partbox import Event, Outbox, inbox
-from partbox.db.migrate import migrate_inbox
+from partbox.db.schema.migrate import migrate_inbox
 from partbox.errors import PartboxError, PublishError, SchemaError
 
 EVENT = UUID("0190d3a8-5b2c-7a57-8d5e-0a4a3a3a3a3a")

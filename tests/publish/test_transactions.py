@@ -9,7 +9,7 @@ from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from reading import count, delivered
 
 from partbox import Event, Outbox
-from partbox.db.migrate import migrate
+from partbox.db.schema.migrate import migrate
 from partbox.errors import PublishError, SchemaError
 
 EVENT = Event("OrderPlaced", {"id": 42}, aggregate_type="Order", aggregate_id="42")

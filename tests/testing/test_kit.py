@@ -196,7 +196,7 @@ def test_an_outbox_that_is_emptied_has_published_nothing_and_goes_on(kit, conn):
 
 
 def test_another_schema_is_as_good(server, empty_dsn):
-    from partbox.db.migrate import migrate
+    from partbox.db.schema.migrate import migrate
 
     migrate(empty_dsn, 'ship"ped')
     outbox = Outbox(schema='ship"ped')

@@ -12,9 +12,9 @@ from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Schema
 from partbox.cli.shell.output import print_json, printable
-from partbox.db import migrate
 from partbox.db.operator import cdc as db
 from partbox.db.operator.cdc import Prepared
+from partbox.db.schema import migrate
 from partbox.rules.dsn import parts
 from partbox.rules.wording import command
 from partbox.settings import Settings

@@ -10,9 +10,9 @@ from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Schema
 from partbox.cli.shell.stopping import until_stopped
-from partbox.db import migrate
 from partbox.db.connect import connect
 from partbox.db.inspect.glance import Glance
+from partbox.db.schema import migrate
 from partbox.observe.address import address
 from partbox.observe.server import Asgi, HttpServer, check_installed
 from partbox.settings import Settings

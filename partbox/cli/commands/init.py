@@ -8,8 +8,8 @@ from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.cli.views.granted import print_granted
-from partbox.db.grants import Roles
-from partbox.db.migrate import migrate, migrate_inbox
+from partbox.db.schema.grants import Roles
+from partbox.db.schema.migrate import migrate, migrate_inbox
 from partbox.errors import PartboxError
 
 WriterOnly = Annotated[

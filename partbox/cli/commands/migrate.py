@@ -9,9 +9,9 @@ from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.cli.views.granted import print_granted
-from partbox.db import migrate as migrations
-from partbox.db.grants import Roles
-from partbox.db.scripts import script
+from partbox.db.schema import migrate as migrations
+from partbox.db.schema.grants import Roles
+from partbox.db.schema.scripts import script
 from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError
 

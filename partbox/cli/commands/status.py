@@ -21,10 +21,10 @@ from partbox.cli.shell.output import age, console, counted, moment, print_json, 
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
 from partbox.cli.views import long_runs, sinks
-from partbox.db import migrate
 from partbox.db.connect import connect
 from partbox.db.inspect import stats
 from partbox.db.inspect.glance import Glance
+from partbox.db.schema import migrate
 from partbox.doctor.words import WORKER
 from partbox.rules.nodes import named
 from partbox.rules.printing import printable_json

@@ -3,7 +3,7 @@
 import typer
 
 from partbox.cli.shell.output import printable
-from partbox.db.grants import Roles
+from partbox.db.schema.grants import Roles
 
 
 def print_granted(roles: Roles) -> None:

@@ -12,7 +12,6 @@ import psycopg
 from psycopg import Connection, errors
 from psycopg.rows import tuple_row
 
-from partbox.db import migrate
 from partbox.db.inspect.facts import (
     Accused,
     Dead,
@@ -32,6 +31,7 @@ from partbox.db.inspect.facts import (
 from partbox.db.inspect.stats import Overview, overview
 from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
+from partbox.db.schema import migrate
 from partbox.db.sql import query
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg import Connection
 
-from partbox.db import migrate
 from partbox.db.connect import connect
+from partbox.db.schema import migrate
 from partbox.errors import PartboxError
 from partbox.settings import Settings
 

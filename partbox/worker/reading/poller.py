@@ -16,10 +16,10 @@ from typing import Any
 
 from psycopg import Connection, Error
 
-from partbox.db import migrate
 from partbox.db.blocking import lean
 from partbox.db.connect import check
 from partbox.db.operator import subscriptions
+from partbox.db.schema import migrate
 from partbox.observe.telling import tell
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns

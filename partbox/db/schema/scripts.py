@@ -6,9 +6,9 @@ that take one at a time; each migration looks by itself whether it is needed, so
 
 from psycopg import sql as compose
 
-from partbox.db import grants, migrate
-from partbox.db.grants import NOBODY, Roles
-from partbox.db.migrate import Version
+from partbox.db.schema import grants, migrate
+from partbox.db.schema.grants import NOBODY, Roles
+from partbox.db.schema.migrate import Version
 from partbox.db.sql import composed
 from partbox.errors import SchemaError
 

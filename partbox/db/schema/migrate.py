@@ -28,8 +28,8 @@ from psycopg.errors import (
 )
 from psycopg.rows import tuple_row
 
-from partbox.db import grants
-from partbox.db.grants import NOBODY, Roles
+from partbox.db.schema import grants
+from partbox.db.schema.grants import NOBODY, Roles
 from partbox.db.sql import composed, folder, query
 from partbox.errors import SchemaError
 from partbox.rules.naming import listed

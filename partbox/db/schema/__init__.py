@@ -1,0 +1,1 @@
+"""The schema itself: its migrations, run or written as scripts, and its grants."""
