@@ -10,9 +10,8 @@ from typing import Any
 from alembic.operations import MigrateOperation, Operations
 from sqlalchemy import Connection, CursorResult
 
-from partbox.db.schema.grants import Roles
+from partbox.db.schema.grants import Roles, granted_text, roles_of
 from partbox.db.schema.scripts import statements
-from partbox.db.sql import bare
 from partbox.errors import SchemaError
 
 __all__ = ["include_name", "leaving_out"]
@@ -82,9 +81,7 @@ def _execute(conn: Connection, text: str) -> CursorResult[Any]:
 
 
 def _granted(conn: Connection, schema: str) -> Roles:
-    rows = [tuple(row) for row in _execute(conn, bare("roles_granted", schema).decode())]
-    publishers, workers = (tuple(role for kind, role in rows if kind == wanted) for wanted in ("publisher", "worker"))
-    return Roles(publishers, workers)
+    return roles_of(tuple(row) for row in _execute(conn, granted_text(schema).decode()))
 
 
 def _check(conn: Connection) -> None:

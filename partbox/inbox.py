@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
+from partbox.db import statements
 from partbox.db.kinds import AnyAsync, AnySync
-from partbox.db.sql import query
 from partbox.errors import PartboxError, PublishError, SchemaError
 from partbox.events import DeliveredEvent, Event
 from partbox.publish import integrations
@@ -69,7 +69,7 @@ class Inbox:
 
 
 def _noting(schema: str, values: dict[str, object]) -> Steps[bool]:
-    return bool((yield Ask(query("inbox_first_time", schema), values)))
+    return bool((yield Ask(statements.inbox_first_time(schema), values)))
 
 
 def _values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:

@@ -21,8 +21,8 @@ from partbox.chaos.publishers import ROLE as PUBLISHER
 from partbox.chaos.publishers import ChaosPublisher, Large, Leaping
 from partbox.chaos.schedule import ScheduledFault
 from partbox.chaos.watcher import Watcher
-from partbox.db.sql import query
-from partbox.db.workspace import Workspace
+from partbox.db.harness import chaos as statements
+from partbox.db.harness.workspace import Workspace
 from partbox.embedded import processes
 
 LOOK = 0.1
@@ -192,12 +192,11 @@ class Actor:
     def _cut(self, step: ScheduledFault, role: str) -> str | None:
         try:
             with self._place.connect("chaos") as conn:
-                named = {"name": self._place.named(role)}
-                found = [pid for (pid,) in conn.execute(query("chaos_sessions", self._place.schema), named)]
+                found = statements.sessions(conn, self._place.schema, self._place.named(role))
                 first = int(step.who * len(found))
                 victims = found[first : first + 1 + int(step.how * len(found))]
                 for pid in victims:
-                    conn.execute(query("chaos_cut", self._place.schema), {"pid": pid})
+                    statements.cut(conn, self._place.schema, pid)
         except psycopg.OperationalError:
             return None
         return f"{len(victims)} of {len(found)} sessions" if victims else None
@@ -269,8 +268,7 @@ class Actor:
         """Resumed by a timer: its locks may hold up everything, this thread too."""
         try:
             with self._place.connect("chaos") as conn:
-                named = {"name": self._place.named(ROLE)}
-                found = [pid for (pid,) in conn.execute(query("chaos_sessions", self._place.schema), named)]
+                found = statements.sessions(conn, self._place.schema, self._place.named(ROLE))
         except psycopg.OperationalError:
             return None
         victims = [pid for pid in found if pid not in self._stopped]

@@ -11,7 +11,7 @@ from partbox.chaos.clock import Clock
 from partbox.chaos.faults import DRAIN, HEARTBEAT, LEASE
 from partbox.chaos.network import HOST, Network, Wire
 from partbox.chaos.node import Node
-from partbox.db.workspace import Workspace
+from partbox.db.harness.workspace import Workspace
 
 ROLE = "node"
 RESTART = 1.0  # seconds

@@ -12,7 +12,7 @@ from psycopg import Connection
 
 from partbox.chaos.application import ASYNC, SYNC
 from partbox.chaos.oracle import LoggedEvent
-from partbox.db.sql import query
+from partbox.db.harness import chaos as statements
 from partbox.events import Event
 from partbox.outbox import Outbox
 
@@ -26,17 +26,16 @@ class Accounts:
         self.schema = schema
 
     def open(self, conn: Connection[Any], names: Sequence[str]) -> None:
-        conn.execute(query("chaos_open_accounts", self.schema), {"names": list(names)})
+        statements.open_accounts(conn, self.schema, list(names))
 
     def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1) -> list[tuple[str, int]]:
         """Lock these accounts and raise their numbers; return each name with its `burst` new numbers, in order."""
-        values = {"names": list(names), "burst": burst}
-        rows = conn.execute(query("chaos_raise", self.schema), values).fetchall()
+        rows = statements.raise_numbers(conn, self.schema, names, burst)
         return [(name, seq) for name, last in rows for seq in range(last - burst + 1, last + 1)]
 
     def log(self, conn: Connection[Any]) -> list[LoggedEvent]:
         """The events of the log, in its order."""
-        return [LoggedEvent(*row) for row in conn.execute(query("chaos_log", self.schema), {})]
+        return [LoggedEvent(*row) for row in statements.log(conn, self.schema)]
 
 
 class Ledger:
@@ -77,13 +76,13 @@ class Ledger:
     def inserted(self, conn: Connection[Any], name: str, size: int) -> list[LoggedEvent]:
         """Insert an event of this account by SQL, which may hold more than a publisher would take."""
         ((_, seq),) = self._accounts.raised(conn, [name])
-        values = {"event_type": SYNC, "kind": KIND, "name": name, "seq": seq, "size": size}
-        ((event,),) = conn.execute(query("chaos_insert", self._accounts.schema), values).fetchall()
+        schema = self._accounts.schema
+        event = statements.insert(conn, schema, event_type=SYNC, kind=KIND, name=name, seq=seq, size=size)
         return [LoggedEvent(event, name, seq)]
 
     def leap(self, conn: Connection[Any], ids: int) -> None:
         """Use up this many ids."""
-        conn.execute(query("chaos_leap", self._accounts.schema), {"ids": ids})
+        statements.leap(conn, self._accounts.schema, ids)
 
     def committed(self, events: Iterable[LoggedEvent]) -> None:
         """Note that the server has confirmed the commit: these must be delivered."""

@@ -10,8 +10,8 @@ from partbox.chaos import clock
 from partbox.chaos.faults import FAULTS, possible
 from partbox.chaos.fleet import DatabaseRoute
 from partbox.chaos.network import HOST, Network
-from partbox.db.sql import query
-from partbox.db.workspace import Workspace
+from partbox.db.harness import chaos as statements
+from partbox.db.harness.workspace import Workspace
 
 TWO_PHASE: Final = "two-phase"
 
@@ -42,9 +42,9 @@ class Means:
         if self._place.server is None:
             lacking["--embedded"] = "the server is not ours to stop: use --embedded"
         with self._place.connect("chaos") as conn:
-            allowed = conn.execute(query("chaos_allows", self._place.schema), {}).fetchone()
+            two_phase = statements.allows_two_phase(conn, self._place.schema)
             self._host, self._port, self._password = conn.info.host, conn.info.port, conn.info.password
-        if allowed == (0,):
+        if not two_phase:
             lacking[TWO_PHASE] = "two-phase commit is off: the server has max_prepared_transactions = 0"
         if "proxy" in needs and (reason := self._open_network()):
             lacking["proxy"] = reason

@@ -9,8 +9,8 @@ from psycopg.conninfo import make_conninfo
 
 from partbox.chaos.faults import LEASE
 from partbox.db.connect import resolve
-from partbox.db.sql import query
-from partbox.db.workspace import Workspace, workspace
+from partbox.db.harness import chaos as statements
+from partbox.db.harness.workspace import Workspace, drop, workspace
 from partbox.errors import SettingsError
 from partbox.rules.dsn import parts
 
@@ -28,25 +28,24 @@ def place(dsn: str | None, schema: str, keep: bool) -> Iterator[Workspace]:
     ) as made:
         made.keep = keep
         with made.connect("chaos") as conn:
-            conn.execute(query("chaos_accounts", schema), {})
+            statements.make_accounts(conn, schema)
         yield made
 
 
 def _clear(conn: Connection[Any], schema: str) -> None:
     """Remove what an earlier run has left; refuse anything else."""
-    found, ours = conn.execute(query("chaos_found", schema), {"schema": schema}).fetchone() or (False, False)
+    found, ours = statements.is_there(conn, schema)
     if not found:
         return
     if not ours:
         raise SettingsError(
             f"schema {schema!r} exists already and `partbox chaos` did not make it: name another one by --schema"
         )
-    living = conn.execute(query("chaos_living", schema), {"seconds": QUIET}).fetchone()
-    if living != (0,):
+    if statements.has_living(conn, schema, QUIET):
         raise SettingsError(
             f"another `partbox chaos` runs in schema {schema!r}: wait for its end, or name another one by --schema"
         )
-    conn.execute(query("workspace_drop", schema), {})
+    drop(conn, schema)
 
 
 def _with_timeout(dsn: str) -> str:

@@ -11,8 +11,8 @@ from psycopg import Connection
 
 from partbox.chaos.ledger import Ledger
 from partbox.chaos.oracle import LoggedEvent
-from partbox.db.sql import query
-from partbox.db.workspace import Workspace
+from partbox.db.harness import chaos as statements
+from partbox.db.harness.workspace import Workspace
 
 ROLE: Final = "publisher"
 DOOMED = 0.1  # of all transactions; they are rolled back after they have published
@@ -253,5 +253,5 @@ def stop(all_of_them: Sequence[ChaosPublisher], wait: Callable[[float], object])
 
 def resolve(conn: Connection[Any], schema: str, prefix: str) -> None:
     """Commit the transactions that are still prepared."""
-    for (gid,) in conn.execute(query("chaos_prepared", schema), {"prefix": prefix}).fetchall():
+    for gid in statements.prepared(conn, schema, prefix):
         conn.tpc_commit(gid)

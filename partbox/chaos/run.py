@@ -16,8 +16,8 @@ from partbox.chaos.publishers import Leaping, publishers, resolve, stop
 from partbox.chaos.report import ChaosReport, examples, violations
 from partbox.chaos.schedule import schedule
 from partbox.chaos.watcher import Watcher, forgotten, read, regresses
-from partbox.db.sql import query
-from partbox.db.workspace import Workspace
+from partbox.db.harness import chaos as statements
+from partbox.db.harness.workspace import Workspace
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.terminal.interrupts import Interrupts
@@ -127,8 +127,7 @@ class _Run:
         with self._place.connect("chaos") as conn:
 
             def left() -> int:
-                ((count,),) = conn.execute(query("chaos_left", self._plan.schema), {}).fetchall()
-                return int(count)
+                return statements.left(conn, self._plan.schema)
 
             def drained() -> bool:
                 self._fleet.tend()

@@ -10,8 +10,8 @@ import psycopg
 
 from partbox.chaos.excuses import Disturbance
 from partbox.chaos.journal import HandlerCall, now
-from partbox.db.sql import query
-from partbox.db.workspace import Workspace
+from partbox.db.harness import chaos as statements
+from partbox.db.harness.workspace import Workspace
 
 ROLE: Final = "watcher"
 LOOK = 0.2
@@ -130,7 +130,7 @@ class Watcher(threading.Thread):
 
     def _look(self, conn: psycopg.Connection[Any], crashed: bool = False) -> None:
         asked = now()
-        members = conn.execute(query("chaos_instances", self._place.schema), {}).fetchall()
+        members = statements.instances(conn, self._place.schema)
         cursors = read(conn, self._place.schema)
         self._compare(members, asked)
         if self._cursors:
@@ -147,5 +147,5 @@ class Watcher(threading.Thread):
 
 def read(conn: psycopg.Connection[Any], schema: str) -> dict[int, StoredCursor]:
     """Every partition's row, by its number."""
-    cursors = [StoredCursor(*row) for row in conn.execute(query("chaos_cursors", schema), {})]
+    cursors = [StoredCursor(*row) for row in statements.cursors(conn, schema)]
     return {cursor.partition: cursor for cursor in cursors}

@@ -9,7 +9,7 @@ from psycopg.errors import ConnectionTimeout
 
 from partbox.db.connect import PoolerRefused, connect, is_standby
 from partbox.db.schema import migrate
-from partbox.db.sql import query
+from partbox.db.schema.contents import subscriptions
 from partbox.errors import SchemaError
 from partbox.rules.naming import no_subscription
 from partbox.settings import Settings
@@ -43,6 +43,6 @@ def _connected(dsn: str, settings: Settings, name: str) -> Connection[Any]:
 
 def require(conn: Connection[Any], schema: str, subscription: str) -> None:
     """SchemaError, naming those that exist, unless `subscription` does: a mistyped one must not look empty."""
-    names = [name for (name,) in conn.execute(query("stats_subscriptions", schema), {})]
+    names = subscriptions(conn, schema)
     if subscription not in names:
         raise SchemaError(no_subscription(subscription, schema, names))

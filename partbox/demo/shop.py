@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from partbox.db.sql import query
+from partbox.db.harness import demo as statements
 from partbox.demo.recorder import STEPS
 from partbox.outbox import Outbox
 
@@ -38,7 +38,7 @@ class Shop:
     def open(self) -> None:
         """Make the shop's table, and begin to sell."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
-            conn.execute(query("demo_shop", self._schema), {})
+            statements.make_shop(conn, self._schema)
         for clerk in self._clerks:
             clerk.start()
 
@@ -52,7 +52,7 @@ class Shop:
     def orders(self) -> list[tuple[int, int]]:
         """The last step of each order, by the shop's own table: `(order, step)`."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
-            return conn.execute(query("demo_orders", self._schema), {}).fetchall()
+            return statements.orders(conn, self._schema)
 
     def _work(self) -> None:
         try:
@@ -85,10 +85,9 @@ class Shop:
 
     def _move(self, conn: Connection[Any], order: int | None) -> tuple[int, int] | None:
         """`(order, step)`, or None if another clerk had shipped it before."""
-        name, values = (
-            ("demo_place", {"total": random.randrange(5, 500)}) if order is None else ("demo_advance", {"id": order})
-        )
-        return conn.execute(query(name, self._schema), values).fetchone()
+        if order is None:
+            return statements.place(conn, self._schema, random.randrange(5, 500))
+        return statements.advance(conn, self._schema, order)
 
     def _publish(self, conn: Connection[Any], order: int, step: int, declined: bool) -> None:
         payload = {"order": order, "declined": declined, "sent": time.monotonic_ns()}

@@ -10,8 +10,8 @@ from typing import Any, Final
 from psycopg import Connection
 
 from partbox.db.connect import resolve
-from partbox.db.sql import query
-from partbox.db.workspace import Workspace, workspace
+from partbox.db.harness import demo as statements
+from partbox.db.harness.workspace import Workspace, workspace
 from partbox.errors import SettingsError
 
 SCHEMA: Final = "partbox_demo"
@@ -42,7 +42,7 @@ def stage(dsn: str | None) -> Iterator[Stage]:
 
 
 def _refuse(conn: Connection[Any]) -> None:
-    if conn.execute(query("demo_found", SCHEMA), {"schema": SCHEMA}).fetchone() is not None:
+    if statements.is_there(conn, SCHEMA):
         raise SettingsError(
             f"schema {SCHEMA!r} exists already in this database: wait for the demo that runs there, or remove what "
             f"one has left with `drop schema {SCHEMA} cascade`"

@@ -1,9 +1,10 @@
 """The statements of this app, through Django's connection."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from partbox.db.sql import query
+from partbox.db import statements
 from partbox.django.conf import config
 from partbox.django.database import connection
 from partbox.rules.hashing import partition_of
@@ -11,22 +12,22 @@ from partbox.rules.hashing import partition_of
 
 def newest() -> int:
     """The highest record id that was given out."""
-    return int(_row("django_newest")[0])
+    return int(_row(statements.django_newest)[0])
 
 
 def published() -> int:
     """An id at or a little above that of the record which this session has published last."""
-    return int(_row("django_published")[0])
+    return int(_row(statements.django_published)[0])
 
 
 def task(subscription: str, aggregate_type: str, id: int, event_id: UUID) -> tuple[Any, ...] | None:
     """Path, payload, time, status, attempts, error and traceback of a task; None if the log has no such event."""
     values = {"subscription": subscription, "aggregate_type": aggregate_type, "id": id, "event_id": event_id}
-    found: tuple[Any, ...] | None = _row("django_task", values | {"partition": partition_of(str(event_id))})
+    found: tuple[Any, ...] | None = _row(statements.django_task, values | {"partition": partition_of(str(event_id))})
     return found
 
 
-def _row(name: str, values: dict[str, Any] | None = None) -> Any:
+def _row(statement: Callable[[str], bytes], values: dict[str, Any] | None = None) -> Any:
     with connection().cursor() as cursor:
-        cursor.execute(query(name, config().schema).decode(), values or {})
+        cursor.execute(statement(config().schema).decode(), values or {})
         return cursor.fetchone()

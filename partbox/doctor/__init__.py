@@ -1,1 +1,1 @@
-"""`partbox doctor`: evidence is read by `db.evidence`, judged by `checks`, and told as findings with their remedies."""
+"""`partbox doctor`: read by `db.inspect.evidence`, judged by `checks`, and told as findings with their remedies."""

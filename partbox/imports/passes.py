@@ -13,10 +13,11 @@ from typing import Any
 from psycopg import Connection, Cursor
 from psycopg.rows import tuple_row
 
+from partbox.db import statements
 from partbox.db.operator import imports as steps
 from partbox.db.operator.imports import Choice, Table, Writer
+from partbox.db.schema.contents import subscriptions
 from partbox.db.session import session
-from partbox.db.sql import bare, query
 from partbox.errors import PartboxError, PublishError
 from partbox.imports.plan import ImportPlan
 from partbox.imports.rows import ImportRow, columns, import_row
@@ -140,7 +141,7 @@ class _Pass:
             self._require_subscription()
 
     def _require_subscription(self) -> None:
-        if not self.reader.execute(query("stats_subscriptions", self._schema), {}).fetchone():
+        if not subscriptions(self.reader, self._schema):
             raise PartboxError(
                 f"schema {self._schema!r} has no subscription for which a failed row could be dead: name that status "
                 "by --done, or by --pending to have it delivered; nothing was imported"
@@ -190,7 +191,7 @@ class _Pass:
     def _publish(self, batch: list[ImportRow]) -> None:
         clock, newest = steps.moment(self.writer, self._schema)
         with Cursor(self.writer, row_factory=tuple_row) as cursor:
-            statement = bare("publish_copy_timed", self._schema)
+            statement = statements.publish_copy_timed(self._schema)
             publishing.Copy(statement, self._schema, COLUMNS, columns(batch, clock)).run(cursor)
         failed = [each.failed for each in batch if each.failed is not None]
         if failed:

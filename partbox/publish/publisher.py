@@ -14,8 +14,8 @@ from uuid import UUID
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
 from partbox.codecs import Codecs
+from partbox.db import statements
 from partbox.db.kinds import AnyAsync, AnySync
-from partbox.db.sql import query
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.observe import Observers
@@ -53,7 +53,7 @@ class Publisher:
         transaction.settle(conn)
         transaction.check(conn)
         with explained(self.schema), Cursor(conn) as cursor:
-            cursor.execute(query("publish", self.schema), values)
+            cursor.execute(statements.publish(self.schema), values)
         self._wake_after(conn)
         self.observers.published((event,))
         return event.event_id
@@ -67,7 +67,7 @@ class Publisher:
         transaction.check(conn)
         with explained(self.schema):
             async with AsyncCursor(conn) as cursor:
-                await cursor.execute(query("publish", self.schema), values)
+                await cursor.execute(statements.publish(self.schema), values)
         self._wake_after(conn)
         self.observers.published((event,))
         return event.event_id
@@ -156,7 +156,7 @@ class Publisher:
         """Have the hooks told how the transaction ends for what was just published."""
         mark = reports.mark()
         if mark is not None:
-            yield steps.Execute(query("publish_mark", self.schema), {"mark": str(mark)})
+            yield steps.Execute(statements.publish_mark(self.schema), {"mark": str(mark)})
         if self.hooks.at(Moment.AFTER_COMMIT):
             reports.on_commit(partial(tell, Moment.AFTER_COMMIT))
         if self.hooks.at(Moment.AFTER_ROLLBACK):

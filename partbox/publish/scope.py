@@ -12,7 +12,7 @@ from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction, Connection, 
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from partbox.db.sql import query
+from partbox.db import statements
 from partbox.errors import PublishError
 from partbox.publish import ending, integrations, transaction
 from partbox.publish.adapter import AsyncAdapter, Library
@@ -28,7 +28,7 @@ VOID = (
     "inside the block. Let the error leave the block, or put `with conn.transaction():` around what may fail"
 )
 
-_MARKS = Ask(query("published_marks", "partbox"), {})  # of no schema
+_MARKS = Ask(statements.published_marks(), {})  # of no schema
 
 
 class Scope:

@@ -14,7 +14,7 @@ import logging
 from itertools import compress
 from uuid import UUID
 
-from partbox.db.sql import bare, query
+from partbox.db import statements
 from partbox.events import Event
 from partbox.observe.telling import tell
 from partbox.publish.fields import COLUMNS, UNTIMED, Fields, is_timed, parameters, timed
@@ -40,9 +40,9 @@ def write(schema: str, events: list[Event], batch: list[Fields], *, copies: bool
 
 def _one(schema: str, event: Event, fields: Fields) -> Steps[bool]:
     if event.idempotency_key is None:
-        yield Execute(query("publish", schema), parameters(event, fields))
+        yield Execute(statements.publish(schema), parameters(event, fields))
         return True
-    return bool((yield Ask(query("publish_once", schema), parameters(event, fields))))
+    return bool((yield Ask(statements.publish_once(schema), parameters(event, fields))))
 
 
 def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
@@ -55,7 +55,7 @@ def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
         return [True] * len(events)
     places = [*first.values()]
     given = {"keys": [*first], "event_ids": [events[place].event_id for place in places], "places": places}
-    taken = {place for (place,) in (yield Ask(query("take_keys", schema), given))}
+    taken = {place for (place,) in (yield Ask(statements.take_keys(schema), given))}
     return [event.idempotency_key is None or place in taken for place, event in enumerate(events)]
 
 
@@ -63,12 +63,12 @@ def _many(schema: str, events: list[Event], batch: list[Fields], copies: bool) -
     if not events:
         return
     if not copies or len(events) < COPY_FROM:
-        yield Repeat(query("publish", schema), map(parameters, events, batch))
+        yield Repeat(statements.publish(schema), map(parameters, events, batch))
     elif any(map(is_timed, events)):
-        ((clock,),) = yield Ask(query("publish_clock", schema), {})
-        yield Copy(bare("publish_copy_timed", schema), schema, COLUMNS, timed(events, batch, clock))
+        ((clock,),) = yield Ask(statements.publish_clock(schema), {})
+        yield Copy(statements.publish_copy_timed(schema), schema, COLUMNS, timed(events, batch, clock))
     else:
-        yield Copy(bare("publish_copy", schema), schema, UNTIMED, batch)
+        yield Copy(statements.publish_copy(schema), schema, UNTIMED, batch)
 
 
 def _id(event: Event, is_fresh: bool) -> UUID | None:

@@ -12,9 +12,10 @@ from uuid import UUID
 
 from partbox import __version__
 from partbox.codecs import Codecs
-from partbox.db import session, testing
+from partbox.db import session
 from partbox.db.deadline import Watched
 from partbox.db.delivery import instances
+from partbox.db.harness import testing
 from partbox.errors import PartboxError
 from partbox.events import Claim, DeliveredEvent
 from partbox.handlers import Handlers

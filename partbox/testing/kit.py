@@ -9,8 +9,8 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
-from partbox.db import testing
 from partbox.db.connect import Source
+from partbox.db.harness import testing
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.events.fields import EventFields

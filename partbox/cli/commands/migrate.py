@@ -10,9 +10,9 @@ from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.cli.views.granted import print_granted
 from partbox.db.schema import migrate as migrations
+from partbox.db.schema.contents import is_there
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.scripts import script
-from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError
 
 Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL instead; no database is touched.")]
@@ -60,7 +60,7 @@ def migrate(
 def _require(dsn: str, schema: str) -> None:
     """Require that the schema exists: a mistyped name must not create another outbox."""
     with psycopg.connect(dsn, autocommit=True) as conn:
-        if conn.execute(query("migrate_found", schema), {}).fetchone() == (False,):
+        if not is_there(conn, schema):
             raise migrations.missing(conn, schema)
         if migrations.is_inbox_only(conn, schema):
             raise SchemaError(

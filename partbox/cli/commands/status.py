@@ -25,6 +25,7 @@ from partbox.db.connect import connect
 from partbox.db.inspect import stats
 from partbox.db.inspect.glance import Glance
 from partbox.db.schema import migrate
+from partbox.db.schema.contents import subscriptions
 from partbox.doctor.words import WORKER
 from partbox.rules.nodes import named
 from partbox.rules.printing import printable_json
@@ -67,7 +68,7 @@ def status(
 def _once(settings: Settings, subscription: str, json: bool) -> None:
     with connect(database(settings), lease=PATIENCE, pooler=settings.pooler, name="partbox status") as conn:
         migrate.check(conn, settings.schema_name)
-        if not stats.subscriptions(conn, settings.schema_name):
+        if not subscriptions(conn, settings.schema_name):
             _print_writer_only(settings.schema_name, json)
             return
         cluster = stats.cluster(conn, settings.schema_name, subscription)

@@ -12,6 +12,7 @@ from partbox.db.delivery.running import Running as Running  # what an instance h
 from partbox.db.delivery.running import noted as running_noted
 from partbox.db.delivery.traffic import Traffic, together
 from partbox.db.delivery.traffic import noted as sinks_noted
+from partbox.db.schema.contents import subscriptions
 from partbox.db.sql import query
 from partbox.errors import SchemaError
 from partbox.rules.naming import no_subscription
@@ -164,12 +165,6 @@ class Overview:
             if each.subscription == subscription:
                 return each
         raise SchemaError(no_subscription(subscription, self.schema, [each.subscription for each in self.clusters]))
-
-
-def subscriptions(conn: Connection[Any], schema: str) -> list[str]:
-    """The names of all subscriptions; none of a writer-only outbox."""
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        return [name for (name,) in cursor.execute(query("stats_subscriptions", schema), {})]
 
 
 def overview(

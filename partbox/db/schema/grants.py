@@ -4,7 +4,7 @@ The catalogue remembers the roles: who is granted a call of `publish`, or of `sa
 grants to the same roles what it adds, and who was revoked that call, or dropped, is forgotten.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from psycopg import Connection
 from psycopg import sql as compose
 from psycopg.rows import tuple_row
 
-from partbox.db.sql import folder, query
+from partbox.db.sql import bare, folder, query
 from partbox.errors import SchemaError
 
 
@@ -51,9 +51,19 @@ def check_exist(conn: Connection[Any], roles: Roles) -> None:
 
 
 def granted(conn: Connection[Any], schema: str) -> Roles:
-    """Who was granted something before."""
-    rows = _rows(conn, query("roles_granted", schema), {})
-    publishers, workers = (tuple(role for kind, role in rows if kind == wanted) for wanted in ("publisher", "worker"))
+    """The roles that were granted something before."""
+    return roles_of(_rows(conn, query("roles_granted", schema), {}))
+
+
+def granted_text(schema: str) -> bytes:
+    """The statement of `granted` without parameters, for other libraries; `roles_of` reads its rows."""
+    return bare("roles_granted", schema)
+
+
+def roles_of(rows: Iterable[tuple[Any, ...]]) -> Roles:
+    """The roles of rows of `(kind, name)`."""
+    found = list(rows)
+    publishers, workers = (tuple(role for kind, role in found if kind == wanted) for wanted in ("publisher", "worker"))
     return Roles(publishers, workers)
 
 

@@ -29,6 +29,7 @@ from psycopg.errors import (
 from psycopg.rows import tuple_row
 
 from partbox.db.schema import grants
+from partbox.db.schema.contents import is_there, subscriptions
 from partbox.db.schema.grants import NOBODY, Roles
 from partbox.db.sql import composed, folder, query
 from partbox.errors import SchemaError
@@ -229,9 +230,9 @@ def text_of(name: str) -> str:
 
 def _version(conn: psycopg.Connection[Any], schema: str) -> Version | None:
     """The version of `schema`; None if it does not exist or is empty of ours."""
+    if not is_there(conn, schema):
+        return None
     with conn.cursor(row_factory=tuple_row) as cursor:
-        if cursor.execute(query("migrate_found", schema), {}).fetchone() == (False,):
-            return None
         try:
             row = cursor.execute(query("migrate_versions", schema), {}).fetchone()
             newest, breaking, inbox_only = row or (None, None, False)
@@ -251,7 +252,7 @@ def _refuse_newer(version: Version, schema: str) -> None:
 
 
 def _refuse_subscriptions(conn: psycopg.Connection[Any], schema: str) -> None:
-    names = [name for (name,) in conn.execute(query("stats_subscriptions", schema), {})]
+    names = subscriptions(conn, schema)
     if names:
         raise SchemaError(
             f"schema {schema!r} has subscriptions ({', '.join(names)}), whose events would be lost without them: drop "

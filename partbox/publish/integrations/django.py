@@ -6,7 +6,7 @@ caught inside `atomic` it takes for a commit what PostgreSQL rolls back, so the 
 
 from collections.abc import Sequence
 
-from partbox.db.sql import query
+from partbox.db import statements
 from partbox.errors import PublishError
 from partbox.publish import transaction
 from partbox.publish.adapter import COMMIT, Adapter, Parameters
@@ -53,7 +53,7 @@ class Django(Adapter):
                 copy.write(piece)
 
     def on_commit(self, call: Call) -> None:
-        ((xid,),) = self.execute(query("publish_xid", "partbox").decode(), {})
+        ((xid,),) = self.execute(statements.publish_xid().decode(), {})
 
         def committed() -> None:
             if not self._was_aborted(xid):
@@ -64,7 +64,7 @@ class Django(Adapter):
     def _was_aborted(self, xid: str) -> bool:
         """Whether PostgreSQL says so. In a TestCase the outermost transaction is still in progress."""
         try:
-            ((status,),) = self.execute(query("published_status", "partbox").decode(), {"xid": xid})
+            ((status,),) = self.execute(statements.published_status().decode(), {"xid": xid})
         except Exception:  # the connection was lost since the commit
             return False
         return bool(status == "aborted")

@@ -18,7 +18,7 @@ from weakref import WeakSet
 from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.exc import MissingGreenlet
 
-from partbox.db.sql import query
+from partbox.db import statements
 from partbox.errors import PublishError
 from partbox.observe.telling import tell
 from partbox.publish.ending import Call, Ending
@@ -87,7 +87,7 @@ def _marks(conn: Any) -> Marks | None:
         return []
     try:
         with closing(conn.cursor()) as cursor:
-            cursor.execute(query("published_marks", "partbox").decode())
+            cursor.execute(statements.published_marks().decode())
             return list(cursor.fetchall())
     except Exception as error:
         if is_failed_transaction(error):

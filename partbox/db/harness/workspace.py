@@ -70,6 +70,11 @@ def workspace(
                 shutil.copytree(folder, made.kept_folder, ignore=shutil.ignore_patterns("db"))
 
 
+def drop(conn: Connection[Any], schema: str) -> None:
+    """Remove the schema with all that is in it."""
+    conn.execute(query("workspace_drop", schema), {})
+
+
 @contextmanager
 def _temporary_folder(prefix: str) -> Iterator[Path]:
     """A new folder. As root, one that the user who runs the server can pass through."""
@@ -112,4 +117,4 @@ def _borrowed(dsn: str, schema: str, folder: Path, clear: Callable[[Connection[A
     finally:
         if not made.keep:
             with psycopg.connect(dsn, autocommit=True) as conn:
-                conn.execute(query("workspace_drop", schema), {})
+                drop(conn, schema)

@@ -1,0 +1,88 @@
+"""Statements of a chaos run: its accounts, its view of the cluster, and the sessions that it cuts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import Connection
+
+from partbox.db.sql import query
+
+Row = tuple[Any, ...]
+Conn = Connection[Any]
+
+
+def make_accounts(conn: Conn, schema: str) -> None:
+    """Create the table of the aggregates that number their own events."""
+    conn.execute(query("chaos_accounts", schema), {})
+
+
+def is_there(conn: Conn, schema: str) -> tuple[bool, bool]:
+    """True if the schema exists, and true if a chaos run made it."""
+    return conn.execute(query("chaos_found", schema), {"schema": schema}).fetchone() or (False, False)
+
+
+def has_living(conn: Conn, schema: str, seconds: float) -> bool:
+    """True if an instance has shown life within so many seconds."""
+    return conn.execute(query("chaos_living", schema), {"seconds": seconds}).fetchone() != (0,)
+
+
+def allows_two_phase(conn: Conn, schema: str) -> bool:
+    """True if the server allows prepared transactions."""
+    return conn.execute(query("chaos_allows", schema), {}).fetchone() != (0,)
+
+
+def open_accounts(conn: Conn, schema: str, names: Sequence[str]) -> None:
+    """Insert accounts of these names."""
+    conn.execute(query("chaos_open_accounts", schema), {"names": names})
+
+
+def raise_numbers(conn: Conn, schema: str, names: Sequence[str], burst: int) -> list[tuple[str, int]]:
+    """Lock these accounts in order and raise their numbers by `burst`; each name with its new number."""
+    return conn.execute(query("chaos_raise", schema), {"names": list(names), "burst": burst}).fetchall()
+
+
+def insert(conn: Conn, schema: str, **values: object) -> str:
+    """Insert an event by SQL (`event_type`, `kind`, `name`, `seq`, `size`); its id."""
+    ((event,),) = conn.execute(query("chaos_insert", schema), values).fetchall()
+    return str(event)
+
+
+def leap(conn: Conn, schema: str, ids: int) -> None:
+    """Use up so many ids of the log at once."""
+    conn.execute(query("chaos_leap", schema), {"ids": ids})
+
+
+def log(conn: Conn, schema: str) -> list[Row]:
+    """Every event of the log in order: `(event id, aggregate, number)`."""
+    return conn.execute(query("chaos_log", schema), {}).fetchall()
+
+
+def instances(conn: Conn, schema: str) -> list[Row]:
+    """The members of the cluster: `(id, node, pid, seconds since the last heartbeat)`."""
+    return conn.execute(query("chaos_instances", schema), {}).fetchall()
+
+
+def cursors(conn: Conn, schema: str) -> list[Row]:
+    """The cursor of each partition: `(partition, epoch, last id, floor, xmax, owned)`."""
+    return conn.execute(query("chaos_cursors", schema), {}).fetchall()
+
+
+def left(conn: Conn, schema: str) -> int:
+    """The number of records that are not done, parked ones among them."""
+    ((count,),) = conn.execute(query("chaos_left", schema), {}).fetchall()
+    return int(count)
+
+
+def sessions(conn: Conn, schema: str, name: str) -> list[int]:
+    """The backends of the sessions whose application has this name."""
+    return [pid for (pid,) in conn.execute(query("chaos_sessions", schema), {"name": name})]
+
+
+def cut(conn: Conn, schema: str, pid: int) -> None:
+    """End a session."""
+    conn.execute(query("chaos_cut", schema), {"pid": pid})
+
+
+def prepared(conn: Conn, schema: str, prefix: str) -> list[str]:
+    """The prepared transactions of this database whose names begin so."""
+    return [gid for (gid,) in conn.execute(query("chaos_prepared", schema), {"prefix": prefix}).fetchall()]

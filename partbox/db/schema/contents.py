@@ -1,0 +1,20 @@
+"""What a schema holds: whether it is there at all, and the subscriptions in it."""
+
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import query
+
+
+def is_there(conn: Connection[Any], schema: str) -> bool:
+    """True if `schema` has a table meta, of partbox or of somebody else."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(query("migrate_found", schema), {}).fetchone() != (False,)
+
+
+def subscriptions(conn: Connection[Any], schema: str) -> list[str]:
+    """The names of all subscriptions; none of a writer-only outbox."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return [name for (name,) in cursor.execute(query("stats_subscriptions", schema), {})]

@@ -1,0 +1,94 @@
+"""Named statements as text: those that an application's own library runs, through its adapter, on its own connection.
+
+Each is kept for the schema it was composed for, so asking again costs a look-up.
+"""
+
+from functools import cache
+
+from partbox.db.sql import bare, query
+
+NO_SCHEMA = "partbox"  # of statements that name no table
+
+
+@cache
+def publish(schema: str) -> bytes:
+    """Insert one event."""
+    return query("publish", schema)
+
+
+@cache
+def publish_once(schema: str) -> bytes:
+    """Insert one event with an idempotency key; a row if it was published."""
+    return query("publish_once", schema)
+
+
+@cache
+def take_keys(schema: str) -> bytes:
+    """Take the idempotency keys of several events; the places of those that were unused."""
+    return query("take_keys", schema)
+
+
+@cache
+def publish_clock(schema: str) -> bytes:
+    """The database's clock in microseconds since 1970, for events that are copied."""
+    return query("publish_clock", schema)
+
+
+@cache
+def publish_copy(schema: str) -> bytes:
+    """COPY of events that leave every time to the database."""
+    return bare("publish_copy", schema)
+
+
+@cache
+def publish_copy_timed(schema: str) -> bytes:
+    """COPY of events of which some have times of their own."""
+    return bare("publish_copy_timed", schema)
+
+
+@cache
+def publish_mark(schema: str) -> bytes:
+    """Note in the transaction that a batch was published."""
+    return query("publish_mark", schema)
+
+
+@cache
+def published_marks() -> bytes:
+    """The batches that no savepoint has taken back."""
+    return query("published_marks", NO_SCHEMA)
+
+
+@cache
+def publish_xid() -> bytes:
+    """The id of the transaction, to be asked for later."""
+    return query("publish_xid", NO_SCHEMA)
+
+
+@cache
+def published_status() -> bytes:
+    """The state of a transaction: committed, aborted, or in progress."""
+    return query("published_status", NO_SCHEMA)
+
+
+@cache
+def inbox_first_time(schema: str) -> bytes:
+    """Note that a consumer has seen an event; a row if it is the first time."""
+    return query("inbox_first_time", schema)
+
+
+@cache
+def django_newest(schema: str) -> bytes:
+    """The highest record id that was given out."""
+    return query("django_newest", schema)
+
+
+@cache
+def django_published(schema: str) -> bytes:
+    """An id at or a little above that of the record which this session has published last."""
+    return query("django_published", schema)
+
+
+@cache
+def django_task(schema: str) -> bytes:
+    """Path, payload, time, status, attempts, error and traceback of a task."""
+    return query("django_task", schema)
