@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 
 from partbox import Dead, Event, Outbox
 from partbox.dashboard import access, routes
-from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.glance import CachedOverview
 from partbox.db.schema.migrate import migrate
 from partbox.embedded.server import Server
 from partbox.observe.address import Address
@@ -94,7 +94,7 @@ def page(dsn: str) -> Iterator[str]:
     """The address of the page, with its token."""
     settings = Outbox(dsn).settings
     allowed = access(Address("127.0.0.1", 0), None, new=True)
-    glance = Glance(settings, lambda: dsn)
+    glance = CachedOverview(settings, lambda: dsn)
     server = HttpServer(Starlette(routes=routes(glance, lambda: dsn, settings, allowed)))
     server.start()
     try:
@@ -115,7 +115,7 @@ def supervisors(dsn: str, stack: ExitStack) -> list[Supervisor]:
 
 def settle(dsn: str) -> None:
     """Wait until every partition has its owner."""
-    glance = Glance(Outbox(dsn).settings, lambda: dsn)
+    glance = CachedOverview(Outbox(dsn).settings, lambda: dsn)
     while len((found := glance.look().clusters[0]).instances) < 4 or found.unowned:
         time.sleep(0.5)
     glance.close()

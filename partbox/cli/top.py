@@ -12,7 +12,7 @@ from partbox.cli.shell.output import console
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
 from partbox.cli.top_view import Scene, picture
-from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.glance import CachedOverview
 from partbox.db.operator import blocked
 from partbox.errors import PartboxError
 from partbox.terminal.cluster_view import full_screen
@@ -37,7 +37,7 @@ def top(every: Every = "1s", subscription: Subscription = "default", dsn: Dsn = 
     if not sys.stdout.isatty() or out.is_dumb_terminal:
         raise PartboxError("top needs a terminal to draw on: `partbox status --watch` prints to anything")
     settings = load(flags={"dsn": dsn, "schema": schema})
-    glance = Glance(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
+    glance = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
     with until_stopped():
         try:
             glance.look().cluster(subscription)  # an error is reported before anything is drawn
@@ -61,7 +61,7 @@ def _quits(pressed: Keys, seconds: float) -> bool:
 class _Show:
     """Makes a scene of each sighting, comparing it with the one before."""
 
-    def __init__(self, glance: Glance) -> None:
+    def __init__(self, glance: CachedOverview) -> None:
         self._glance = glance
         self._roster = Roster()
         self._owners: tuple[object, ...] = ()

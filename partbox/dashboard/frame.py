@@ -9,7 +9,7 @@ from partbox.dashboard.faces import PageFace
 from partbox.dashboard.history import ChartPoint
 from partbox.dashboard.texts import cut
 from partbox.db.delivery.traffic import Traffic
-from partbox.db.inspect.stats import Cluster, Instance, Overview, Partition, Running
+from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats, Running
 from partbox.rules import nodes
 from partbox.stats.happenings import Happening
 
@@ -71,7 +71,7 @@ def subscription(
     }
 
 
-def _partitions(partitions: Sequence[Partition], places: Mapping[UUID, int]) -> dict[str, list[Any]]:
+def _partitions(partitions: Sequence[PartitionStats], places: Mapping[UUID, int]) -> dict[str, list[Any]]:
     return {
         "owners": [_place(each.owner, places) for each in partitions],
         "assignees": [_place(each.assignee, places) for each in partitions],

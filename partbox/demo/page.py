@@ -1,6 +1,6 @@
 """The demo's live page, on a free port of this machine."""
 
-from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.glance import CachedOverview
 from partbox.errors import PartboxError
 from partbox.observe.address import LOOPBACK, Address
 from partbox.observe.server import HttpServer, check_installed
@@ -15,7 +15,7 @@ class LivePage:
         self._dsn = dsn
         self._settings = settings
         self._roster = roster
-        self._glance = Glance(settings, lambda: dsn)
+        self._glance = CachedOverview(settings, lambda: dsn)
         self._server: HttpServer | None = None
         self.address: str | None = None
         self.complaint = ""

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from partbox.db.inspect.evidence import Evidence
 from partbox.db.inspect.facts import Open
-from partbox.db.inspect.stats import Cluster, Instance, Overview, Partition
+from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import STALLED, Limits
 from partbox.rules.nodes import named
@@ -90,17 +90,17 @@ def waiting(cluster: Cluster) -> int:
     return cluster.pending + sum(cluster.parked.get(state, 0) for state in UNFINISHED)
 
 
-def ownerless(cluster: Cluster) -> list[Partition]:
+def ownerless(cluster: Cluster) -> list[PartitionStats]:
     """Partitions without an owner, or whose owner is gone."""
     there: set[UUID] = {each.instance_id for each in cluster.instances}
     return [each for each in cluster.partitions if each.owner not in there]
 
 
-def standing(cluster: Cluster) -> list[Partition]:
+def standing(cluster: Cluster) -> list[PartitionStats]:
     """Partitions with records that have waited for minutes in which nothing became of any record there."""
     return [each for each in cluster.partitions if each.pending and min(each.oldest_age or 0.0, quiet(each)) > STALLED]
 
 
-def quiet(each: Partition) -> float:
+def quiet(each: PartitionStats) -> float:
     """Seconds since something became of a record of the partition, or it was claimed."""
     return min((age for age in (each.saved_age, each.claimed_age) if age is not None), default=0.0)

@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection
 
 from partbox.db.connect import connect
-from partbox.db.inspect.evidence import Ask, Evidence, gather, look_again
+from partbox.db.inspect.evidence import Evidence, Thresholds, gather, look_again
 from partbox.db.inspect.stats import Overview
 from partbox.doctor.case import Case, living, ownerless, standing
 from partbox.doctor.checks import CHECKS
@@ -67,7 +67,7 @@ def _case(
     clock: Callable[[], float],
 ) -> Case:
     asked = clock()
-    evidence = gather(conn, schema, Ask(LATELY, limits.overdue))
+    evidence = gather(conn, schema, Thresholds(LATELY, limits.overdue))
     first = evidence.overview
     case = Case(schema, evidence, limits, skew=_skew(evidence, asked, clock()))
     if first is None or not _doubtful(first):

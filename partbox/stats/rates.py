@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from partbox.db.inspect.stats import Cluster, Overview, Partition
+from partbox.db.inspect.stats import Cluster, Overview, PartitionStats
 
 WINDOW: Final = 5.0  # seconds over which rates are averaged
 
@@ -80,5 +80,5 @@ def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
     return travelled + drawn * (1.0 - elsewhere) - counted - parked
 
 
-def _fill(old: Partition, new: Partition) -> float:
+def _fill(old: PartitionStats, new: PartitionStats) -> float:
     return new.fill or old.fill or 0.0

@@ -7,8 +7,8 @@ from typing import Any
 from psycopg import Connection
 
 from partbox.db.inspect import pages, stats
-from partbox.db.inspect.pages import Record
-from partbox.db.inspect.stats import STATES, Cluster, Overview, Partition
+from partbox.db.inspect.pages import RecordStatus
+from partbox.db.inspect.stats import STATES, Cluster, Overview, PartitionStats
 from partbox.db.session import require, session
 from partbox.errors import PartboxError
 from partbox.rules import asked
@@ -43,7 +43,7 @@ class Stats:
         with session(self._dsn, self._settings, "partbox stats") as conn:
             return stats.cluster(conn, self._schema, subscription)
 
-    def partitions(self, subscription: str = "default") -> tuple[Partition, ...]:
+    def partitions(self, subscription: str = "default") -> tuple[PartitionStats, ...]:
         """Its 256 partitions: owner, epoch, what is pending, how old the oldest is."""
         return self.cluster(subscription).partitions
 
@@ -51,22 +51,24 @@ class Stats:
         """The number of the log's records that are pending, completed, and parked in each state, zeros too."""
         return self.cluster(subscription).records
 
-    def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[Record]:
+    def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Records that it has not consumed yet. Reads at most a page of each partition, and what committed late."""
         with self._session(subscription) as conn:
             return pages.pending(conn, self._schema, subscription, *_page(limit, after))
 
-    def failed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[Record]:
+    def failed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Records that failed: those that wait for another attempt (retrying), and dead ones."""
         with self._session(subscription) as conn:
             return pages.parked(conn, self._schema, subscription, FAILED, *_page(limit, after))
 
-    def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[Record]:
+    def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Records that are parked in any state: failed, deferred, delayed, held behind others, ready, dead."""
         with self._session(subscription) as conn:
             return pages.parked(conn, self._schema, subscription, STATES, *_page(limit, after))
 
-    def completed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[Record]:
+    def completed(
+        self, subscription: str = "default", limit: int = 100, after: int | None = None
+    ) -> list[RecordStatus]:
         """Records that are done and that no purge has removed yet. Reads at most a page of each partition."""
         with self._session(subscription) as conn:
             return pages.completed(conn, self._schema, subscription, *_page(limit, after))

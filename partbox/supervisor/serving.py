@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.glance import CachedOverview
 from partbox.observe.address import Address, address
 from partbox.observe.hosts import names
 from partbox.observe.looker import Looker
@@ -20,7 +20,7 @@ from partbox.supervisor.supervisor import Supervisor
 
 log = logging.getLogger("partbox.http")
 
-Pages = Callable[[Settings, Callable[[], str], Address, Glance, Siblings], Sequence[Any]]
+Pages = Callable[[Settings, Callable[[], str], Address, CachedOverview, Siblings], Sequence[Any]]
 """Makes Starlette's routes of pages about the outbox in a database, to be served at that address; they look at it
 through the glance of the metrics, and tell of its siblings."""
 
@@ -60,7 +60,7 @@ def _pages(
     supervisors: Sequence[Supervisor],
     pages: Pages,
     wanted: Address,
-    glances: Sequence[Glance],
+    glances: Sequence[CachedOverview],
     watched: Sequence[Watched],
 ) -> list[Any]:
     from starlette.routing import Mount
@@ -73,17 +73,17 @@ def _pages(
     return [*others, *made[0]]
 
 
-def _glance(supervisor: Supervisor, stack: ExitStack) -> Glance:
-    glance = Glance(supervisor.settings, supervisor.dsn)
+def _glance(supervisor: Supervisor, stack: ExitStack) -> CachedOverview:
+    glance = CachedOverview(supervisor.settings, supervisor.dsn)
     stack.callback(glance.close)
     return glance
 
 
-def _watched(supervisors: Sequence[Supervisor], glances: Sequence[Glance]) -> list[Watched]:
+def _watched(supervisors: Sequence[Supervisor], glances: Sequence[CachedOverview]) -> list[Watched]:
     return [_watch(*each) for each in zip(supervisors, glances, strict=True)]
 
 
-def _watch(supervisor: Supervisor, glance: Glance) -> Watched:
+def _watch(supervisor: Supervisor, glance: CachedOverview) -> Watched:
     return Watched(
         supervisor.database,
         supervisor.settings.node,

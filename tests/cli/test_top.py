@@ -13,7 +13,7 @@ from rich.console import Console
 
 from partbox.cli.shell.watching import Sighting
 from partbox.cli.top_view import Scene, picture
-from partbox.db.inspect.stats import Cluster, Instance, Partition, Running
+from partbox.db.inspect.stats import Cluster, Instance, PartitionStats, Running
 from partbox.db.operator.blocked import BlockedKey
 from partbox.stats.rates import Rates
 from partbox.terminal.roster import Roster
@@ -41,8 +41,8 @@ def an_instance(number: int, *, node: str = "node-a", heartbeat_age: float = 0.4
     )
 
 
-def a_partition(number: int, owner: UUID | None) -> Partition:
-    return Partition(
+def a_partition(number: int, owner: UUID | None) -> PartitionStats:
+    return PartitionStats(
         partition=number,
         assignee=owner,
         owner=owner,

@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 from starlette.applications import Starlette
 
 from partbox.dashboard import access, routes
-from partbox.db.inspect.glance import FRESH, Glance
+from partbox.db.inspect.glance import FRESH, CachedOverview
 from partbox.observe.address import Address
 from partbox.observe.server import HttpServer
 from partbox.settings import load
@@ -37,7 +37,7 @@ class Live:
 
     def __init__(self, dsn: str, *, token: str | None = TOKEN, host: str = "127.0.0.1", fresh: float = FRESH) -> None:
         settings = load(dsn=dsn)
-        self._glance = Glance(settings, lambda: dsn, fresh=fresh)
+        self._glance = CachedOverview(settings, lambda: dsn, fresh=fresh)
         allowed = access(Address(host, 0), token)
         self.server = HttpServer(Starlette(routes=routes(self._glance, lambda: dsn, settings, allowed)))
         self.server.start()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from partbox.db.inspect.stats import Cluster, Instance, Overview, Partition
+from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 
 BEGAN = datetime(2026, 1, 31, 9, tzinfo=UTC)
 ADA, BOB, EVE = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -26,7 +26,7 @@ def instance(id: UUID, **fields: Any) -> Instance:
     return Instance(instance_id=id, **usual | fields)
 
 
-def partition(number: int, owner: UUID | None, epoch: int = 1, **fields: Any) -> Partition:
+def partition(number: int, owner: UUID | None, epoch: int = 1, **fields: Any) -> PartitionStats:
     usual: dict[str, Any] = {
         "assignee": owner,
         "pending": 0,
@@ -36,7 +36,7 @@ def partition(number: int, owner: UUID | None, epoch: int = 1, **fields: Any) ->
         "saved_age": 1.0,
         "suspect": False,
     }
-    return Partition(partition=number, owner=owner, epoch=epoch, **usual | fields)
+    return PartitionStats(partition=number, owner=owner, epoch=epoch, **usual | fields)
 
 
 def cluster(

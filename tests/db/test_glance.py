@@ -10,7 +10,7 @@ from observing import publish
 from waiting import eventually
 
 from partbox.db.inspect import kept, stats
-from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.glance import CachedOverview
 from partbox.errors import PartboxError, SchemaError
 from partbox.settings import load
 
@@ -31,8 +31,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def glance(dsn, clock) -> Iterator[Glance]:
-    made = Glance(load(), lambda: dsn, clock=clock)
+def glance(dsn, clock) -> Iterator[CachedOverview]:
+    made = CachedOverview(load(), lambda: dsn, clock=clock)
     yield made
     made.close()
 
@@ -99,7 +99,7 @@ def test_a_database_that_is_away_is_said_again_for_a_second_and_then_asked_again
         asked.append(clock.now)
         return dsn if len(asked) > 1 else "host=127.0.0.1 port=1 connect_timeout=1"
 
-    glance = Glance(load(), away, clock=clock)
+    glance = CachedOverview(load(), away, clock=clock)
     for _ in range(2):
         with pytest.raises(psycopg.OperationalError):
             glance.look()
@@ -110,7 +110,7 @@ def test_a_database_that_is_away_is_said_again_for_a_second_and_then_asked_again
 
 
 def test_a_schema_that_is_not_there_is_refused_and_leaves_no_connection(conn, empty_dsn, clock):
-    glance = Glance(load(), lambda: empty_dsn, clock=clock)
+    glance = CachedOverview(load(), lambda: empty_dsn, clock=clock)
     with pytest.raises(SchemaError, match="partbox init"):
         glance.look()
     with psycopg.connect(empty_dsn, autocommit=True) as there:  # what a transaction has seen of sessions stays so
@@ -181,7 +181,7 @@ def test_closing_does_not_wait_for_an_overview_either(conn, glance, monkeypatch)
 
 def test_a_look_through_a_pooler_is_cut_off_by_the_server_too(conn, dsn):
     """Where the session says nothing of a time limit, the transaction does."""
-    glance = Glance(load(pooler=True), lambda: dsn, patience=0.2)
+    glance = CachedOverview(load(pooler=True), lambda: dsn, patience=0.2)
     assert glance.read(lambda own: own.execute("show statement_timeout").fetchone()) == ("0",)
     conn.execute("begin; lock table partbox.partition")
     with pytest.raises(psycopg.errors.QueryCanceled):

@@ -9,9 +9,19 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from partbox.db.inspect.evidence import Evidence, Unread
-from partbox.db.inspect.facts import Dead, Deferred, Prepared, Sequence, Server, Session, Slot, Table, Wait
-from partbox.db.inspect.stats import Cluster, Instance, Overview, Partition
+from partbox.db.inspect.evidence import Evidence, UnreadPart
+from partbox.db.inspect.facts import (
+    DeadRows,
+    DeferredRows,
+    PreparedTransaction,
+    ReplicationSlot,
+    SequenceFacts,
+    ServerFacts,
+    Session,
+    TableFacts,
+    Wait,
+)
+from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.db.operator.blocked import BlockedKey
 from partbox.doctor import words
 from partbox.doctor.case import Case
@@ -48,7 +58,7 @@ instances = st.builds(
     partitions=st.integers(0, 256),
 )
 partitions = st.builds(
-    Partition,
+    PartitionStats,
     partition=st.integers(0, 255),
     assignee=ids,
     owner=ids,
@@ -121,7 +131,7 @@ evidences = st.builds(
     Evidence,
     server=maybe(
         st.builds(
-            Server,
+            ServerFacts,
             clock=st.just(0.0),
             database=st.just("shop"),
             user=texts,
@@ -134,7 +144,7 @@ evidences = st.builds(
     original=st.booleans(),
     sequence=maybe(
         st.builds(
-            Sequence,
+            SequenceFacts,
             last=maybe(counts),
             increment=st.integers(-1, 2),
             cache=st.integers(1, 2),
@@ -145,15 +155,15 @@ evidences = st.builds(
     ),
     sessions=st.lists(sessions, max_size=3).map(tuple),
     waits=st.lists(st.builds(Wait, blockers=st.lists(counts, max_size=2), age=maybe(ages)), max_size=2).map(tuple),
-    prepared=st.lists(st.builds(Prepared), max_size=2).map(tuple),
-    slots=st.lists(st.builds(Slot), max_size=2).map(tuple),
-    tables=st.lists(st.builds(Table, name=st.just("parked")), max_size=2).map(tuple),
+    prepared=st.lists(st.builds(PreparedTransaction), max_size=2).map(tuple),
+    slots=st.lists(st.builds(ReplicationSlot), max_size=2).map(tuple),
+    tables=st.lists(st.builds(TableFacts, name=st.just("parked")), max_size=2).map(tuple),
     reach=st.dictionaries(named, counts),
     overview=maybe(overviews),
     keys=st.lists(st.tuples(named, keys), max_size=3).map(tuple),
-    deferred=st.lists(st.builds(Deferred, subscription=named, age=ages), max_size=2).map(tuple),
-    dead=st.lists(st.builds(Dead, subscription=named, age=ages), max_size=2).map(tuple),
-    unread=st.lists(st.builds(Unread), max_size=2).map(tuple),
+    deferred=st.lists(st.builds(DeferredRows, subscription=named, age=ages), max_size=2).map(tuple),
+    dead=st.lists(st.builds(DeadRows, subscription=named, age=ages), max_size=2).map(tuple),
+    unread=st.lists(st.builds(UnreadPart), max_size=2).map(tuple),
 )
 
 
@@ -208,7 +218,7 @@ def test_a_command_means_the_same_to_a_shell(names, subscription):
     ],
 )
 def test_a_transaction_is_reported_when_it_is_long_and_holds_something_back(finding, limits, reported):
-    server = Server(0.0, "shop", "me", True, {}, 1, 97)
+    server = ServerFacts(0.0, "shop", "me", True, {}, 1, 97)
     given = {"state": "idle in transaction", "database": "shop", "pins": True, "writes": False} | finding
     session = replace_in(
         Session(1, None, None, None, None, None, None, None, False, False, 5, None, False, False), given
@@ -220,11 +230,11 @@ def test_a_transaction_is_reported_when_it_is_long_and_holds_something_back(find
 @pytest.mark.parametrize(
     ("slot", "reported"),
     [
-        (Slot("s", "logical", True, None, 5, 10), False),
-        (Slot("s", "logical", False, None, 5, 10), True),
-        (Slot("s", "physical", False, None, None, None), False),
-        (Slot("s", "physical", True, 500, None, 10), False),
-        (Slot("s", "physical", True, 2_000_000, None, 10), True),
+        (ReplicationSlot("s", "logical", True, None, 5, 10), False),
+        (ReplicationSlot("s", "logical", False, None, 5, 10), True),
+        (ReplicationSlot("s", "physical", False, None, None, None), False),
+        (ReplicationSlot("s", "physical", True, 500, None, 10), False),
+        (ReplicationSlot("s", "physical", True, 2_000_000, None, 10), True),
     ],
 )
 def test_a_slot_is_reported_when_it_holds_something_back(slot, reported):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from partbox.db.inspect.stats import Cluster, Instance, Overview, Partition
+from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters
 from partbox.observe.node import Process, Vitals, Watched
@@ -19,13 +19,13 @@ def instance(id: UUID, node: str = "one", pid: int = 1, **fields: Any) -> Instan
     return Instance(instance_id=id, node=node, pid=pid, **{**usual, "partitions": 0, **fields})
 
 
-def partition(number: int, owner: UUID | None = ADA, **fields: Any) -> Partition:
+def partition(number: int, owner: UUID | None = ADA, **fields: Any) -> PartitionStats:
     usual = {"assignee": owner, "epoch": 7, "pending": 0, "exact": True, "oldest_age": None}
     rest = {"claimed_age": None, "saved_age": None, "suspect": False}
-    return Partition(partition=number, owner=owner, **{**usual, **rest, **fields})
+    return PartitionStats(partition=number, owner=owner, **{**usual, **rest, **fields})
 
 
-def cluster(partitions: Sequence[Partition] = (), instances: Sequence[Instance] = (), **fields: Any) -> Cluster:
+def cluster(partitions: Sequence[PartitionStats] = (), instances: Sequence[Instance] = (), **fields: Any) -> Cluster:
     usual: dict[str, Any] = {"subscription": "default", "paused": False, "parked": {}, "created": NOW}
     rest = {"paused_at": None, "completed": 0, "blocked_keys": 0}
     return Cluster(

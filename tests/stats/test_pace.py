@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.db.inspect.stats import Cluster, Overview, Partition
+from partbox.db.inspect.stats import Cluster, Overview, PartitionStats
 from partbox.stats.rates import Pace, delivered
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def a_partition(number: int = 0, pending: int = 0, last_id: int = 0, fill: float | None = None) -> Partition:
-    return Partition(
+def a_partition(number: int = 0, pending: int = 0, last_id: int = 0, fill: float | None = None) -> PartitionStats:
+    return PartitionStats(
         partition=number,
         assignee=None,
         owner=None,
@@ -30,7 +30,7 @@ def a_partition(number: int = 0, pending: int = 0, last_id: int = 0, fill: float
     )
 
 
-def a_cluster(*partitions: Partition, name: str = "default", **parked: int) -> Cluster:
+def a_cluster(*partitions: PartitionStats, name: str = "default", **parked: int) -> Cluster:
     return Cluster(
         schema="partbox",
         subscription=name,

@@ -8,7 +8,7 @@ from hanging import Proxy, hanging_proxy
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.glance import CachedOverview
 from partbox.observe.health import Health
 from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters
@@ -27,7 +27,7 @@ def test_a_node_whose_process_cannot_read_or_save_is_not_ready_until_it_can(dsn,
     outbox = Outbox(proxy.dsn, lease=1.5, heartbeat=0.3)
     outbox.register(lambda event: None, "Counted")
     node = outbox.supervisor(processes=1, concurrency=1)
-    glance = Glance(Outbox(dsn).settings, lambda: dsn)
+    glance = CachedOverview(Outbox(dsn).settings, lambda: dsn)
     health = Health([Watched("", "one", "default", Meters(["h"]), Looker(glance.look), node.vitals)])
     node.start()
     try:

@@ -11,7 +11,7 @@ from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Schema
 from partbox.cli.shell.stopping import until_stopped
 from partbox.db.connect import connect
-from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.glance import CachedOverview
 from partbox.db.schema import migrate
 from partbox.observe.address import address
 from partbox.observe.server import Asgi, HttpServer, check_installed
@@ -39,7 +39,7 @@ def dashboard(http: Http = "127.0.0.1:9465", dsn: Dsn = None, schema: Schema = N
 
     _check(settings)
     allowed = access(where, settings.http_token, new=True)
-    with closing(Glance(settings, lambda: database(settings))) as glance:
+    with closing(CachedOverview(settings, lambda: database(settings))) as glance:
         server = HttpServer(_app(glance, settings, allowed), *where)
         server.start()
         with until_stopped():
@@ -55,7 +55,7 @@ def _check(settings: Settings) -> None:
         migrate.check(conn, settings.schema_name)
 
 
-def _app(glance: Glance, settings: Settings, allowed: object) -> Asgi:
+def _app(glance: CachedOverview, settings: Settings, allowed: object) -> Asgi:
     from starlette.applications import Starlette
 
     from partbox.dashboard import Access, routes

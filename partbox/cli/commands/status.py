@@ -23,7 +23,7 @@ from partbox.cli.shell.watching import Every, Sighting, interval, sightings
 from partbox.cli.views import long_runs, sinks
 from partbox.db.connect import connect
 from partbox.db.inspect import stats
-from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.glance import CachedOverview
 from partbox.db.schema import migrate
 from partbox.db.schema.contents import subscriptions
 from partbox.doctor.words import WORKER
@@ -83,7 +83,7 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
         time.sleep(pause)
         return False
 
-    glance = Glance(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
+    glance = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
     with until_stopped():
         try:
             if not glance.look().clusters:

@@ -7,7 +7,7 @@ import typer
 
 from partbox import settings
 from partbox.cli.shell.flags import typed
-from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.glance import CachedOverview
 from partbox.errors import SettingsError
 from partbox.observe.address import Address
 from partbox.observe.logs import configure, level_said
@@ -81,7 +81,7 @@ def several(dsns: Sequence[str] | None) -> Sequence[str]:
 
 
 def pages(
-    chosen: settings.Settings, dsn: Callable[[], str], address: Address, glance: Glance, siblings: Siblings
+    chosen: settings.Settings, dsn: Callable[[], str], address: Address, glance: CachedOverview, siblings: Siblings
 ) -> list[Any]:
     """The live page; loaded only where it is served."""
     from partbox import dashboard

@@ -9,7 +9,7 @@ import psycopg
 import typer
 
 from partbox.cli.shell.output import in_one_line
-from partbox.db.inspect.glance import Glance
+from partbox.db.inspect.glance import CachedOverview
 from partbox.db.inspect.stats import Cluster
 from partbox.errors import PartboxError
 from partbox.rules.duration import seconds
@@ -44,7 +44,7 @@ def interval(every: str) -> float:
     return given
 
 
-def sightings(glance: Glance, subscription: str, wait: Callable[[], bool]) -> Iterator[Sighting]:
+def sightings(glance: CachedOverview, subscription: str, wait: Callable[[], bool]) -> Iterator[Sighting]:
     """Yield a sighting at once, and one after each `wait()` until that returns True.
 
     An error of the first observation is raised; a later one becomes a complaint, for a database may come back.
@@ -60,7 +60,7 @@ def sightings(glance: Glance, subscription: str, wait: Callable[[], bool]) -> It
         yield last
 
 
-def _look(glance: Glance, subscription: str, pace: Pace) -> Sighting:
+def _look(glance: CachedOverview, subscription: str, pace: Pace) -> Sighting:
     overview = glance.look()
     pace.add(overview)
     return Sighting(overview.at, overview.cluster(subscription), pace.rates(subscription))

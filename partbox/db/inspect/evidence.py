@@ -14,18 +14,18 @@ from psycopg.rows import tuple_row
 
 from partbox.db.inspect.facts import (
     Accused,
-    Dead,
-    Deferred,
+    DeadRows,
+    DeferredRows,
     Expired,
-    Held,
     Open,
-    Prepared,
+    PreparedTransaction,
+    ReplicationSlot,
+    RetentionHold,
     Segments,
-    Sequence,
-    Server,
+    SequenceFacts,
+    ServerFacts,
     Session,
-    Slot,
-    Table,
+    TableFacts,
     Wait,
 )
 from partbox.db.inspect.stats import Overview, overview
@@ -44,7 +44,7 @@ KEYS = 100  # blocked keys of a subscription that are looked at, the longest blo
 UNREADABLE = (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.QueryCanceled, errors.UndefinedTable)
 
 
-class Unread(NamedTuple):
+class UnreadPart(NamedTuple):
     """A part that is missing, and why; `forbidden` by want of a privilege."""
 
     part: str
@@ -52,7 +52,7 @@ class Unread(NamedTuple):
     forbidden: bool
 
 
-class Ask(NamedTuple):
+class Thresholds(NamedTuple):
     """The thresholds asked for: dead rows of the last `lately` seconds, records older than `retain`."""
 
     lately: float
@@ -66,51 +66,51 @@ class Evidence:
     `original`: these are the cursors of this server's cluster. `reach`: the highest cursor of each subscription.
     """
 
-    server: Server | None = None
+    server: ServerFacts | None = None
     original: bool = True
-    sequence: Sequence | None = None
+    sequence: SequenceFacts | None = None
     sessions: tuple[Session, ...] = ()
     waits: tuple[Wait, ...] = ()
-    prepared: tuple[Prepared, ...] = ()
-    slots: tuple[Slot, ...] = ()
-    tables: tuple[Table, ...] = ()
+    prepared: tuple[PreparedTransaction, ...] = ()
+    slots: tuple[ReplicationSlot, ...] = ()
+    tables: tuple[TableFacts, ...] = ()
     segments: Segments | None = None
     reach: dict[str, int] = field(default_factory=dict)
     overview: Overview | None = None
     keys: tuple[tuple[str, BlockedKey], ...] = ()
     open: tuple[Open, ...] = ()
-    deferred: tuple[Deferred, ...] = ()
-    dead: tuple[Dead, ...] = ()
+    deferred: tuple[DeferredRows, ...] = ()
+    dead: tuple[DeadRows, ...] = ()
     accused: tuple[Accused, ...] = ()
-    held: tuple[Held, ...] = ()
+    held: tuple[RetentionHold, ...] = ()
     expired: Expired | None = None
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnreadPart, ...] = ()
 
 
-def gather(conn: Connection[Any], schema: str, ask: Ask) -> Evidence:
+def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
     """All the evidence there is, through an autocommit connection; SchemaError if that is no schema of this version."""
     look = _Look(conn, schema)
     look.part("the version of the schema", lambda: migrate.check(conn, schema))
     retain = {"retain": ask.retain}
     seen = look.part("the subscriptions", lambda: overview(conn, schema))
     return Evidence(
-        server=look.one(Server, "doctor_server"),
+        server=look.one(ServerFacts, "doctor_server"),
         sessions=look.all(Session, "doctor_sessions"),
         waits=look.all(Wait, "doctor_waits"),
-        prepared=look.all(Prepared, "doctor_prepared"),
-        slots=look.all(Slot, "doctor_slots"),
-        tables=look.all(Table, "doctor_tables"),
+        prepared=look.all(PreparedTransaction, "doctor_prepared"),
+        slots=look.all(ReplicationSlot, "doctor_slots"),
+        tables=look.all(TableFacts, "doctor_tables"),
         reach=dict(look.rows("doctor_reach")),  # before the sequence, which is never behind a cursor
-        sequence=look.one(Sequence, "doctor_sequence"),
+        sequence=look.one(SequenceFacts, "doctor_sequence"),
         original=look.part("the marker", lambda: _original(conn, schema)) is not False,
         overview=seen,
         keys=look.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
         open=look.all(Open, "doctor_open"),
-        deferred=look.all(Deferred, "doctor_deferred"),
-        dead=look.all(Dead, "doctor_dead", lately=ask.lately),
+        deferred=look.all(DeferredRows, "doctor_deferred"),
+        dead=look.all(DeadRows, "doctor_dead", lately=ask.lately),
         accused=look.all(Accused, "doctor_accused"),
         segments=look.one(Segments, "doctor_segments"),
-        held=look.all(Held, "doctor_held", **retain),
+        held=look.all(RetentionHold, "doctor_held", **retain),
         expired=look.one(Expired, "doctor_expired", **retain),
         unread=tuple(look.unread),
     )
@@ -130,7 +130,7 @@ class _Look:
         self._conn = conn
         self._schema = schema
         self._patience = PATIENCE
-        self.unread: list[Unread] = []
+        self.unread: list[UnreadPart] = []
 
     def one(self, kind: type[Row], name: str, **values: Any) -> Row | None:
         return next(iter(self.all(kind, name, **values)), None)
@@ -156,7 +156,7 @@ class _Look:
         except UNREADABLE as error:
             if isinstance(error, errors.LockNotAvailable):
                 self._patience = ONCE_LOCKED
-            self.unread.append(Unread(name, _reason(error), isinstance(error, errors.InsufficientPrivilege)))
+            self.unread.append(UnreadPart(name, _reason(error), isinstance(error, errors.InsufficientPrivilege)))
             return None
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Server(NamedTuple):
+class ServerFacts(NamedTuple):
     """The server: its clock (unix time), what this session sees of it, and its slots for connections."""
 
     clock: float
@@ -15,7 +15,7 @@ class Server(NamedTuple):
     most: int
 
 
-class Sequence(NamedTuple):
+class SequenceFacts(NamedTuple):
     """The id sequence. `owned_by` names a table, `defaults` the expressions of record.id and record.xid."""
 
     last: int | None
@@ -62,7 +62,7 @@ class Wait(NamedTuple):
     table: str
 
 
-class Prepared(NamedTuple):
+class PreparedTransaction(NamedTuple):
     """A prepared transaction, `age` seconds and `xids` transactions old."""
 
     gid: str
@@ -72,7 +72,7 @@ class Prepared(NamedTuple):
     xids: int
 
 
-class Slot(NamedTuple):
+class ReplicationSlot(NamedTuple):
     """A replication slot: `xmin` and `catalog_xmin` transactions ago vacuum stops, `retained` bytes of WAL are kept."""
 
     name: str
@@ -83,7 +83,7 @@ class Slot(NamedTuple):
     retained: int | None
 
 
-class Table(NamedTuple):
+class TableFacts(NamedTuple):
     """A table that is written all the time; `size` in bytes, `vacuumed` seconds ago."""
 
     name: str
@@ -110,7 +110,7 @@ class Open(NamedTuple):
     held: int
 
 
-class Deferred(NamedTuple):
+class DeferredRows(NamedTuple):
     """Deferred rows of an event type, the oldest since `age` seconds; `reason` of the newest."""
 
     subscription: str
@@ -120,7 +120,7 @@ class Deferred(NamedTuple):
     reason: str | None
 
 
-class Dead(NamedTuple):
+class DeadRows(NamedTuple):
     """Dead rows of an event type and a kind of error; `lately` of them of late, the `newest` died `age` seconds ago."""
 
     subscription: str
@@ -142,7 +142,7 @@ class Accused(NamedTuple):
     age: float
 
 
-class Held(NamedTuple):
+class RetentionHold(NamedTuple):
     """A subscription that needs records older than the retention, `age` seconds the oldest, in so many partitions.
 
     In `floors` of them it has read everything, but an open transaction may still write below its cursor.

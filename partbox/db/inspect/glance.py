@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection
 
 from partbox.db.inspect import stats
-from partbox.db.inspect.kept import Kept
+from partbox.db.inspect.kept import KeptConnection
 from partbox.db.inspect.stats import Overview
 from partbox.errors import PartboxError
 from partbox.settings import Settings
@@ -21,7 +21,7 @@ PATIENCE: Final = 5.0  # seconds that a look, or connecting, may take
 SHARE: Final = 4  # an answer lasts so many times as long as it took: looking costs the server a fifth of a core at most
 
 
-class Glance:
+class CachedOverview:
     """Looks at all subscriptions; any thread may ask, those who ask at once get one answer.
 
     `clock` is monotonic, in seconds. Works on a connection of its own, made at the first look.
@@ -37,7 +37,7 @@ class Glance:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._schema = settings.schema_name
-        self._kept = Kept(settings, dsn, name="partbox glance", patience=patience)
+        self._kept = KeptConnection(settings, dsn, name="partbox glance", patience=patience)
         self._patience = patience
         self._fresh = fresh
         self._clock = clock

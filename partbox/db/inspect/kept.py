@@ -17,7 +17,7 @@ T = TypeVar("T")
 CLOSING: Final = 1.0  # seconds that closing waits for who uses it
 
 
-class Kept:
+class KeptConnection:
     """Any thread may `use` it, one at a time. A statement is cut off after `patience` seconds."""
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], *, name: str, patience: float) -> None:

@@ -13,7 +13,7 @@ from partbox.db.sql import query
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordStatus:
     """A record and what a subscription has made of it: `status` is pending, completed, or the state it is parked in.
 
     `attempts` that were counted and `last_error` are those of a parked one. `event_id` and `created_at` are None only
@@ -32,35 +32,35 @@ class Record:
     last_error: str | None
 
 
-_COLUMNS = tuple(each.name for each in fields(Record))
+_COLUMNS = tuple(each.name for each in fields(RecordStatus))
 
 
-def pending(conn: Connection[Any], schema: str, subscription: str, limit: int, after: int) -> list[Record]:
+def pending(conn: Connection[Any], schema: str, subscription: str, limit: int, after: int) -> list[RecordStatus]:
     """At most `limit` records above id `after` that are not consumed, by id."""
     return _page(conn, "page_pending", schema, {"subscription": subscription, "limit": limit, "after": after})
 
 
 def parked(
     conn: Connection[Any], schema: str, subscription: str, states: Sequence[str], limit: int, after: int
-) -> list[Record]:
+) -> list[RecordStatus]:
     """At most `limit` records above id `after` that are parked in one of these states, by id."""
     values = {"subscription": subscription, "limit": limit, "after": after, "states": list(states)}
     return _page(conn, "page_parked", schema, values)
 
 
-def completed(conn: Connection[Any], schema: str, subscription: str, limit: int, after: int) -> list[Record]:
+def completed(conn: Connection[Any], schema: str, subscription: str, limit: int, after: int) -> list[RecordStatus]:
     """At most `limit` records above id `after` that are done, by id."""
     return _page(conn, "page_completed", schema, {"subscription": subscription, "limit": limit, "after": after})
 
 
-def _page(conn: Connection[Any], name: str, schema: str, values: dict[str, Any]) -> list[Record]:
+def _page(conn: Connection[Any], name: str, schema: str, values: dict[str, Any]) -> list[RecordStatus]:
     """In a transaction that reads the primary key in order up to the limit, whatever the statistics promise."""
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(query("stats_plan", schema), {"limit": None})
         return [_record(*row) for row in cursor.execute(query(name, schema), values)]
 
 
-def _record(*row: Any) -> Record:
+def _record(*row: Any) -> RecordStatus:
     *known, created_at, status, attempts, last_error = row
     values = (*known, created_at and created_at.astimezone(UTC), status, attempts, last_error)
-    return Record(**dict(zip(_COLUMNS, values, strict=True)))
+    return RecordStatus(**dict(zip(_COLUMNS, values, strict=True)))

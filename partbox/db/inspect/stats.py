@@ -56,7 +56,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionStats:
     """A partition; `pending` records it has not consumed (an estimate unless `exact`), the oldest this old (s).
 
     `claimed_age`: seconds since it was last claimed, None if never. `saved_age`: since a save has said that something
@@ -97,7 +97,7 @@ class Cluster:
     subscription: str
     paused: bool
     instances: tuple[Instance, ...]
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionStats, ...]
     parked: dict[str, int]
     created: datetime
     paused_at: datetime | None
@@ -206,7 +206,7 @@ def _cluster(
     blocked_keys: int,
 ) -> Cluster:
     """`records` is how many the log holds, about."""
-    found = tuple(Partition(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
+    found = tuple(PartitionStats(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
     members = tuple(_instance(each, at) for each in instances)
     left = sum(each.pending for each in found) + sum(parked.values())
     return Cluster(

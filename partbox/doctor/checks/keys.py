@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from partbox.db.inspect.facts import Dead, Deferred
+from partbox.db.inspect.facts import DeadRows, DeferredRows
 from partbox.db.operator.blocked import BlockedKey
 from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity
@@ -78,7 +78,7 @@ def deferred(case: Case) -> Iterator[Finding]:
             )
 
 
-def _reasons(rows: list[Deferred]) -> Iterator[str]:
+def _reasons(rows: list[DeferredRows]) -> Iterator[str]:
     for each in rows[:SHOWN]:
         yield f"{each.rows:,} of type {in_short(each.event_type, 60)}, for {age(each.age)}: {said(each.reason)}"
 
@@ -213,21 +213,21 @@ def _ways_on(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
     yield f"all of them: {case.command('blocked list', name)}"
 
 
-def _dead(case: Case) -> dict[str, list[Dead]]:
-    found: dict[str, list[Dead]] = {}
+def _dead(case: Case) -> dict[str, list[DeadRows]]:
+    found: dict[str, list[DeadRows]] = {}
     for each in case.evidence.dead:
         found.setdefault(each.subscription, []).append(each)
     return found
 
 
-def _kind(each: Dead) -> str:
+def _kind(each: DeadRows) -> str:
     return (
         f"{each.lately or each.rows:,} of type {in_short(each.event_type, 60)}: {said(each.error)} "
         f"(the newest is record {each.newest}, {age(each.age)} ago)"
     )
 
 
-def _ways_out(case: Case, name: str, worst: Dead) -> Iterator[str]:
+def _ways_out(case: Case, name: str, worst: DeadRows) -> Iterator[str]:
     yield f"see one: {case.command('dead show', name, str(worst.newest))}"
     filters = (f"--type={worst.event_type}",) if copyable(worst.event_type) else ()
     yield f"when the cause is gone: {case.command('dead replay --all', name, options=filters)}"

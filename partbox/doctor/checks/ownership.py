@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from uuid import UUID
 
-from partbox.db.inspect.stats import Cluster, Partition
+from partbox.db.inspect.stats import Cluster, PartitionStats
 from partbox.doctor.case import Case, check, living, ownerless, waiting
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import GONE_LEASES
@@ -50,21 +50,21 @@ def unowned(case: Case) -> Iterator[Finding]:
         )
 
 
-def _stuck(case: Case, cluster: Cluster) -> list[Partition]:
+def _stuck(case: Case, cluster: Cluster) -> list[PartitionStats]:
     """Those without an owner at both looks, whom nobody has claimed in between."""
     earlier = case.earlier(cluster.subscription)
     then = {each.partition: each.epoch for each in ownerless(earlier)} if earlier else {}
     return [each for each in ownerless(cluster) if then.get(each.partition) == each.epoch]
 
 
-def _groups(stuck: list[Partition]) -> dict[UUID | None, list[str]]:
+def _groups(stuck: list[PartitionStats]) -> dict[UUID | None, list[str]]:
     groups: dict[UUID | None, list[str]] = {}
     for each in stuck:
         groups.setdefault(each.assignee, []).append(str(each.partition))
     return groups
 
 
-def _whose(case: Case, cluster: Cluster, stuck: list[Partition]) -> Iterator[str]:
+def _whose(case: Case, cluster: Cluster, stuck: list[PartitionStats]) -> Iterator[str]:
     """Why, by who was to take them."""
     there = {each.instance_id: each for each in cluster.instances}
     for assignee, numbers in _groups(stuck).items():
@@ -79,7 +79,7 @@ def _whose(case: Case, cluster: Cluster, stuck: list[Partition]) -> Iterator[str
     yield f"{counted(waiting_there, 'record')} pending in them"
 
 
-def _taking(case: Case, cluster: Cluster, stuck: list[Partition]) -> Iterator[str]:
+def _taking(case: Case, cluster: Cluster, stuck: list[PartitionStats]) -> Iterator[str]:
     there = {each.instance_id: each for each in cluster.instances}
     assignees = _groups(stuck)
     for each in [there[one] for one in assignees if one in there][:3]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from partbox.db.inspect.facts import Sequence
+from partbox.db.inspect.facts import SequenceFacts
 from partbox.db.inspect.stats import Cluster
 from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity
@@ -139,7 +139,7 @@ def _sequence(case: Case) -> str:
     return literal(f"{quoted(case.schema)}.record_id_seq")
 
 
-def _wrong(case: Case, found: Sequence) -> Iterator[tuple[str, str]]:
+def _wrong(case: Case, found: SequenceFacts) -> Iterator[tuple[str, str]]:
     """The faults of the sequence, each with the statement that corrects it."""
     name = f"{quoted(case.schema)}.record_id_seq"
     column = f"alter table {quoted(case.schema)}.record alter column"

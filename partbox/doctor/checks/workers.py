@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from partbox.db.inspect.stats import Cluster, Instance, Partition
+from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
 from partbox.doctor.case import Case, check, living, quiet, standing, waiting
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import PAUSED, SKEW, STALLED
@@ -64,7 +64,7 @@ def stalled(case: Case) -> Iterator[Finding]:
                 yield _stalled(case, cluster, found, list(held_up.values()), slow=slow)
 
 
-def _standing(case: Case, cluster: Cluster) -> list[Partition]:
+def _standing(case: Case, cluster: Cluster) -> list[PartitionStats]:
     """Those that stood still at both looks and are not braked, which another check tells."""
     braked = {each.partition for each in case.braked(cluster.subscription)}
     earlier = case.earlier(cluster.subscription)
@@ -73,7 +73,9 @@ def _standing(case: Case, cluster: Cluster) -> list[Partition]:
     return [each for each in found if each.partition not in braked]
 
 
-def _stalled(case: Case, cluster: Cluster, found: list[Partition], owners: list[Instance], *, slow: bool) -> Finding:
+def _stalled(
+    case: Case, cluster: Cluster, found: list[PartitionStats], owners: list[Instance], *, slow: bool
+) -> Finding:
     what = "though records wait" if not slow else "while their process works on others"
     where = (
         f"partitions {listed([str(each.partition) for each in found], 8)}: "
