@@ -140,7 +140,7 @@ class Operations:
     def _source(self, dsn: str | None) -> Callable[[], str]:
         """The same, without making the schema."""
         chosen = dsn or self._dsn
-        return connect.Source(chosen if callable(chosen) else connect.resolve(chosen))
+        return connect.DsnSource(chosen if callable(chosen) else connect.resolve(chosen))
 
     def _prepare(
         self, dsn: str | None, given: Callable[[], str], prepare: "Callable[[Subscriptions], object] | None"

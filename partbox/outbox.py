@@ -13,7 +13,7 @@ from uuid import UUID
 from psycopg import AsyncConnection, Connection
 
 from partbox.codecs import Codec, Codecs
-from partbox.db.kinds import AnyAsync, AnySync, Asyncpg
+from partbox.db.kinds import AnyAsync, AnySync, AsyncpgConnection
 from partbox.errors import RegistrationError
 from partbox.events import Event
 from partbox.events.fields import EventFields
@@ -164,7 +164,7 @@ class Outbox(Registrar, Operations):
 
         return Purging(self.settings, self._resolve())
 
-    def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | Asyncpg | None = None) -> Scope:
+    def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | AsyncpgConnection | None = None) -> Scope:
         """The outermost transaction of `conn`, or one on a connection of its own: `with outbox.transaction() as tx:`.
 
         For psycopg and asyncpg, which do not tell how a transaction ends; others need none. Yields the connection;

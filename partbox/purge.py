@@ -20,7 +20,7 @@ from partbox.settings import Settings
 PATIENCE = 30.0  # seconds a step may take; a worker's lease is no measure for it
 DRY_BATCH = 10_000
 
-Take = Callable[..., steps.Step | None]
+Take = Callable[..., steps.PurgeStep | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 
 from partbox import Dead, Event, Outbox
 from partbox.dashboard import access, routes
-from partbox.db.inspect.glance import CachedOverview
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.schema.migrate import migrate
 from partbox.embedded.server import Server
 from partbox.observe.address import Address

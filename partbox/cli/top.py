@@ -12,7 +12,7 @@ from partbox.cli.shell.output import console
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
 from partbox.cli.top_view import Scene, picture
-from partbox.db.inspect.glance import CachedOverview
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.operator import blocked
 from partbox.errors import PartboxError
 from partbox.terminal.cluster_view import full_screen

@@ -9,7 +9,7 @@ from psycopg import Connection, Cursor
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format
 
-from partbox.db.deadline import Watched, allowed
+from partbox.db.deadline import WatchedConnection, allowed
 from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError, SettingsError
@@ -45,7 +45,7 @@ class PoolerRefused(psycopg.OperationalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DsnSource:
     """Gives the DSN of each new connection. A class and not a closure, so that it travels to processes."""
 
     dsn: Dsn | None
@@ -156,7 +156,7 @@ def connect(
     name: str = "partbox",
     lent: bool = False,
     limit: float | None = None,
-) -> Watched:
+) -> WatchedConnection:
     """A worker's connection, autocommit; nothing is ever prepared on it.
 
     Results are binary, unless it is `lent` to an application's code, which may have types that psycopg reads as text.
@@ -165,7 +165,7 @@ def connect(
     conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name))
     factory = Cursor[Any] if lent else Binary
     try:
-        conn = Watched.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory)
+        conn = WatchedConnection.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory)
     except psycopg.OperationalError as error:
         if REFUSED in str(error) and not pooler:
             raise PoolerRefused(_pooler_refused(error)) from None

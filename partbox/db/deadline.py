@@ -149,7 +149,7 @@ def _renew() -> None:
 os.register_at_fork(after_in_child=_renew)
 
 
-class Watched(Connection[Any]):
+class WatchedConnection(Connection[Any]):
     """A connection with a deadline. psycopg sends every statement by `wait`, db/blocking.py by libpq's own call."""
 
     deadline: Deadline = NEVER
@@ -196,7 +196,7 @@ class Watched(Connection[Any]):
 
 def of(conn: Connection[Any]) -> Deadline:
     """The deadline of a connection; one that is never over where it has none."""
-    return conn.deadline if isinstance(conn, Watched) else NEVER
+    return conn.deadline if isinstance(conn, WatchedConnection) else NEVER
 
 
 @contextmanager

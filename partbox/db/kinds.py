@@ -13,7 +13,7 @@ class _Commits(Protocol):
     async def commit(self) -> None: ...
 
 
-class Asyncpg(Protocol):
+class AsyncpgConnection(Protocol):
     """A connection of asyncpg, by two of its methods."""
 
     def is_in_transaction(self) -> bool: ...
@@ -21,5 +21,5 @@ class Asyncpg(Protocol):
     async def fetch(self, query: Any, /, *args: Any) -> Any: ...
 
 
-AnyAsync = _Commits | Asyncpg
+AnyAsync = _Commits | AsyncpgConnection
 """A connection or session of psycopg, SQLAlchemy or asyncpg, or one that an adapter is registered for."""

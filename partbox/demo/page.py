@@ -1,6 +1,6 @@
 """The demo's live page, on a free port of this machine."""
 
-from partbox.db.inspect.glance import CachedOverview
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.errors import PartboxError
 from partbox.observe.address import LOOPBACK, Address
 from partbox.observe.server import HttpServer, check_installed

@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 
 from partbox.db import statements
 from partbox.db.operator import imports as steps
-from partbox.db.operator.imports import Choice, Table, Writer
+from partbox.db.operator.imports import Choice, OpenWriter, SourceTable
 from partbox.db.schema.contents import subscriptions
 from partbox.db.session import session
 from partbox.errors import PartboxError, PublishError
@@ -60,7 +60,7 @@ class Imported:
     before: int = 0
     bad: int = 0
     listed: list[Bad] = field(default_factory=list)
-    writers: list[Writer] = field(default_factory=list)
+    writers: list[OpenWriter] = field(default_factory=list)
     sample: list[ImportRow] = field(default_factory=list)
     complete: bool = False
 
@@ -207,7 +207,7 @@ class _Pass:
         return self.settings.schema_name
 
     @property
-    def _table(self) -> Table:
+    def _table(self) -> SourceTable:
         return self.choice.table
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from psycopg import sql as compose
 
-from partbox.db.operator.imports import ALIAS, SLOTS, Choice, Column, Table
+from partbox.db.operator.imports import ALIAS, SLOTS, Choice, Column, SourceTable
 from partbox.errors import PartboxError
 
 FIELDS: Final = (
@@ -79,7 +79,7 @@ class ImportPlan:
                 f"--pending, --failed or --done; nothing of this pass was imported"
             )
 
-    def choice(self, table: Table) -> Choice:
+    def choice(self, table: SourceTable) -> Choice:
         """The plan in terms of the table; PartboxError if that lacks these columns, or a key or order of its own."""
         keys = self.key or table.primary_key
         if not keys:
@@ -93,7 +93,7 @@ class ImportPlan:
             compose.SQL(self.where or "true"),
         )
 
-    def _slot(self, slot: str, table: Table) -> compose.Composable:
+    def _slot(self, slot: str, table: SourceTable) -> compose.Composable:
         name, _, kind = slot.partition("_") if slot.startswith(("payload_", "headers_")) else (slot, "", "")
         if name in self.constants:
             return compose.Literal(self.constants[name]) if kind in ("", "text") else _NULL
@@ -123,7 +123,7 @@ def _check_field(name: str) -> None:
     raise PartboxError(f"{name!r} is not a field of an event: {hint}")
 
 
-def _column(table: Table, name: str) -> Column:
+def _column(table: SourceTable, name: str) -> Column:
     found = table.columns.get(name) or table.columns.get(name.lower())
     if found is None:
         near = get_close_matches(name, table.columns, n=1)
@@ -132,15 +132,15 @@ def _column(table: Table, name: str) -> Column:
     return found
 
 
-def _identifier(table: Table, name: str) -> compose.Identifier:
+def _identifier(table: SourceTable, name: str) -> compose.Identifier:
     return compose.Identifier(ALIAS, _column(table, name).name)
 
 
-def _listed(table: Table, names: Iterable[str]) -> compose.Composable:
+def _listed(table: SourceTable, names: Iterable[str]) -> compose.Composable:
     return compose.SQL(", ").join([_identifier(table, name) for name in names])
 
 
-def _rising(table: Table, keys: tuple[str, ...]) -> tuple[str, ...]:
+def _rising(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:
     """The key, if rows that were written later have a higher one: a number may, a UUID or a text does not tell."""
     if len(keys) == 1 and _column(table, keys[0]).whole:
         return keys

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from partbox.db.inspect.glance import CachedOverview
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.observe.address import Address, address
 from partbox.observe.hosts import names
 from partbox.observe.looker import Looker

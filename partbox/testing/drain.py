@@ -13,7 +13,7 @@ from uuid import UUID
 from partbox import __version__
 from partbox.codecs import Codecs
 from partbox.db import session
-from partbox.db.deadline import Watched
+from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import instances
 from partbox.db.harness import testing
 from partbox.errors import PartboxError
@@ -35,9 +35,9 @@ MOST = 10_000
 class Connections(NamedTuple):
     """Those of a drain: of its membership, of its reading and saving, and of the effects of transactional handlers."""
 
-    membership: Watched
-    log: Watched
-    effects: Watched | None
+    membership: WatchedConnection
+    log: WatchedConnection
+    effects: WatchedConnection | None
     checked: bool
     """An earlier drain has found that the schema is one that this program can work on."""
 

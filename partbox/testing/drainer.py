@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from partbox.db.connect import connect
-from partbox.db.deadline import Watched
+from partbox.db.deadline import WatchedConnection
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.testing.drain import Connections, Drain
@@ -21,7 +21,7 @@ class Drainer:
         self._dsn = dsn
         self._sessions = sessions or Sessions()
         self._stay = sessions is not None
-        self._effects: Watched | None = None
+        self._effects: WatchedConnection | None = None
         self._runner: asyncio.Runner | None = None
 
     def drain(self, subscription: str) -> Drained:
@@ -45,7 +45,7 @@ class Drainer:
             self._runner = asyncio.Runner()
         self._runner.run(walk)
 
-    def connection(self) -> Watched:
+    def connection(self) -> WatchedConnection:
         """The connection of drains, while none runs; in autocommit."""
         return self._sessions.get(self._dsn, self._outbox.settings, "membership")
 
@@ -78,7 +78,7 @@ class Drainer:
         checked = not self._sessions.first_of(log, self._outbox.settings.schema_name)
         return Connections(self.connection(), log, self._lend() if effects else None, checked)
 
-    def _lend(self) -> Watched:
+    def _lend(self) -> WatchedConnection:
         """The connection of transactional handlers. It does not stay: they may do with its session what they like."""
         if self._effects is None or self._effects.closed:
             settings = self._outbox.settings

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
-from partbox.db.connect import Source
+from partbox.db.connect import DsnSource
 from partbox.db.harness import testing
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
@@ -41,7 +41,7 @@ class Kit:
 
     def __init__(self, outbox: Outbox, dsn: str | None = None, *, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
-        self.dsn = outbox.dsn if dsn is None else Source(dsn)()
+        self.dsn = outbox.dsn if dsn is None else DsnSource(dsn)()
         self._faults = Faults()
         self._restore: Callable[[], None] | None = pointing.point(outbox, self.dsn, self._faults)
         self._drainer = Drainer(outbox, self.dsn, sessions)

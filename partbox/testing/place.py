@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
-from partbox.db.connect import Source
+from partbox.db.connect import DsnSource
 from partbox.testing.databases import Shelf
 from partbox.testing.servers import UNDISTURBED, Originals, Prepare, new_template, places
 from partbox.testing.sessions import Sessions
@@ -36,7 +36,7 @@ def server_of(dsn: str | None, schema: str, prepare: Prepare | None = None) -> I
     """The server of `dsn`, or of PARTBOX_TEST_DSN, or an embedded one; with a template for these tests."""
     with ExitStack() as stack:
         given = dsn or os.environ.get(DSN)
-        found = Source(given)() if given else stack.enter_context(_embedded())
+        found = DsnSource(given)() if given else stack.enter_context(_embedded())
         yield TestServer(found, stack.enter_context(new_template(found, schema, prepare)))
 
 

@@ -11,7 +11,7 @@ from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
 from partbox.db.connect import connect
-from partbox.db.deadline import Watched
+from partbox.db.deadline import WatchedConnection
 from partbox.settings import Settings
 
 NAME = "partbox testing"
@@ -24,11 +24,11 @@ class Sessions:
     """Connections by what they are for, to one database at a time."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Key, Watched] = {}
+        self._kept: dict[_Key, WatchedConnection] = {}
         self._own: tuple[str, Connection[Any]] | None = None
         self._checked: set[tuple[Connection[Any], str]] = set()
 
-    def get(self, dsn: str, settings: Settings, role: str) -> Watched:
+    def get(self, dsn: str, settings: Settings, role: str) -> WatchedConnection:
         """A connection in autocommit, as workers have them: one that is kept, or a new one."""
         key = (role, dsn, settings.lease, settings.pooler)
         conn = self._kept.get(key)
@@ -36,7 +36,7 @@ class Sessions:
             conn = self._kept[key] = connect(dsn, lease=settings.lease, pooler=settings.pooler, name=NAME)
         return conn
 
-    def first_of(self, conn: Watched, schema: str) -> bool:
+    def first_of(self, conn: WatchedConnection, schema: str) -> bool:
         """Whether this is the first session of a drain on this connection, in this schema, which is to be checked."""
         first = (conn, schema) not in self._checked
         self._checked.add((conn, schema))

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from partbox.db.connect import connect
-from partbox.db.deadline import Watched, allowed
+from partbox.db.deadline import WatchedConnection, allowed
 from partbox.db.delivery import life
 from partbox.settings import Settings
 from partbox.worker.forks import leave
@@ -18,12 +18,12 @@ HURRY = (1.0, 3)  # seconds, or this part of what a stop has left: a statement t
 class Session(NamedTuple):
     """The poller's connection, and those that it lends to the saver and, if there is one, to the transactor."""
 
-    reading: Watched
-    saving: Watched
-    effects: Watched | None
+    reading: WatchedConnection
+    saving: WatchedConnection
+    effects: WatchedConnection | None
 
     @property
-    def all(self) -> list[Watched]:
+    def all(self) -> list[WatchedConnection]:
         """Each once."""
         return list(dict.fromkeys(conn for conn in self if conn is not None))
 
@@ -43,9 +43,9 @@ class SessionFactory:
         self._settings = settings
         self._dsn = dsn
         self._limit = allowed(settings.lease)  # seconds for a statement
-        self._made: list[Watched] = []
+        self._made: list[WatchedConnection] = []
 
-    def open(self, close: ExitStack, close_effects: Callable[[Watched], None] | None) -> Session:
+    def open(self, close: ExitStack, close_effects: Callable[[WatchedConnection], None] | None) -> Session:
         """Connect; `close` gets what closes the connections again. `close_effects`: there is a transactor."""
         reading = close.enter_context(self._connect("poller"))
         saving = close.enter_context(self._connect("saver"))
@@ -67,7 +67,7 @@ class SessionFactory:
         for conn in self._made:
             conn.deadline.shorten(self._limit)
 
-    def _connect(self, role: str, *, lent: bool = False) -> Watched:
+    def _connect(self, role: str, *, lent: bool = False) -> WatchedConnection:
         self._slot[POLL_TICK] = boottime()  # for as long as a connection may take
         dsn = self._dsn()
         if self._holdings.forked:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 from starlette.applications import Starlette
 
 from partbox.dashboard import access, routes
-from partbox.db.inspect.glance import FRESH, CachedOverview
+from partbox.db.inspect.cached_overview import FRESH, CachedOverview
 from partbox.observe.address import Address
 from partbox.observe.server import HttpServer
 from partbox.settings import load

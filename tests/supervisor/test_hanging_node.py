@@ -8,7 +8,7 @@ from hanging import Proxy, hanging_proxy
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.db.inspect.glance import CachedOverview
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.observe.health import Health
 from partbox.observe.looker import Looker
 from partbox.observe.meter import Meters

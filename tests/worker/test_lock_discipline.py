@@ -11,7 +11,7 @@ from hand_moved import HandMoved
 from lock_check import KnownPartition
 
 from partbox.db.delivery import cursors
-from partbox.db.delivery.cursors import Owned, Seen
+from partbox.db.delivery.cursors import Owned, SeenPartition
 from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.settings import load
@@ -130,7 +130,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     holdings.lock = holdings.partitions.lock = lock  # type: ignore[attr-defined]
     for partition in holdings.partitions.values():
         partition.__dict__["_lock"] = lock
-    seen = [Seen(*_seen(number)) for number in numbers]
+    seen = [SeenPartition(*_seen(number)) for number in numbers]
     monkeypatch.setattr(cursors, "tick", lambda *arguments: seen)
     monkeypatch.setattr(cursors, "take_up", lambda *arguments: [])  # what was dropped is not mine any more
     monkeypatch.setattr("partbox.db.delivery.parked.blocking", lambda *arguments: [])
@@ -144,4 +144,4 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
 
 def _seen(number: int) -> list[Any]:
     values = {"partition": number, "owned": True, "assigned": True, "free": False, "epoch": 1, "parked_version": 1}
-    return [values.get(name) for name in Seen._fields]
+    return [values.get(name) for name in SeenPartition._fields]

@@ -13,7 +13,7 @@ from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Schema
 from partbox.cli.shell.output import print_json, printable
 from partbox.db.operator import cdc as db
-from partbox.db.operator.cdc import Prepared
+from partbox.db.operator.cdc import CdcReadiness
 from partbox.db.schema import migrate
 from partbox.rules.dsn import parts
 from partbox.rules.wording import command
@@ -125,7 +125,7 @@ def _host(conn: psycopg.Connection) -> str:
     return "" if host.startswith(("/", "@")) else host
 
 
-def _notes(made: Connector, state: Prepared, form: Form, pooler: bool, by_socket: bool) -> Iterator[str]:
+def _notes(made: Connector, state: CdcReadiness, form: Form, pooler: bool, by_socket: bool) -> Iterator[str]:
     """Notes on what the configuration leaves out and what is still to do."""
     yield f"the password of role {made.role!r} is not printed: {PASSWORDS[form]}"
     if by_socket:
@@ -136,13 +136,13 @@ def _notes(made: Connector, state: Prepared, form: Form, pooler: bool, by_socket
     yield from _of_publication(made, state)
 
 
-def _of_server(state: Prepared) -> Iterator[str]:
+def _of_server(state: CdcReadiness) -> Iterator[str]:
     if state.wal_level != "logical":
         remedy = "`alter system set wal_level = logical`, then restart the server"
         yield f"wal_level is {state.wal_level!r}, with which no connector starts: {remedy}"
 
 
-def _of_publication(made: Connector, state: Prepared) -> Iterator[str]:
+def _of_publication(made: Connector, state: CdcReadiness) -> Iterator[str]:
     options = ["--sql", "--name", made.name, "--role", made.role]
     prepare = f"{command('cdc debezium', made.schema, options=options)} prints the SQL that makes it"
     if not state.publication:

@@ -11,7 +11,7 @@ from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Schema
 from partbox.cli.shell.stopping import until_stopped
 from partbox.db.connect import connect
-from partbox.db.inspect.glance import CachedOverview
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.schema import migrate
 from partbox.observe.address import address
 from partbox.observe.server import Asgi, HttpServer, check_installed

@@ -23,7 +23,7 @@ from partbox.cli.shell.watching import Every, Sighting, interval, sightings
 from partbox.cli.views import long_runs, sinks
 from partbox.db.connect import connect
 from partbox.db.inspect import stats
-from partbox.db.inspect.glance import CachedOverview
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.schema import migrate
 from partbox.db.schema.contents import subscriptions
 from partbox.doctor.words import WORKER

@@ -7,7 +7,7 @@ import typer
 
 from partbox import settings
 from partbox.cli.shell.flags import typed
-from partbox.db.inspect.glance import CachedOverview
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.errors import SettingsError
 from partbox.observe.address import Address
 from partbox.observe.logs import configure, level_said

@@ -9,7 +9,7 @@ import psycopg
 import typer
 
 from partbox.cli.shell.output import in_one_line
-from partbox.db.inspect.glance import CachedOverview
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import Cluster
 from partbox.errors import PartboxError
 from partbox.rules.duration import seconds

@@ -8,7 +8,7 @@ import typer
 
 from partbox.cli.shell.confirm import INTERRUPTED
 from partbox.cli.shell.output import console, counted, in_short, moment, print_json, printable, table
-from partbox.db.operator.imports import Writer
+from partbox.db.operator.imports import OpenWriter
 from partbox.imports import Imported
 from partbox.imports.rows import ImportRow
 from partbox.rules.wording import age
@@ -71,7 +71,7 @@ def _print_bad(done: Imported) -> None:
         typer.echo(f"… and {done.bad - SHOWN:,} more", err=True)
 
 
-def _open(writers: Sequence[Writer]) -> str:
+def _open(writers: Sequence[OpenWriter]) -> str:
     first = writers[0]
     who = "a prepared transaction" if first.pid is None else f"the transaction of pid {first.pid}"
     name = f" ({printable(in_short(first.application, 60))})" if first.application else ""

@@ -13,7 +13,7 @@ from partbox.db.delivery.parked import Park
 from partbox.db.sql import query
 
 
-class Seen(NamedTuple):
+class SeenPartition(NamedTuple):
     """A partition as a tick sees it; `due` is seconds until its first parked row is due."""
 
     partition: int
@@ -57,10 +57,10 @@ class Saving(NamedTuple):
     release: bool
 
 
-def tick(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Seen]:
+def tick(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[SeenPartition]:
     """The partitions that are assigned to me or mine."""
     rows = conn.execute(query("tick", schema), {"subscription": subscription, "me": me}).fetchall()
-    return [Seen(partition, bool(assigned), bool(mine), *rest) for partition, assigned, mine, *rest in rows]
+    return [SeenPartition(partition, bool(assigned), bool(mine), *rest) for partition, assigned, mine, *rest in rows]
 
 
 def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:
@@ -80,7 +80,7 @@ def take_up(
     return [Owned(*row) for row in conn.execute(query("take_up", schema), values).fetchall()]
 
 
-def save(
+def save(  # eight parameters: an object of them would be made for every page
     conn: Connection[Any],
     schema: str,
     subscription: str,
@@ -97,32 +97,35 @@ def save(
     life than the session: nothing is saved, and the connection is closed.
     """
     sequence, value = life.of(conn)
+    values = {
+        "subscription": subscription,
+        "me": me,
+        **_saved(savings),
+        "parks": orjson.dumps([park.wire() for park in parks]).decode() if parks else None,
+        "done_ids": array(done_ids),
+        "durable": durable,
+        "life": sequence,
+        "value": value,
+    }
+    rows = fetch(conn, "save", schema, values)
+    life.check(conn, rows[0][2])
+    return {row[0] for row in rows if row[0] is not None}, rows[0][1]
+
+
+def _saved(savings: Sequence[Saving]) -> dict[str, str]:
+    """The cursors to save as arrays; a snapshot that several share travels once."""
     snapshots = list(dict.fromkeys(saving.snapshot for saving in savings if saving.snapshot is not None))
     numbers = {snapshot: number for number, snapshot in enumerate(snapshots, start=1)}
     partitions, epochs, _, last_ids, floors, release = map(array, zip(*savings, strict=True))
-    rows = fetch(
-        conn,
-        "save",
-        schema,
-        {
-            "subscription": subscription,
-            "me": me,
-            "partitions": partitions,
-            "epochs": epochs,
-            "snapshot_no": array(numbers.get(saving.snapshot or "") for saving in savings),
-            "last_ids": last_ids,
-            "floors": floors,
-            "release": release,
-            "snapshots": array(snapshots),
-            "parks": orjson.dumps([park.wire() for park in parks]).decode() if parks else None,
-            "done_ids": array(done_ids),
-            "durable": durable,
-            "life": sequence,
-            "value": value,
-        },
-    )
-    life.check(conn, rows[0][2])
-    return {row[0] for row in rows if row[0] is not None}, rows[0][1]
+    return {
+        "partitions": partitions,
+        "epochs": epochs,
+        "snapshot_no": array(numbers.get(saving.snapshot or "") for saving in savings),
+        "last_ids": last_ids,
+        "floors": floors,
+        "release": release,
+        "snapshots": array(snapshots),
+    }
 
 
 def begin_effects(conn: Connection[Any], schema: str) -> None:

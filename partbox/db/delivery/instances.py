@@ -21,7 +21,7 @@ class Member(NamedTuple):
     lease: float
 
 
-def register(
+def register(  # each keyword is a column of `instance`
     conn: Connection[Any],
     schema: str,
     *,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection, OperationalError
 
-from partbox.db.deadline import Watched
+from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import query
 
 
@@ -35,10 +35,10 @@ def begin(conn: Connection[Any], schema: str) -> Life:
 
 def of(conn: Connection[Any]) -> Life:
     """The life that the session of this connection began in."""
-    return conn.life if isinstance(conn, Watched) and conn.life is not None else UNKNOWN
+    return conn.life if isinstance(conn, WatchedConnection) and conn.life is not None else UNKNOWN
 
 
-def live(conn: Watched, life: Life) -> None:
+def live(conn: WatchedConnection, life: Life) -> None:
     """The session of this connection began in that life."""
     conn.life = life
 

@@ -4,7 +4,7 @@ Pages and bodies leave out the payload of what is large, so that a statement of 
 `payloads` brings those, bounded by bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -62,38 +62,48 @@ def poll(
     partitions, last_ids, rooms, bases, untils, afters = zip(*asks, strict=True)
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
     numbers = [None if base is shared else own[base] for base in bases]
-    listed = [(number, *each) for base, number in own.items() for each in base.listed]
-    rows = fetch(
-        conn,
-        "poll",
-        schema,
-        {
-            "snapshot": shared.snapshot if shared else None,
-            "settled": shared.settled if shared else None,
-            "listed": array(xid for xid, _ in shared.listed) if shared else "{}",
-            "bounds": array(bound for _, bound in shared.listed) if shared else "{}",
-            "own_snapshots": array(base.snapshot for base in own),
-            "own_settled": array(base.settled for base in own),
-            "own_of": array(number for number, _, _ in listed),
-            "own_listed": array(xid for _, xid, _ in listed),
-            "own_bounds": array(bound for _, _, bound in listed),
-            "lo": lo,
-            "hi": hi,
-            "cap": CAP if cap is None else cap,
-            "stretch": STRETCH,
-            "partitions": array(partitions),
-            "last_ids": array(last_ids),
-            "rooms": array(rooms),
-            "bases": array(numbers),
-            "untils": array(untils),
-            "afters": array(afters),
-            "life": sequence,
-        },
-    )
+    values = {
+        **_shared(shared),
+        **_own(own),
+        "lo": lo,
+        "hi": hi,
+        "cap": CAP if cap is None else cap,
+        "stretch": STRETCH,
+        "partitions": array(partitions),
+        "last_ids": array(last_ids),
+        "rooms": array(rooms),
+        "bases": array(numbers),
+        "untils": array(untils),
+        "afters": array(afters),
+        "life": sequence,
+    }
+    rows = fetch(conn, "poll", schema, values)
     head = rows.pop(next(position for position, row in enumerate(rows) if row[0] is None))
     life.check(conn, head[LIFE] == (None if value is None else str(value)))
     floors = {0: head[1]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}
     return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows, int(head[CLOCK]))
+
+
+def _shared(page: Page | None) -> dict[str, object]:
+    """The page of the partitions in lockstep, as parameters of a poll."""
+    return {
+        "snapshot": page.snapshot if page else None,
+        "settled": page.settled if page else None,
+        "listed": array(xid for xid, _ in page.listed) if page else "{}",
+        "bounds": array(bound for _, bound in page.listed) if page else "{}",
+    }
+
+
+def _own(bases: Mapping[Page, int]) -> dict[str, str]:
+    """The pages that partitions have of their own, by number, as parameters of a poll."""
+    listed = [(number, *each) for base, number in bases.items() for each in base.listed]
+    return {
+        "own_snapshots": array(base.snapshot for base in bases),
+        "own_settled": array(base.settled for base in bases),
+        "own_of": array(number for number, _, _ in listed),
+        "own_listed": array(xid for _, xid, _ in listed),
+        "own_bounds": array(bound for _, _, bound in listed),
+    }
 
 
 def bodies(conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:

@@ -11,7 +11,7 @@ from partbox.db.sql import query
 Row = tuple[Any, ...]
 
 
-class Held(NamedTuple):
+class HeldEvent(NamedTuple):
     """An event that waits behind another of its key: its record, its attempts, the epoch of its partition."""
 
     row: Row
@@ -46,12 +46,12 @@ def leave(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> No
     conn.execute(query("testing_leave", schema), {"subscription": subscription, "me": me})
 
 
-def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Held]:
+def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[HeldEvent]:
     """The events put behind another of their key since I came."""
     values = {"subscription": subscription, "me": me}
     with Cursor(conn, row_factory=tuple_row) as cursor:
         rows = cursor.execute(query("testing_held", schema), values, binary=True).fetchall()
-    return [Held(row[1:-1], row[0], row[-1]) for row in rows]
+    return [HeldEvent(row[1:-1], row[0], row[-1]) for row in rows]
 
 
 def advance(conn: Connection[Any], schema: str, seconds: float) -> None:

@@ -181,7 +181,7 @@ def overview(
         cursor.execute(query("stats_plan", schema), {"limit": limit})
         rows = cursor.execute(query("stats_overview", schema), values).fetchall()
     at, database, newest_id, records, *_ = rows[0]
-    clusters = (_cluster(schema, at, records, *found) for _, _, _, _, *found in rows if found[0] is not None)
+    clusters = (_cluster(schema, at, records, found) for _, _, _, _, *found in rows if found[0] is not None)
     return Overview(schema, at.astimezone(UTC), tuple(clusters), newest_id, database)
 
 
@@ -193,19 +193,9 @@ def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
     return found[0]
 
 
-def _cluster(
-    schema: str,
-    at: datetime,
-    records: int,
-    name: str,
-    created: datetime,
-    paused_at: datetime | None,
-    instances: list[dict[str, Any]],
-    partitions: list[dict[str, Any]],
-    parked: dict[str, int],
-    blocked_keys: int,
-) -> Cluster:
-    """`records` is how many the log holds, about."""
+def _cluster(schema: str, at: datetime, records: int, row: list[Any]) -> Cluster:
+    """The subscription of a row; `records` estimates how many the log holds."""
+    name, created, paused_at, instances, partitions, parked, blocked_keys = row
     found = tuple(PartitionStats(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
     members = tuple(_instance(each, at) for each in instances)
     left = sum(each.pending for each in found) + sum(parked.values())

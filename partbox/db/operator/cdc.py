@@ -9,7 +9,7 @@ from psycopg.rows import tuple_row
 from partbox.db.sql import bare, folder, query
 
 
-class Prepared(NamedTuple):
+class CdcReadiness(NamedTuple):
     """How far the server is prepared; `published`: the publication gives inserts into segments as those of `record`."""
 
     wal_level: str
@@ -17,12 +17,12 @@ class Prepared(NamedTuple):
     published: bool
 
 
-def prepared(conn: Connection[Any], schema: str, publication: str) -> Prepared:
+def prepared(conn: Connection[Any], schema: str, publication: str) -> CdcReadiness:
     """How far the server is prepared for a connector that reads the `publication`."""
     with conn.cursor(row_factory=tuple_row) as cursor:
         row = cursor.execute(query("cdc_server", schema), {"publication": publication}).fetchone()
     assert row is not None
-    return Prepared(*row)
+    return CdcReadiness(*row)
 
 
 def script(schema: str, *, role: str, publication: str) -> str:

@@ -35,7 +35,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SourceTable:
     """A table that can be read; `name` is that with its schema, quoted where it must be."""
 
     oid: int
@@ -67,7 +67,7 @@ class Found(NamedTuple):
     error: str | None
 
 
-class Writer(NamedTuple):
+class OpenWriter(NamedTuple):
     """A transaction that has written to the table and is still open, for `open` seconds; a prepared one has no pid."""
 
     pid: int | None
@@ -88,7 +88,7 @@ class Failed(NamedTuple):
 class Choice:
     """What of a table is read: `slots` by name, `status`, `key`, `order` and `where` as SQL; the others as values."""
 
-    table: Table
+    table: SourceTable
     slots: Mapping[str, compose.Composable]
     status: compose.Composable
     key: compose.Composable
@@ -96,7 +96,7 @@ class Choice:
     where: compose.Composable
 
 
-def table(conn: Connection[Any], name: str) -> Table:
+def table(conn: Connection[Any], name: str) -> SourceTable:
     """The table of this name; PartboxError if there is none, or it cannot be read."""
     try:
         row = conn.execute(query("import_table", "partbox"), {"table": name}).fetchone()
@@ -110,12 +110,12 @@ def table(conn: Connection[Any], name: str) -> Table:
     if not readable:
         raise PartboxError(f"table {name!r} cannot be read: grant select on it to this role; it needs nothing else")
     columns = [Column(*each) for each in conn.execute(query("import_columns", "partbox"), {"oid": oid})]
-    return Table(oid, schema, relation, full_name, tuple(key or ()), {each.name: each for each in columns})
+    return SourceTable(oid, schema, relation, full_name, tuple(key or ()), {each.name: each for each in columns})
 
 
-def writers(conn: Connection[Any], found: Table) -> list[Writer]:
+def writers(conn: Connection[Any], found: SourceTable) -> list[OpenWriter]:
     """Whose rows of the table may not be visible yet; what was written before and is not theirs is."""
-    return [Writer(*row) for row in conn.execute(query("import_writers", "partbox"), {"oid": found.oid})]
+    return [OpenWriter(*row) for row in conn.execute(query("import_writers", "partbox"), {"oid": found.oid})]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ START = (0, 0)
 """Where the first step of each kind begins."""
 
 
-class Step(NamedTuple):
+class PurgeStep(NamedTuple):
     """How many rows went, or would go, and where the next step goes on; None: everything was looked at."""
 
     gone: int
@@ -28,7 +28,7 @@ def records(
     retain_dead: float,
     batch: int,
     dry_run: bool,
-) -> Step | None:
+) -> PurgeStep | None:
     """At most `batch` records older than `retain` (s) that no subscription needs; None: another purge is at work.
 
     `retain_dead` is for a dry run, which leaves the dead rows and counts their records.
@@ -38,21 +38,21 @@ def records(
 
 def dead(
     conn: Connection[Any], schema: str, place: Sequence[int], *, retain: float, batch: int, dry_run: bool
-) -> Step | None:
+) -> PurgeStep | None:
     """At most `batch` parked rows that have been dead for `retain` (s) and block nothing."""
     return _step(conn, "purge_dead", schema, place, retain, batch, dry_run)
 
 
 def keys(
     conn: Connection[Any], schema: str, place: Sequence[int], *, retain: float, batch: int, dry_run: bool
-) -> Step | None:
+) -> PurgeStep | None:
     """At most `batch` idempotency keys older than `retain` (s)."""
     return _step(conn, "purge_keys", schema, place, retain, batch, dry_run)
 
 
 def inbox(
     conn: Connection[Any], schema: str, place: Sequence[int], *, retain: float, batch: int, dry_run: bool
-) -> Step | None:
+) -> PurgeStep | None:
     """At most `batch` inbox rows older than `retain` (s)."""
     return _step(conn, "purge_inbox", schema, place, retain, batch, dry_run)
 
@@ -66,8 +66,8 @@ def _step(
     batch: int,
     dry_run: bool,
     **more: float,
-) -> Step | None:
+) -> PurgeStep | None:
     values = {"place": list(place), "retain": retain, "batch": batch, "dry_run": dry_run, **more}
     with conn.cursor(row_factory=tuple_row) as cursor:
         row = cursor.execute(query(name, schema), values).fetchone()
-    return Step(*row) if row else None
+    return PurgeStep(*row) if row else None

@@ -41,7 +41,7 @@ _OLDEST_SERVER = 140000
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
+class SchemaMigration:
     """One numbered file of `sql/migrations`."""
 
     version: int
@@ -169,7 +169,7 @@ def is_inbox_only(conn: psycopg.Connection[Any], schema: str) -> bool:
 
 
 @cache
-def migrations() -> tuple[Migration, ...]:
+def migrations() -> tuple[SchemaMigration, ...]:
     """Every migration, oldest first; numbers are without gaps and each header says whether it breaks."""
     found = tuple(_read(number, path.stem, path.read_text(encoding="utf-8")) for number, path in _numbered())
     if [migration.version for migration in found] != list(range(1, len(found) + 1)):
@@ -182,11 +182,11 @@ def _numbered() -> list[tuple[int, Any]]:
     return [(int(path.name[:4]), path) for path in paths]
 
 
-def _read(version: int, name: str, text: str) -> Migration:
+def _read(version: int, name: str, text: str) -> SchemaMigration:
     header = _HEADER.search(text)
     if header is None:
         raise ValueError(f"migration {name} does not say `-- breaking: yes` or `-- breaking: no`")
-    return Migration(version, name, header[1] == "yes", text)
+    return SchemaMigration(version, name, header[1] == "yes", text)
 
 
 def known() -> Version:

@@ -62,7 +62,7 @@ def _guard(schema: str, roles: Roles, least: int, most: int) -> str:
     return _do(body)
 
 
-def _pending(schema: str, migration: migrate.Migration) -> str:
+def _pending(schema: str, migration: migrate.SchemaMigration) -> str:
     body = compose.SQL(migrate.text_of("pending")).format(
         schema=compose.Identifier(schema),
         schema_name=compose.Literal(schema),

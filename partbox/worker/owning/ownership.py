@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg import Connection
 
 from partbox.db.delivery import cursors, instances, parked
-from partbox.db.delivery.cursors import Owned, Seen
+from partbox.db.delivery.cursors import Owned, SeenPartition
 from partbox.db.delivery.parked import Stored
 from partbox.observe import Observers
 from partbox.observe.telling import tell
@@ -153,7 +153,7 @@ class Ownership:
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
         tell(log, name, text, *arguments, subscription=self._subscription, **fields)
 
-    def _compare(self, seen: Mapping[int, Seen]) -> None:
+    def _compare(self, seen: Mapping[int, SeenPartition]) -> None:
         """Lose what was taken, drain what is asked for, forget what was lost before and is quiet now."""
         self.lose([each for each in self._held() if self._was_taken(each, seen.get(each.number))])
         now = time.monotonic()
@@ -165,7 +165,7 @@ class Ownership:
                 elif row is not None and not row.assigned and not partition.draining and partition.may_drain(now):
                     self._drain(partition)
 
-    def _was_taken(self, partition: Partition, row: Seen | None) -> bool:
+    def _was_taken(self, partition: Partition, row: SeenPartition | None) -> bool:
         """True if it was mine until now, and the database says that it is not."""
         if partition.lost or (row is not None and row.owned and row.epoch == partition.epoch):
             return False
@@ -236,7 +236,7 @@ class Ownership:
         for row in rows:
             self._signals.claimed(row.floor_id)
 
-    def _reload(self, conn: Connection[Any], rows: list[Seen]) -> None:
+    def _reload(self, conn: Connection[Any], rows: list[SeenPartition]) -> None:
         """A command has changed parked rows, or they could not be read before: read those partitions' again."""
         changed, held = {}, {partition.number: partition for partition in self._held()}
         with self._holdings.lock:

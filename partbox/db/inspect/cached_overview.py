@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection
 
 from partbox.db.inspect import stats
-from partbox.db.inspect.kept import KeptConnection
+from partbox.db.inspect.kept_connection import KeptConnection
 from partbox.db.inspect.stats import Overview
 from partbox.errors import PartboxError
 from partbox.settings import Settings
