@@ -71,10 +71,10 @@ def test_whatever_it_does_there_is_no_connection_and_one_clear_line_without_secr
     outbox = Outbox(vault)
     outbox.register(print, "Placed")
     for use in (lambda: resolve(vault), lambda: outbox.dsn, outbox.drain, outbox.dead.count, outbox.purge):
-        with pytest.raises(psycopg.OperationalError, match=r"what gives the DSN has .*Vault") as failed:
+        with pytest.raises(psycopg.OperationalError, match=r"the DSN callable .*Vault") as failed:
             use()
         line = in_one_line(failed.value)
-        assert line.startswith("cannot use the database: what gives the DSN has")
+        assert line.startswith("cannot use the database: the DSN callable ")
         assert "\n" not in line
         assert SECRET not in line
 
@@ -86,7 +86,7 @@ def test_the_line_names_the_callable_and_says_what_it_must_return():
     with pytest.raises(psycopg.OperationalError) as failed:
         resolve(forgotten)
     assert re.fullmatch(
-        r"what gives the DSN has given a NoneType \(.*forgotten, .*test_dsn_callables\.py:\d+\): it must return a text "
+        r"the DSN callable returned a NoneType \(.*forgotten, .*test_dsn_callables\.py:\d+\): it must return a text "
         r"such as postgresql://user@host/database",
         str(failed.value),
     )
@@ -132,7 +132,7 @@ def test_a_worker_whose_callable_fails_for_a_while_delivers_afterwards_and_repea
         publish(1)
 
         def said() -> bool:
-            loggers = {record.name for record in caplog.records if "what gives the DSN has" in record.getMessage()}
+            loggers = {record.name for record in caplog.records if "the DSN callable" in record.getMessage()}
             return {"partbox.worker", "psycopg.pool"} <= loggers and vault.asked > asked + 3
 
         eventually(said, 30, 0.02)

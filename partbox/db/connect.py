@@ -37,11 +37,11 @@ otherwise: Callable[[], str] | None = None
 
 
 class NoDsn(psycopg.OperationalError):
-    """What is to give the DSN has not given one: no connection, as if nobody listened, and tried again like that."""
+    """A DSN callable failed or returned none; handled, and retried, as a server that does not answer."""
 
 
 class PoolerRefused(psycopg.OperationalError):
-    """A transaction pooler between refuses session options, and nobody has said that there is one."""
+    """A pooler refused the session options, and `pooler` is not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class DsnSource:
 
 
 def resolve(dsn: Dsn | None) -> str:
-    """A plain libpq DSN that can be read: calls a callable, starts the server of an `embedded:` one.
+    """Return a valid libpq DSN: calls a callable, starts the server of an `embedded:` DSN.
 
-    SettingsError, which names no part of it, if there is none or it cannot be read; NoDsn if a callable gives none.
+    SettingsError, which quotes no part of it, if it is missing or invalid; NoDsn if a callable returns none.
     """
     if callable(dsn):
         return _asked(dsn)
@@ -74,28 +74,28 @@ def resolve(dsn: Dsn | None) -> str:
 
 
 def _asked(source: Callable[[], str]) -> str:
-    """What an application's callable gives; whatever is wrong with it may be over at the next time."""
+    """Resolve the DSN that an application's callable returns; NoDsn for any failure, which may be temporary."""
     try:
         given: object = source()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise NoDsn(f"what gives the DSN has failed ({_named(source)}): {_described(error)}") from None
+        raise NoDsn(f"the DSN callable failed ({_named(source)}): {_described(error)}") from None
     text = text_of(given) if issubclass(type(given), str) else ""  # a subclass of text may be anything
     if not text:
         kind = "an empty text" if type(given) is str else f"a {type(given).__name__}"
         raise NoDsn(
-            f"what gives the DSN has given {kind} ({_named(source)}): it must return a text such as "
+            f"the DSN callable returned {kind} ({_named(source)}): it must return a text such as "
             "postgresql://user@host/database"
         )
     try:
         return resolve(text)
     except PartboxError as error:
-        raise NoDsn(f"what gives the DSN has given none ({_named(source)}): {error}") from None
+        raise NoDsn(f"the DSN callable returned no usable DSN ({_named(source)}): {error}") from None
 
 
 def _named(source: Callable[[], str]) -> str:
-    """Name of the callable, and where it stands."""
+    """The name of the callable and the place where it is defined."""
     try:
         return printable_line(f"{name_of(source)}, {place_of(source)}", LONGEST)
     except Exception as wrong:  # it is the application's, and may be anything
@@ -103,7 +103,7 @@ def _named(source: Callable[[], str]) -> str:
 
 
 def _described(error: BaseException) -> str:
-    """An error of the application in one line, without its passwords."""
+    """An application's error in one line, passwords masked."""
     return printable_line(masked(f"{type(error).__name__}: {' '.join(text_of(error).split())}"), LONGEST)
 
 
@@ -192,7 +192,7 @@ def _pooler_refused(error: psycopg.OperationalError) -> str:
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:
-    """Whether a standby answers where `connect` failed; False also if nobody does."""
+    """True if a standby answers where `connect` failed; False also if nobody answers."""
     kwargs = parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
     try:
         psycopg.connect(make_conninfo("", **kwargs), autocommit=True).close()

@@ -28,12 +28,12 @@ class HungError(OperationalError):
 
 
 def allowed(lease: float) -> float:
-    """The deadline of a statement with a `statement_timeout` of `lease` seconds: the server's word has time to come."""
+    """The deadline of a statement whose `statement_timeout` is `lease`: later, so the server's error comes first."""
     return lease * 1.25 + 0.5
 
 
 class Deadline:
-    """Of one connection, whose statements stand in `with` blocks of it. `limit` in seconds; inf: no limit."""
+    """The deadline of a connection; each statement runs in a `with` block of it. `limit` in seconds; inf: no limit."""
 
     def __init__(self, fd: int | None, limit: float) -> None:
         self.limit = limit
@@ -50,16 +50,16 @@ class Deadline:
         self._until = inf
 
     def shorten(self, limit: float) -> None:
-        """Wait for at most so many seconds from now on, for the statement under way too."""
+        """Lower the limit to so many seconds from now on, also for the running statement."""
         if self.limit < inf:
             self.limit = min(self.limit, limit)
         if self._until < inf:  # a statement that ends just now has its socket shut down much later at the worst
             self._until = min(self._until, time.monotonic() + self.limit)
 
     def look(self) -> None:
-        """Cut a statement that is over its time at the second look in a row.
+        """Cut a statement that is overdue at two checks in a row.
 
-        At the first its answer may be there: the thread that takes it waits for a handler that holds the interpreter,
+        At the first the answer may have arrived: its thread may wait for a handler that holds the interpreter lock,
         or the whole process was stopped.
         """
         until = self._until
@@ -70,20 +70,20 @@ class Deadline:
         self._overdue = until
 
     def lost(self, error: str = "the server closed the connection") -> OperationalError:
-        """Why the connection is not there any more."""
+        """The error that says why the connection was lost."""
         if self.cut:
             return HungError(f"no answer within {self.limit:.1f} s, so the connection was cut")
         return OperationalError(error)
 
     def close(self) -> None:
-        """The connection is closed. Any number of times."""
+        """Release the socket when the connection is closed; idempotent."""
         with self._closing:
             fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
     def let_go(self) -> None:
-        """In a forked child: whoever held the lock is not there."""
+        """Release the socket in a forked child, where the holder of the lock does not exist."""
         self._closing = threading.Lock()
         self.close()
 
@@ -102,7 +102,7 @@ NEVER: Final = Deadline(None, inf)
 
 
 class _Watchdog:
-    """The thread, for as long as there is anything to watch."""
+    """The watching thread; it runs while there is anything to watch."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ _watchdog = _Watchdog()
 
 
 def _renew() -> None:
-    """A forked child has none of the threads, perhaps a lock that nobody gives back, and keeps no socket."""
+    """Start afresh in a forked child: its threads are gone, a lock may be held for ever, and it must keep no socket."""
     global _watchdog
     for deadline in list(_watchdog.watched):
         deadline.let_go()
@@ -195,13 +195,13 @@ class WatchedConnection(Connection[Any]):
 
 
 def of(conn: Connection[Any]) -> Deadline:
-    """The deadline of a connection; one that is never over where it has none."""
+    """The deadline of a connection; one that never expires if it has none."""
     return conn.deadline if isinstance(conn, WatchedConnection) else NEVER
 
 
 @contextmanager
 def allowing(conn: Connection[Any], limit: float = inf) -> Iterator[None]:
-    """Statements in here may take as long as `limit` says (seconds): they are somebody else's, or known to be long."""
+    """Allow statements up to `limit` seconds: for an application's statements, or those known to be long."""
     deadline = of(conn)
     before = deadline.limit
     if deadline is not NEVER:

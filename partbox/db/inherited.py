@@ -1,7 +1,7 @@
-"""Connections that a forked process inherits: it must not use them, nor close them.
+"""Connections that a forked process inherits: it must neither use nor close them.
 
-Both processes have the same sockets. What the child wrote would reach the parent's session, and libpq writes even when
-a connection is merely forgotten: it takes leave of the server, which then ends the session of the parent.
+Both processes have the same sockets. What the child writes reaches the parent's session, and libpq writes even when a
+connection is merely garbage-collected: it sends Terminate, and the server ends the parent's session.
 """
 
 import os
@@ -15,12 +15,12 @@ _open: WeakSet[Connection[Any]] = WeakSet()
 
 
 def not_inherited(conn: Connection[Any]) -> None:
-    """Of this connection no forked process keeps the socket."""
+    """Keep the socket of this connection out of forked processes."""
     _open.add(conn)
 
 
 def _let_go() -> None:
-    """Put nothing in the place of each socket: its number stays taken, for libpq may still write to it."""
+    """Replace each socket by /dev/null: its number stays taken, since libpq may still write to it."""
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for conn in list(_open):
         with suppress(Error, OSError):

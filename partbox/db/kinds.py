@@ -1,4 +1,4 @@
-"""What can be published on, as type checkers see it."""
+"""The types of connections that events can be published on."""
 
 from typing import Any, Protocol
 

@@ -1,4 +1,4 @@
-"""Loads the SQL of `sql/`: one file of named queries, numbered migrations, one function a file.
+"""Loads the SQL of `sql/`: files of named queries, numbered migrations, one function a file.
 
 Statements are composed, never formatted: `{schema}` becomes an identifier and `{sequence}` a literal naming the
 id sequence, both through `psycopg.sql`; everything else travels as a bound value. Only an import reads a table whose
@@ -58,7 +58,7 @@ def query(name: str, schema: str) -> bytes:
 def template(name: str) -> compose.SQL:
     """The named query as it stands, for one that names more than the schema, to be executed with parameters.
 
-    Whoever fills it in gives what `escaped` gives.
+    Its parts must have gone through `escaped`.
     """
     return compose.SQL(_texts()[name])
 

@@ -1,4 +1,4 @@
-"""The DSN `embedded:` or `embedded:./some/folder`: a PostgreSQL 18 of our own, started when it is first asked for.
+"""The DSN `embedded:` or `embedded:./some/folder`: a PostgreSQL 18 of our own, started at first use.
 
 All processes that name a folder share its server: the first starts it, the last to exit stops it. Each holds a lock
 that vanishes with it, so a killed process counts as gone; if it was the last, the server stays until the next one
@@ -22,7 +22,7 @@ _using = threading.Lock()
 
 
 def resolve(dsn: str) -> str:
-    """A DSN that libpq understands: starts the server if `dsn` is an embedded one, else returns it unchanged.
+    """Return a DSN that libpq understands; starts the server if `dsn` is an embedded one.
 
     The server then runs at least until this process exits. Raises PartboxError if it cannot.
     """
@@ -42,7 +42,7 @@ def folder(dsn: str) -> Path:
 
 
 def default_folder() -> Path:
-    """Where `embedded:` alone keeps its data: in the user's state folder, or in the system's for root."""
+    """The data folder of plain `embedded:`: in the user's state folder, or in the system's for root."""
     if os.geteuid() == 0:
         return server_user.STATE / "db"
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
@@ -50,7 +50,7 @@ def default_folder() -> Path:
 
 
 def _join(server: Server) -> None:
-    """Before the start, so that a start that is interrupted is cleaned up as well."""
+    """Register this process as a user of the server, before the start: an interrupted start is cleaned up too."""
     if server.data not in _used:
         _used[server.data] = shared(server.data / "users.lock")
         atexit.register(_leave, server, os.getpid())

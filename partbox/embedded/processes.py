@@ -1,4 +1,4 @@
-"""What the system says about processes. All of it is readable for processes of other users, too."""
+"""Facts about processes from /proc, readable for those of other users too."""
 
 import os
 from collections.abc import Iterable

@@ -45,5 +45,5 @@ class Programs:
 
 
 def telling(messages: str) -> str:
-    """What PostgreSQL's messages say about a failure, in one line."""
+    """The messages of PostgreSQL that explain a failure, in one line."""
     return "; ".join(dict.fromkeys(re.findall(r"(?:FATAL|PANIC|DETAIL|HINT|error): .*", messages)))

@@ -53,7 +53,7 @@ class Server:
 
     @property
     def dsn(self) -> str:
-        """Where to connect, as the superuser `postgres`."""
+        """The DSN of the superuser `postgres`."""
         return make_conninfo(host=str(self._socket.parent), port=5432, user="postgres", dbname="postgres")
 
     @property
@@ -74,20 +74,20 @@ class Server:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Nobody else starts or stops the server meanwhile. Refuses a folder that cannot serve."""
+        """Keep others from starting or stopping the server; SettingsError for a folder that cannot be used."""
         self._prepare()
         with locked(self.data / "start.lock"):
             yield
 
     def start_guarded(self) -> None:
-        """`start`, for who has entered `guarded`."""
+        """`start`, inside `guarded`."""
         if not self.running:
             self._initialise()
             self._launch()
         _wait(self._is_ready, f"the server in {self.data} does not become ready, see {self._log}")
 
     def stop_guarded(self, mode: str = "fast") -> None:
-        """`stop`, for who has entered `guarded`."""
+        """`stop`, inside `guarded`."""
         if self.running:
             self._programs.run("pg_ctl", self._pgdata, "stop", "-m", mode, "-w", "-t", "60")
             with suppress(OSError):  # gone already, or somebody else's file in it
@@ -105,7 +105,7 @@ class Server:
 
     @property
     def _postmaster(self) -> int | None:
-        """The pid of our postmaster. A pid file that a crash left may name a process that is something else."""
+        """The pid of our postmaster; None if the pid file, perhaps left by a crash, names another process."""
         try:
             pid = int((self._pgdata / "postmaster.pid").read_text().split("\n", 1)[0])
         except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -114,7 +114,7 @@ class Server:
 
     @property
     def _listens(self) -> str:
-        """The setting that tells our postmaster's command line from any other."""
+        """The setting that identifies our postmaster's command line."""
         return f"unix_socket_directories={self._socket.parent}"
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Who runs the embedded server. PostgreSQL refuses to run as root, so root lends it a system user.
+"""The system user of the embedded server. PostgreSQL refuses to run as root, so for root it runs as this user.
 
 That user must enter the data folder and execute the binaries, and nothing that exists is ever opened for it: a data
 folder out of its reach is refused, binaries out of its reach are copied once to where it reaches them.
@@ -25,7 +25,7 @@ _BUILD_ONLY = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a")
 
 
 def server_user() -> pwd.struct_passwd | None:
-    """The system user that runs the server for root, made if missing; None for everybody else: themselves."""
+    """The system user that runs the server for root, created if missing; None for other users: themselves."""
     if os.geteuid() != 0:
         return None
     if not (user := _find_user()):

@@ -1,4 +1,4 @@
-"""The partitions of one instance: look at them, claim them, save them."""
+"""The partitions of one instance: read, claim, save."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class SeenPartition(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """A partition that is mine, with its saved cursor.
+    """An owned partition, with its saved cursor.
 
     `suspect_until`: its last owner died, perhaps of a record up to this id. `pause`: if it was claimed just now, the
     seconds since its last owner released it.
@@ -58,13 +58,13 @@ class Saving(NamedTuple):
 
 
 def tick(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[SeenPartition]:
-    """The partitions that are assigned to me or mine."""
+    """The partitions that this instance owns or is assigned."""
     rows = conn.execute(query("tick", schema), {"subscription": subscription, "me": me}).fetchall()
     return [SeenPartition(partition, bool(assigned), bool(mine), *rest) for partition, assigned, mine, *rest in rows]
 
 
 def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:
-    """Take every partition that is assigned to me and free; nothing when my instance row is gone."""
+    """Claim every free partition assigned to this instance; none if its instance row is gone."""
     rows = conn.execute(query("claim", schema), {"subscription": subscription, "me": me}).fetchall()
     return [Owned(*row) for row in rows]
 
@@ -72,9 +72,9 @@ def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> li
 def take_up(
     conn: Connection[Any], schema: str, subscription: str, me: UUID, only: Sequence[int] | None = None
 ) -> list[Owned]:
-    """Every partition that is mine, or `only` these of them, under a new epoch: for a session that begins.
+    """Raise the epoch of every owned partition, or `only` of these, for a new session; returns them.
 
-    A save that an earlier session has sent, and given up, is refused if it arrives after this.
+    A save that an earlier session sent and gave up on is refused if it arrives after this.
     """
     values = {"subscription": subscription, "me": me, "only": None if only is None else list(only)}
     return [Owned(*row) for row in conn.execute(query("take_up", schema), values).fetchall()]
@@ -91,10 +91,10 @@ def save(  # eight parameters: an object of them would be made for every page
     *,
     durable: bool = False,
 ) -> tuple[set[int], float]:
-    """Save all of it if every partition is still mine, else nothing.
+    """Save everything if every partition is still owned under its epoch, else nothing.
 
-    The partitions that are still mine, and the seconds that the server took. NewLifeError if the server is in another
-    life than the session: nothing is saved, and the connection is closed.
+    Return the partitions that are still owned, and the seconds that the server took. NewLifeError if the server is in
+    another life than the session: nothing is saved, and the connection is closed.
     """
     sequence, value = life.of(conn)
     values = {
@@ -129,10 +129,10 @@ def _saved(savings: Sequence[Saving]) -> dict[str, str]:
 
 
 def begin_effects(conn: Connection[Any], schema: str) -> None:
-    """In a transaction of handlers: no time limits, as long as it locks none of our rows."""
+    """Lift the time limits of a transaction of handlers, while it locks none of our rows."""
     conn.execute(query("begin_effects", schema), {})
 
 
 def end_effects(conn: Connection[Any], schema: str, limit: float) -> None:
-    """Before its save: from here on a client that freezes loses the transaction after `limit` seconds."""
+    """Limit it again before its save: a client that freezes loses the transaction after `limit` seconds."""
     conn.execute(query("end_effects", schema), {"limit": f"{int(limit * 1000)}ms"})

@@ -1,4 +1,4 @@
-"""The instance table: who is alive, who may hold what."""
+"""The instance table: registration, heartbeats, burial, and the plan."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from partbox.db.sql import query
 
 
 class Member(NamedTuple):
-    """An instance of the subscription; `left` is what remains of its lease by the database's clock (seconds)."""
+    """An instance of the subscription; `left`: the rest of its lease (seconds), by the database's clock."""
 
     instance_id: UUID
     node: str
@@ -33,7 +33,7 @@ def register(  # each keyword is a column of `instance`
     lease: float,
     supervisor: UUID | None = None,
 ) -> dict[int, UUID]:
-    """A fresh row for each process; instance ids by pid. `supervisor` is what tells two of a host apart."""
+    """Insert a row for each process; returns instance ids by pid. `supervisor` tells two nodes of one host apart."""
     rows = conn.execute(
         query("register", schema),
         {
@@ -50,7 +50,7 @@ def register(  # each keyword is a column of `instance`
 
 
 def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) -> set[UUID]:
-    """Renew these instances, each draining or not; those that are still there."""
+    """Renew these instances, each draining or not; returns those that still exist."""
     rows = conn.execute(
         query("heartbeat", schema), {"instances": list(draining), "draining": list(draining.values())}
     ).fetchall()
@@ -58,7 +58,7 @@ def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) ->
 
 
 def leave(conn: Connection[Any], schema: str, instance: UUID) -> None:
-    """Note that it was told to end; that does not renew it."""
+    """Note that the instance was told to stop; does not renew it."""
     conn.execute(query("leave", schema), {"instance": instance})
 
 
@@ -73,7 +73,8 @@ def assignees(conn: Connection[Any], schema: str, subscription: str) -> list[UUI
 
 
 def bury(conn: Connection[Any], schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
-    """Delete the victims (only expired ones unless `known_dead`), free all orphaned partitions: who went, how many."""
+    """Delete the victims (only expired ones unless `known_dead`) and free all orphaned partitions; returns the deleted
+    instances and the number of partitions freed."""
     row = conn.execute(query("bury", schema), {"victims": list(victims), "known_dead": known_dead}).fetchone()
     assert row is not None
     return row[0], row[1]
@@ -87,7 +88,7 @@ def plan(
     seen: Sequence[UUID | None],
     planned: Sequence[UUID | None],
 ) -> bool:
-    """Put the plan into force if members and assignees are still as seen."""
+    """Apply the plan if members and assignees are still as seen; False if not."""
     row = conn.execute(
         query("plan", schema),
         {
@@ -101,12 +102,12 @@ def plan(
 
 
 def subscribed(conn: Connection[Any], schema: str, subscription: str) -> bool:
-    """Does the subscription exist?"""
+    """True if the subscription exists."""
     row = conn.execute(query("subscribed", schema), {"subscription": subscription}).fetchone()
     return bool(row and row[0])
 
 
 def empty(conn: Connection[Any], schema: str, subscription: str) -> bool:
-    """Is everything delivered that is due?"""
+    """True if everything that is due is delivered."""
     row = conn.execute(query("empty", schema), {"subscription": subscription}).fetchone()
     return bool(row and row[0])

@@ -1,7 +1,7 @@
 """The life of the server that a session began in: a crash or a failover ends it, and the connection may not tell.
 
-What a session remembers of ids and transaction ids holds in one life only. Its statements bring the life along with
-what they read; if it is another the connection is closed, so that whoever uses it goes the way of a lost one.
+Ids and transaction ids that a session remembers are valid in one life only. Its statements return the life with
+what they read; if it has changed the connection is closed, so that it is handled as a lost one.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ class NewLifeError(OperationalError):
 
 
 class Life(NamedTuple):
-    """The sequence that an end of the server's life resets, and its value in this one."""
+    """A sequence that a crash resets, and its value in this life."""
 
     sequence: int | None
     value: int | None
@@ -39,12 +39,12 @@ def of(conn: Connection[Any]) -> Life:
 
 
 def live(conn: WatchedConnection, life: Life) -> None:
-    """The session of this connection began in that life."""
+    """Note that the session of this connection began in `life`."""
     conn.life = life
 
 
 def check(conn: Connection[Any], same: bool) -> None:
-    """Close the connection unless the server is still in the `same` life. NewLifeError then."""
+    """Close the connection and raise NewLifeError unless the server is still in the `same` life."""
     if not same:
         conn.close()
         raise NewLifeError("the server has crashed or was replaced since: what was read of it does not hold any more")

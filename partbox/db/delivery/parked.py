@@ -1,4 +1,4 @@
-"""Parked rows: the index of those that block, what lies ahead of a cursor, what is due; and how a park is written."""
+"""Parked rows: those that block their key, those ahead of a cursor, those that are due; and the form a save takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Park:
     letter: bool = False
 
     def wire(self) -> dict[str, Any]:
-        """The same as `save(parks)` takes it."""
+        """The JSON object that `save` takes."""
         return {
             "p": self.partition,
             "id": self.record_id,
@@ -82,7 +82,7 @@ def ahead(conn: Connection[Any], schema: str, subscription: str, partitions: Seq
 
 
 def open_rows(conn: Connection[Any], schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, int]:
-    """How many rows of each partition count against its brake."""
+    """The number of rows of each partition that count against its brake."""
     return dict(_rows(conn, "open_rows", schema, subscription, partitions))
 
 

@@ -1,7 +1,7 @@
-"""Reading the log: fences, pages, and the bodies of parked records. Lean: what nobody asks for is not decoded.
+"""Reading the log: fences, pages, and the bodies of parked records. Columns that nobody asks for are not decoded.
 
-Pages and bodies leave out the payload of what is large, so that a statement of many records is one of few bytes;
-`payloads` brings those, bounded by bytes.
+Pages and bodies leave out large payloads, so that a statement of many records returns few bytes; `payloads` fetches
+those, bounded by bytes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,9 +54,9 @@ def poll(
     hi: int,
     cap: int | None = None,
 ) -> Polled:
-    """One page of ids in (lo, hi]; `shared` is the page of the partitions in lockstep. Each base travels once.
+    """Read one page of ids in (lo, hi]; `shared` is the page of the partitions in lockstep. Each base is sent once.
 
-    Of each partition it brings one late record more than `cap` at most.
+    Returns at most `cap` + 1 late records of each partition.
     """
     sequence, value = life.of(conn)
     partitions, last_ids, rooms, bases, untils, afters = zip(*asks, strict=True)
@@ -114,16 +114,16 @@ def bodies(conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]]
 def payloads(
     conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]], most: int
 ) -> dict[tuple[int, int], Row | None]:
-    """The first of these (partition, id), whole, until they have `most` bytes together; None for one that is gone.
+    """The first of these (partition, id), whole, up to `most` bytes together; None for one that is gone.
 
-    One always comes, and the last may go beyond.
+    At least one is returned, and the last may exceed the limit.
     """
     rows = fetch(conn, "payloads", schema, {**_identities(wanted), "bytes": most})
     return {pair: None if row[1] is None else row for pair, row in zip(wanted, rows, strict=False)}
 
 
 def left_out(rows: Sequence[Row]) -> list[Row]:
-    """Those of these rows whose payload is not in them, because it is large."""
+    """The rows whose payload was left out because it is large."""
     return [row for row in rows if row[7] is None and row[8] is None]
 
 

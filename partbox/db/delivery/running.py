@@ -1,8 +1,8 @@
-"""The handlers of a process that have run for long, as its row in `instance` says them.
+"""The long-running handlers of a process, as stored in its row of `instance`.
 
-`instance.running` is an array of objects with the fields of `Running`, but for the time: the database turns how long a
-handler has run into `since`, by its own clock, at the moment of writing. So what is read there is an age by one clock,
-whatever the clocks of the hosts say. More handlers than fit are counted by a last object: how many `more` there are.
+`instance.running` is an array of objects with the fields of `Running`, but instead of `seconds` the database stores
+`since`, by its own clock, when it writes. So ages are read by one clock, whatever the clocks of the hosts say. Handlers
+that do not fit are counted by a last object, as `more`.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from partbox.db.sql import query
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A handler that has run for `seconds`, with the event that it has; of a list, the first.
+    """A handler that has run for `seconds`, with its event; of a list, the first.
 
-    Texts are cut, and may hold anything. `timeout`: the seconds that it may run, None for ever.
+    Texts are cut, and may hold anything. `timeout` in seconds; None: no timeout.
     """
 
     handler: str
@@ -35,13 +35,13 @@ class Running:
 
 
 def note(conn: Connection[Any], schema: str, instance: UUID, running: Sequence[Running], more: int) -> None:
-    """Write that these run for long in this process, and so many `more`; with none the column is null again."""
+    """Store the long-running handlers of this process, and how many `more`; with none the column becomes null."""
     said = [*map(asdict, running), *([{"more": more}] if more else [])]
     conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(said).decode()})
 
 
 def noted(said: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[Running, ...], int]:
-    """The handlers that a row names, as of `at`, and how many more there are."""
+    """The handlers stored in a row, as of `at`, and how many more there are."""
     rows = said or []
     return tuple(_running(each, at) for each in rows if "since" in each), sum(each.get("more", 0) for each in rows)
 

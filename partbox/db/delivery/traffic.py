@@ -1,4 +1,4 @@
-"""What the sinks of a process have sent, as its row in `instance` says it: an array of objects, one for each sink."""
+"""The traffic of the sinks of a process, as stored in its row of `instance`: an array with an object for each sink."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -34,13 +34,13 @@ class Traffic:
 
 
 def note(conn: Connection[Any], schema: str, instance: UUID, traffic: Sequence[Traffic]) -> None:
-    """Write what the sinks of this process have sent into its row."""
+    """Store the traffic of this process's sinks in its row."""
     said = orjson.dumps([asdict(each) for each in traffic]).decode()
     conn.execute(query("note_sinks", schema), {"instance": instance, "sinks": said})
 
 
 def noted(said: list[dict[str, Any]] | None) -> tuple[Traffic, ...]:
-    """The sinks that a row names."""
+    """The sinks stored in a row."""
     return tuple(Traffic(**each) for each in said or [])
 
 

@@ -1,4 +1,4 @@
-"""The questions that the testing kit asks of a test's database, and its changes to it."""
+"""Statements of the testing kit on a test's database."""
 
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -33,21 +33,21 @@ async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
 
 
 def assign(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> bool:
-    """Assign to me the partitions that have something to deliver now, and no owner.
+    """Assign to `me` the unowned partitions that have something to deliver now.
 
-    Whether there is something to deliver in these, or in what I own already, as it is saved.
+    True if there is something to deliver in these or in the partitions that `me` owns, by their saved state.
     """
     ((found,),) = conn.execute(query("testing_assign", schema), {"subscription": subscription, "me": me}).fetchall()
     return bool(found)
 
 
 def leave(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> None:
-    """I am gone, and nothing is assigned to me any more."""
+    """Delete the instance and its assignments."""
     conn.execute(query("testing_leave", schema), {"subscription": subscription, "me": me})
 
 
 def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[HeldEvent]:
-    """The events put behind another of their key since I came."""
+    """The events held behind another of their key since `me` registered."""
     values = {"subscription": subscription, "me": me}
     with Cursor(conn, row_factory=tuple_row) as cursor:
         rows = cursor.execute(query("testing_held", schema), values, binary=True).fetchall()
@@ -55,17 +55,17 @@ def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> lis
 
 
 def advance(conn: Connection[Any], schema: str, seconds: float) -> None:
-    """So many seconds have passed for everything that waits for a time."""
+    """Advance everything that waits for a time by so many seconds."""
     _change(conn, schema, ("advance_parked", "advance_records"), {"seconds": seconds})
 
 
 def forget(conn: Connection[Any], schema: str) -> None:
-    """Delete every record, parked row, idempotency key and inbox row: nothing was ever published."""
+    """Delete every record, parked row, idempotency key and inbox row."""
     _change(conn, schema, ("forget_parked", "forget_records", "forget_keys", "forget_inbox"), {})
 
 
 def _change(conn: Connection[Any], schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
-    """In one transaction, in the lock order of all who write parked rows; owners look again."""
+    """Run these in one transaction, in the lock order of all writers of parked rows; owners reload."""
     with conn.transaction():
         conn.execute(query("testing_lock", schema))
         for name in names:

@@ -1,4 +1,4 @@
-"""One reader of the overview for all who want to see it: scrapes, pages, terminals."""
+"""One cached overview for all viewers: scrapes, pages, terminals."""
 
 import threading
 import time
@@ -22,9 +22,9 @@ SHARE: Final = 4  # an answer lasts so many times as long as it took: looking co
 
 
 class CachedOverview:
-    """Looks at all subscriptions; any thread may ask, those who ask at once get one answer.
+    """The overview of all subscriptions; thread-safe, and concurrent callers share one answer.
 
-    `clock` is monotonic, in seconds. Works on a connection of its own, made at the first look.
+    `clock` is monotonic, in seconds. Uses its own connection, opened at first use.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CachedOverview:
         self._until = 0.0
 
     def look(self) -> Overview:
-        """How it is now, or was less than a second ago. Raises psycopg.Error and PartboxError, which last as long."""
+        """Return the overview, at most a second old. Raises psycopg.Error and PartboxError, cached as long."""
         with self._lock:
             if self._answer is None or self._clock() >= self._until:
                 began = self._clock()
@@ -58,16 +58,16 @@ class CachedOverview:
         raise answer.with_traceback(None)
 
     def read(self, look: Callable[[Connection[Any]], T]) -> T:
-        """`look(conn)` on the same connection, for what else a viewer wants to read. Raises as `look` does."""
+        """Return `look(conn)` on the same connection, for what else a viewer reads. Raises as `look` does."""
         return self._kept.use(look)
 
     def close(self) -> None:
-        """Give the connection up, for good; a look that is under way for longer than a moment does so at its end."""
+        """Close the connection for good; a look that takes longer closes it when it ends."""
         self._kept.close()
         self._until = 0.0  # without the lock, which such a look holds
 
     def _lasts(self, began: float) -> float:
-        """For how long the answer of a look that began then is good; a failure may be over soon."""
+        """The seconds for which the answer of a look that began then is kept: shortest for a failure."""
         took = self._clock() - began
         return max(self._fresh, SHARE * took) if isinstance(self._answer, Overview) else self._fresh
 

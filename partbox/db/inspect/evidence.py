@@ -1,7 +1,7 @@
-"""What a diagnosis needs to know beside the numbers of `stats`: the server, other people's sessions, what is parked.
+"""The evidence of a diagnosis beside the numbers of `stats`: the server, others' sessions, what is parked.
 
-Each part is read by one statement, in a transaction of its own that waits for no lock for long. A part that may not be
-read, or cannot be now, is left out and named: a diagnosis of a sick database must not fail of its sickness.
+Each part is read by one statement in its own transaction, with a short lock_timeout. A part that may not or cannot be
+read is left out and named: a diagnosis must not fail because the database is sick.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,7 +45,7 @@ UNREADABLE = (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.Quer
 
 
 class UnreadPart(NamedTuple):
-    """A part that is missing, and why; `forbidden` by want of a privilege."""
+    """A part that is missing, and why; `forbidden`: a privilege is missing."""
 
     part: str
     reason: str
@@ -61,7 +61,7 @@ class Thresholds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that was read; what could not be is None or empty, and in `unread`.
+    """Everything that was read; what could not be read is None or empty, and named in `unread`.
 
     `original`: these are the cursors of this server's cluster. `reach`: the highest cursor of each subscription.
     """
@@ -88,7 +88,7 @@ class Evidence:
 
 
 def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
-    """All the evidence there is, through an autocommit connection; SchemaError if that is no schema of this version."""
+    """Gather all evidence through an autocommit connection; SchemaError if the schema is not of this version."""
     look = _Look(conn, schema)
     look.part("the version of the schema", lambda: migrate.check(conn, schema))
     retain = {"retain": ask.retain}
@@ -117,7 +117,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
 
 
 def look_again(conn: Connection[Any], schema: str, before: Evidence) -> Evidence:
-    """The same evidence with the subscriptions as they are now; as they were, and that said, if they cannot be read."""
+    """The same evidence with the subscriptions read again; unchanged, and noted as unread, if they cannot be."""
     look = _Look(conn, schema)
     seen = look.part("the subscriptions, a second time", lambda: overview(conn, schema))
     return replace(before, overview=seen or before.overview, unread=(*before.unread, *look.unread))
@@ -148,7 +148,7 @@ class _Look:
         return self.part(name.removeprefix("doctor_"), read) or []
 
     def part(self, name: str, read: Callable[[], T]) -> T | None:
-        """What `read` returns in a transaction of its own; None if it cannot be read."""
+        """Return `read()`, run in its own transaction; None if it cannot be read."""
         try:
             with self._conn.transaction():
                 self._conn.execute(query("doctor_patience", self._schema), {"limit": self._patience})

@@ -1,4 +1,4 @@
-"""Single facts that a diagnosis rests on. Ages are seconds, sizes bytes; None: not there, or not to be seen."""
+"""Single facts of a diagnosis. Ages in seconds, sizes in bytes; None: absent, or not visible to this role."""
 
 from typing import NamedTuple
 

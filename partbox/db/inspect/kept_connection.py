@@ -1,4 +1,4 @@
-"""A connection that is kept for many looks at the database, and remade when it was lost."""
+"""A cached read connection that reconnects."""
 
 import threading
 from collections.abc import Callable
@@ -18,7 +18,7 @@ CLOSING: Final = 1.0  # seconds that closing waits for who uses it
 
 
 class KeptConnection:
-    """Any thread may `use` it, one at a time. A statement is cut off after `patience` seconds."""
+    """A cached read connection; any thread may `use` it, one at a time. Statements are cut after `patience` seconds."""
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], *, name: str, patience: float) -> None:
         self._settings = settings
@@ -30,9 +30,9 @@ class KeptConnection:
         self._closed = False
 
     def use(self, look: Callable[[Connection[Any]], T]) -> T:
-        """`look(conn)`, which only reads: a connection that was lost since the last time is remade and asked again.
+        """Return `look(conn)`, which only reads; retried once if the cached connection turns out to be lost.
 
-        Raises psycopg.Error; SchemaError unless the schema is one we can work on; PartboxError after `close`.
+        Raises psycopg.Error; SchemaError if this program cannot work on the schema; PartboxError after `close`.
         """
         with self._lock:
             try:
@@ -42,7 +42,7 @@ class KeptConnection:
                     self._drop()
 
     def close(self) -> None:
-        """Give the connection up, for good: at once, or when who uses it for longer than a moment is through."""
+        """Close the connection for good: at once, or when a use that takes longer ends."""
         self._closed = True
         if self._lock.acquire(timeout=CLOSING):
             try:
@@ -73,7 +73,7 @@ class KeptConnection:
         return self._conn
 
     def _lost(self) -> bool:
-        """Whether the connection is gone; what is left of it is put away."""
+        """True if the connection is lost; it is then dropped."""
         if self._conn is None or not self._conn.closed:
             return False
         self._drop()

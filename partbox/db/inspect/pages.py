@@ -1,4 +1,4 @@
-"""Records by what has become of them, a page at a time, without payloads."""
+"""Records by their status, a page at a time, without payloads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -54,7 +54,7 @@ def completed(conn: Connection[Any], schema: str, subscription: str, limit: int,
 
 
 def _page(conn: Connection[Any], name: str, schema: str, values: dict[str, Any]) -> list[RecordStatus]:
-    """In a transaction that reads the primary key in order up to the limit, whatever the statistics promise."""
+    """Read a page, with planner settings that scan the primary key in order up to the limit."""
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(query("stats_plan", schema), {"limit": None})
         return [_record(*row) for row in cursor.execute(query(name, schema), values)]

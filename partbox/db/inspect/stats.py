@@ -1,4 +1,4 @@
-"""What the subscriptions look like right now: who works on them, who holds which partition, what is left to do."""
+"""The state of the subscriptions at one moment: their processes, their partitions, their backlog."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,7 +46,7 @@ class Instance:
 
     @property
     def expired(self) -> bool:
-        """Whether its lease is over: it is about to be buried."""
+        """True if its lease is over: it is about to be buried."""
         return self.heartbeat_age > self.lease
 
     @property
@@ -112,7 +112,7 @@ class Cluster:
 
     @property
     def sinks(self) -> list[Traffic]:
-        """What its processes have sent to brokers since they began, by sink."""
+        """The traffic of its processes since they began, by sink."""
         return together(each for instance in self.instances for each in instance.sinks)
 
     @property
@@ -125,7 +125,7 @@ class Cluster:
 
     @property
     def exact(self) -> bool:
-        """Whether `pending` was counted; beyond 10,000 records a partition it is estimated."""
+        """True if `pending` was counted; beyond 10,000 records a partition it is estimated."""
         return all(partition.exact for partition in self.partitions)
 
     @property
@@ -160,7 +160,7 @@ class Overview:
     database: str = ""
 
     def cluster(self, subscription: str) -> Cluster:
-        """That of this name; SchemaError, naming those that exist, if there is none."""
+        """The subscription of this name; SchemaError, naming those that exist, if there is none."""
         for each in self.clusters:
             if each.subscription == subscription:
                 return each

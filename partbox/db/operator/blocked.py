@@ -1,4 +1,4 @@
-"""Blocked keys: what holds them up, how many wait, and the two ways to get them going."""
+"""Blocked keys: their heads and followers, and the two ways to unblock them."""
 
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -59,7 +59,7 @@ def listed(conn: Connection[Any], schema: str, subscription: str, limit: int) ->
 def retry_now(
     conn: Connection[Any], schema: str, subscription: str, aggregate_type: str, aggregate_id: str
 ) -> Head | None:
-    """The head of a key is due now; None if the key is not blocked."""
+    """Make the head of a key due now; None if the key is not blocked."""
     values = {"subscription": subscription, "aggregate_type": aggregate_type, "aggregate_id": aggregate_id}
     row = conn.execute(query("blocked_retry_now", schema), values).fetchone()
     return Head(*row) if row else None
@@ -75,7 +75,7 @@ def skip(
     reason: str,
     error_limit: int,
 ) -> Head | None:
-    """The head of a key is dead and blocks no longer; None if the key is not blocked."""
+    """Bury the head of a key without blocking; None if the key is not blocked."""
     values = {
         "subscription": subscription,
         "aggregate_type": aggregate_type,

@@ -1,4 +1,4 @@
-"""What change data capture asks of the database: the server, the SQL to prepare it, the statements of a connector."""
+"""Statements of change data capture: the state of the server, the SQL to prepare it, the statements of a connector."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from partbox.db.sql import bare, folder, query
 
 
 class CdcReadiness(NamedTuple):
-    """How far the server is prepared; `published`: the publication gives inserts into segments as those of `record`."""
+    """The readiness of the server; `published`: the publication shows inserts into segments as those of `record`."""
 
     wal_level: str
     publication: bool
@@ -18,7 +18,7 @@ class CdcReadiness(NamedTuple):
 
 
 def prepared(conn: Connection[Any], schema: str, publication: str) -> CdcReadiness:
-    """How far the server is prepared for a connector that reads the `publication`."""
+    """Read how far the server is prepared for a connector of this `publication`."""
     with conn.cursor(row_factory=tuple_row) as cursor:
         row = cursor.execute(query("cdc_server", schema), {"publication": publication}).fetchone()
     assert row is not None

@@ -1,4 +1,4 @@
-"""Dead records: who they are and why, and their ways back or out."""
+"""Dead records: reading, replaying and discarding them."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Filters:
     group: int | None = None
 
     def __str__(self) -> str:
-        """What is asked for, as a log line says it."""
+        """The filters as a log line shows them."""
         asked = [f"{name} {value!r}" for name, value in asdict(self).items() if value is not None]
         return f" with {', '.join(asked)}" if asked else ""
 
@@ -88,7 +88,7 @@ class DeadGroup:
 
 
 class Discarded(NamedTuple):
-    """How many were discarded, and the ids that could not be, for no saved cursor has passed them."""
+    """The number discarded, and the ids that could not be because no saved cursor has passed them."""
 
     discarded: int
     unread: list[int]
@@ -143,19 +143,19 @@ def show(conn: Connection[Any], schema: str, subscription: str, record_id: int, 
 
 
 def replay(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> int:
-    """Make those of these records that are dead ready again; how many."""
+    """Make those of these records that are dead ready again; returns how many."""
     (replayed,) = _one(conn, "dead_replay", schema, {"subscription": subscription, "record_ids": list(record_ids)})
     return int(replayed)
 
 
 def discard(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> Discarded:
-    """Give up those of these records that are dead and consumed."""
+    """Discard those of these records that are dead and consumed."""
     values = {"subscription": subscription, "record_ids": list(record_ids)}
     return Discarded(*_one(conn, "dead_discard", schema, values))
 
 
 def state(conn: Connection[Any], schema: str, subscription: str, record_id: int) -> str | None:
-    """What a record is parked as; None if it is not parked."""
+    """The state in which a record is parked; None if it is not."""
     values = {"subscription": subscription, "record_id": record_id}
     row = conn.execute(query("parked_state", schema), values).fetchone()
     return row[0] if row else None
@@ -185,7 +185,7 @@ def _utc(moment: datetime | None) -> datetime | None:
 
 
 def _headers(text: str | None) -> dict[str, str]:
-    """The publisher's own, as handlers see them."""
+    """The publisher's own headers, as handlers see them."""
     headers = orjson.loads(text) if text else {}
     return {name: value for name, value in headers.items() if not name.startswith(PREFIX)}
 

@@ -76,7 +76,7 @@ class OpenWriter(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """What was published just now, and is dead."""
+    """A record just published that is to be dead."""
 
     partition: int
     event_id: UUID
@@ -86,7 +86,7 @@ class Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of a table is read: `slots` by name, `status`, `key`, `order` and `where` as SQL; the others as values."""
+    """The parts of a table that are read, as SQL: `slots` by name, `status`, `key`, `order` and `where`."""
 
     table: SourceTable
     slots: Mapping[str, compose.Composable]
@@ -114,13 +114,13 @@ def table(conn: Connection[Any], name: str) -> SourceTable:
 
 
 def writers(conn: Connection[Any], found: SourceTable) -> list[OpenWriter]:
-    """Whose rows of the table may not be visible yet; what was written before and is not theirs is."""
+    """The open transactions whose rows of the table may not be visible yet."""
     return [OpenWriter(*row) for row in conn.execute(query("import_writers", "partbox"), {"oid": found.oid})]
 
 
 @contextmanager
 def reading(conn: Connection[Any], schema: str, source: str) -> Iterator[bool]:
-    """A read-only transaction; gives whether nobody else imports this table while it lasts.
+    """Open a read-only transaction; yields True if nobody else imports this table while it lasts.
 
     Its statements have a snapshot each: the rows are read by one that is younger than the lock.
     """
@@ -132,7 +132,7 @@ def reading(conn: Connection[Any], schema: str, source: str) -> Iterator[bool]:
 
 
 def counts(conn: Connection[Any], schema: str, choice: Choice) -> dict[str, tuple[int, int]]:
-    """By status, how many rows there are and how many of them are imported."""
+    """The number of rows by status, and how many of them are imported."""
     values = {"source": choice.table.name}
     rows = conn.execute(_filled("import_counts", schema, choice), values).fetchall()
     return {status: (number, imported) for status, number, imported in rows}
@@ -156,7 +156,7 @@ def rows(
 
 
 def note(conn: Connection[Any], schema: str, source: str, keys: Sequence[str]) -> set[str]:
-    """Note these rows as imported by this transaction; those that were not before."""
+    """Note these rows as imported by this transaction; returns those that were not before."""
     values = {"source": source, "keys": list(keys)}
     return {key for (key,) in conn.execute(query("import_note", schema), values)}
 
@@ -167,7 +167,7 @@ def moment(conn: Connection[Any], schema: str) -> tuple[int, int]:
 
 
 def bury(conn: Connection[Any], schema: str, failed: Sequence[Failed], after: int) -> None:
-    """What this transaction has published, with ids above `after`, is dead for all subscriptions there are."""
+    """Bury for all subscriptions what this transaction has published with ids above `after`."""
     partitions, event_ids, attempts, errors = (list(values) for values in zip(*failed, strict=True))
     values = {"partitions": partitions, "event_ids": event_ids, "attempts": attempts, "errors": errors, "after": after}
     conn.execute(query("import_dead", schema), values)

@@ -13,7 +13,7 @@ START = (0, 0)
 
 
 class PurgeStep(NamedTuple):
-    """How many rows went, or would go, and where the next step goes on; None: everything was looked at."""
+    """The number of rows purged, or to be purged, and where the next step continues; None: the end was reached."""
 
     gone: int
     onward: list[int] | None

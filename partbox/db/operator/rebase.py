@@ -49,7 +49,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """What was done. `records` got a transaction id that counts as ended; `instances` were forgotten.
+    """The outcome. `records` got a transaction id that counts as ended; `instances` were forgotten.
 
     `last_id` is where the id sequence was found, and `next_after` where it is now; lower than that it was behind ids
     that are in use.
@@ -63,25 +63,25 @@ class Rebased:
 
 
 def healthy(conn: Connection[Any], schema: str) -> bool:
-    """Are these the cursors of this cluster?"""
+    """True if these are the cursors of this cluster."""
     row = conn.execute(query("marker", schema), {}).fetchone()
     return bool(row and row[1])
 
 
 def known(conn: Connection[Any], schema: str) -> list[Known]:
-    """Every instance, of whatever subscription."""
+    """Every instance of any subscription."""
     return [Known(*row) for row in conn.execute(query("rebase_instances", schema), {}).fetchall()]
 
 
 def holders(conn: Connection[Any], schema: str) -> list[Holding]:
-    """Who has, or may have, what a rebase waits for; the oldest transaction first."""
+    """The sessions that hold, or may hold, the locks that a rebase needs; the oldest transaction first."""
     return [Holding(*row) for row in conn.execute(query("rebase_holders", schema), {}).fetchall()]
 
 
 def rebase(conn: Connection[Any], schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
-    """Do it, or say what is in the way: `healthy` already (unless `force`), or instances that are not, as seen, `dead`.
+    """Rebase, or return what is in the way: it is healthy (unless `force`), or instances are not `dead` as seen.
 
-    psycopg.errors.LockNotAvailable if somebody holds a lock for longer than a moment; nothing was changed then.
+    psycopg.errors.LockNotAvailable, with nothing changed, if a lock is held for longer than a moment.
     """
     conn.isolation_level = IsolationLevel.READ_COMMITTED
     with allowing(conn), conn.transaction():
@@ -94,7 +94,7 @@ def rebase(conn: Connection[Any], schema: str, dead: Mapping[UUID, datetime], *,
 
 
 def _lock(conn: Connection[Any], schema: str) -> dict[UUID, datetime]:
-    """Take all locks, in order; the heartbeats that were found."""
+    """Take all locks in order; returns the heartbeats found."""
     conn.execute(query("rebase_patience", schema), {"lock": LOCK})
     conn.execute(query("rebase_lock_purge", schema), {})
     conn.execute(query("rebase_lock_records", schema), {})
@@ -104,7 +104,7 @@ def _lock(conn: Connection[Any], schema: str) -> dict[UUID, datetime]:
 
 
 def _move(conn: Connection[Any], schema: str) -> Rebased:
-    """Behind the locks. The sequence comes late: it is the one thing that no rollback takes back."""
+    """Move cursors and sequence, under the locks; the sequence late, since no rollback restores it."""
     parked = dict(conn.execute(query("rebase_park", schema), {}).fetchall())
     records = conn.execute(query("rebase_records", schema), {}).rowcount
     moved = conn.execute(query("rebase_cursors", schema), {}).fetchall()

@@ -49,14 +49,14 @@ class Holder(NamedTuple):
 
     @property
     def beat(self) -> Beat | None:
-        """Its heartbeat; None of an owner that is no instance."""
+        """Its heartbeat; None for an owner that is not an instance."""
         if self.heartbeat_at is None or self.left is None or self.lease is None:
             return None
         return Beat(self.instance_id, self.heartbeat_at, self.left, self.lease)
 
 
 class Reach(NamedTuple):
-    """What a replay could reach: is its time in the future, the newest id, the id up to which it may be purged."""
+    """The range of a replay: whether its time is in the future, the newest id, the id up to which it may be purged."""
 
     ahead: bool
     newest: int
@@ -64,7 +64,7 @@ class Reach(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """What was in the way, None if nothing; the id up to which it may be purged; how many partitions were set back."""
+    """The obstacle, if any; the id up to which it may be purged; the number of partitions set back."""
 
     problem: Problem | None
     purged: int | None
@@ -79,7 +79,7 @@ def create(
     since: datetime | None,
     types: Sequence[str] | None,
 ) -> bool:
-    """A new one from the beginning, since a time, or (neither) from now on; False if there is one of that name.
+    """Create one from the beginning, since a time, or (neither) from now on; False if the name is taken.
 
     Three statements in one message, so parameters are merged here: the protocol binds them to single statements only.
     """
@@ -118,19 +118,19 @@ def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[
 
 
 def paused(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
-    """Is it paused? None if it does not exist."""
+    """True if it is paused; None if it does not exist."""
     row = conn.execute(query("subscription_paused", schema), {"subscription": subscription}).fetchone()
     return None if row is None else bool(row[0])
 
 
 def pause(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
-    """Pause it; whether it was going on. None if it does not exist."""
+    """Pause it; True if it was running, None if it does not exist."""
     row = conn.execute(query("subscription_pause", schema), {"subscription": subscription}).fetchone()
     return None if row is None else row[0]
 
 
 def resume(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
-    """Let it go on; whether it was paused. None if it does not exist."""
+    """Resume it; True if it was paused, None if it does not exist."""
     row = conn.execute(query("subscription_resume", schema), {"subscription": subscription}).fetchone()
     return None if row is None else bool(row[0])
 
@@ -142,7 +142,7 @@ def holders(conn: Connection[Any], schema: str, subscription: str) -> list[Holde
 
 
 def reach(conn: Connection[Any], schema: str, from_id: int | None, from_time: datetime | None) -> Reach:
-    """What a replay from there could reach."""
+    """The range of a replay from there."""
     values = {"from_id": from_id, "from_time": from_time}
     row = conn.execute(query("subscription_reach", schema), values).fetchone()
     assert row is not None
@@ -158,7 +158,7 @@ def replay(
     *,
     resume: bool,
 ) -> Replayed:
-    """Set a paused one without owners back to an id or a time; `resume` lets it go on at the same moment."""
+    """Set a paused one without owners back to an id or a time; `resume` resumes it in the same transaction."""
     values = {"subscription": subscription, "from_id": from_id, "from_time": from_time, "resume": resume}
     row = conn.execute(query("subscription_replay", schema), values).fetchone()
     assert row is not None
@@ -166,7 +166,7 @@ def replay(
 
 
 def drop(conn: Connection[Any], schema: str, subscription: str) -> Problem | None:
-    """Delete a paused one without owners and instances; what is in the way, None if it is done."""
+    """Delete a paused one without owners and instances; returns what is in the way, None if deleted."""
     row = conn.execute(query("subscription_drop", schema), {"subscription": subscription}).fetchone()
     assert row is not None
     problem: Problem | None = row[0]

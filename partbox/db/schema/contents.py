@@ -1,4 +1,4 @@
-"""What a schema holds: whether it is there at all, and the subscriptions in it."""
+"""The existence of a schema, and its subscriptions."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Least privilege: what roles that publish, and roles that workers connect as, are granted in a schema.
+"""Least privilege: the grants of publisher and worker roles in a schema.
 
-The catalogue remembers the roles: who is granted a call of `publish`, or of `save`, by name. So a later migration
-grants to the same roles what it adds, and who was revoked that call, or dropped, is forgotten.
+The catalog remembers the roles: those granted EXECUTE on `publish`, or on `save`, by name. So a later migration grants
+the same roles what it adds, and a role that was revoked that, or dropped, is forgotten.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,14 +34,14 @@ NOBODY = Roles()
 
 
 def check(roles: Roles) -> None:
-    """SchemaError unless all can be names of roles; PostgreSQL would cut a longer one silently."""
+    """SchemaError unless all can be names of roles; PostgreSQL truncates longer ones silently."""
     for name in (*roles.publishers, *roles.workers):
         if not _is_name(name):
             raise SchemaError(f"a role name has 1 to 63 bytes of text and no NUL, not {name!a}: choose another")
 
 
 def check_exist(conn: Connection[Any], roles: Roles) -> None:
-    """SchemaError unless all are there."""
+    """SchemaError unless all exist."""
     names = [*roles.publishers, *roles.workers]
     missing = [name for (name,) in _rows(conn, query("roles_missing", "partbox"), {"names": names})]
     if missing:
@@ -68,7 +68,7 @@ def roles_of(rows: Iterable[tuple[Any, ...]]) -> Roles:
 
 
 def steps(schema: str, roles: Roles) -> Iterator[compose.Composed]:
-    """What grants to each role what it needs, and to nobody else; to be repeated without harm."""
+    """The statements that grant each role what it needs, and nobody else anything; idempotent."""
     if roles:
         yield _grant("closed", schema)
     for role in roles.publishers:

@@ -51,7 +51,7 @@ class SchemaMigration:
 
 
 class Version(NamedTuple):
-    """What a schema is: its newest migration and its newest breaking one; (0, 0) before the first."""
+    """The version of a schema: its newest migration and its newest breaking one; (0, 0) before the first."""
 
     newest: int
     breaking: int
@@ -103,7 +103,7 @@ def migrate_in(
 
 @contextmanager
 def _explained(schema: str) -> Iterator[None]:
-    """A migration is stopped by an object of somebody else's, with a name of ours."""
+    """SchemaError if an object of somebody else's has a name of ours."""
     try:
         yield
     except (DuplicateTable, DuplicateObject, DuplicateFunction, InvalidFunctionDefinition, WrongObjectType) as error:
@@ -154,7 +154,7 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
 
 
 def missing(conn: psycopg.Connection[Any], schema: str) -> SchemaError:
-    """The error of a schema that is not there, with those that perhaps were meant."""
+    """The error for a missing schema, naming those that may be meant."""
     with conn.cursor(row_factory=tuple_row) as cursor:
         others = [name for (name,) in cursor.execute(query("migrate_schemas", schema), {})]
     near = get_close_matches(schema, others, n=1)
@@ -163,7 +163,7 @@ def missing(conn: psycopg.Connection[Any], schema: str) -> SchemaError:
 
 
 def is_inbox_only(conn: psycopg.Connection[Any], schema: str) -> bool:
-    """Whether `schema` holds nothing but an inbox."""
+    """True if `schema` holds nothing but an inbox."""
     version = _version(conn, schema)
     return version is not None and version.inbox_only
 
@@ -195,7 +195,7 @@ def known() -> Version:
 
 
 def steps(schema: str, since: Version, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
-    """What turns a schema of version `since` into one of ours. Functions are replaced whenever somebody migrates."""
+    """The statements that migrate a schema of version `since`. Functions are replaced by every migration."""
     for migration in migrations()[since.newest :]:
         first = migration.version == 1
         if first and since.inbox_only:
@@ -229,7 +229,7 @@ def text_of(name: str) -> str:
 
 
 def _version(conn: psycopg.Connection[Any], schema: str) -> Version | None:
-    """The version of `schema`; None if it does not exist or is empty of ours."""
+    """The version of `schema`; None if it does not exist or holds nothing of ours."""
     if not is_there(conn, schema):
         return None
     with conn.cursor(row_factory=tuple_row) as cursor:
@@ -272,6 +272,6 @@ def _check_server(conn: psycopg.Connection[Any]) -> None:
 
 
 def check_name(schema: str) -> None:
-    """PostgreSQL would cut a longer name silently, and two outboxes become one; $$ ends the text of a function."""
+    """SchemaError for a name that PostgreSQL would truncate silently, or with $$, which ends the text of a function."""
     if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:
         raise SchemaError(f"a schema name has 1 to 63 bytes, no NUL and no $$, not {schema!r}: choose another")
