@@ -4,7 +4,7 @@ from mutations.mutation import Mutation
 
 PROGRESS = "partbox/rules/progress.py"
 RULES = "tests/rules/test_progress.py"
-SAVES = "tests/db/test_saves.py"
+PARKS = "tests/db/test_saved_parks.py"
 RAN = (
     "tests/worker/test_reconnect.py"
     "::test_what_runs_while_the_connection_is_lost_is_not_repeated_though_its_partition_is_let_go_at_once"
@@ -149,7 +149,7 @@ MUTATIONS = (
         "sql/functions/save.sql",
         "on conflict (subscription, record_id) do nothing",
         "on conflict (subscription, record_id) do update set attempts = excluded.attempts",
-        (f"{SAVES}::test_parking_again_changes_nothing_and_never_resets_attempts",),
+        (f"{PARKS}::test_parking_again_changes_nothing_and_never_resets_attempts",),
     ),
     Mutation(
         "head-not-the-smallest",

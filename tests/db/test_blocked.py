@@ -5,20 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from ownership import ALL, assign, claim, join
-from planting import Planter
 
 from partbox import Outbox
 from partbox.errors import PartboxError, SchemaError
-
-
-@pytest.fixture
-def plant(conn) -> Planter:
-    return Planter(conn)
-
-
-@pytest.fixture
-def outbox(dsn) -> Outbox:
-    return Outbox(dsn)
 
 
 def test_a_blocked_key_is_shown_with_its_head_its_followers_and_who_has_it(plant, outbox, conn):

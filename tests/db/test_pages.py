@@ -5,20 +5,8 @@ import random
 import psycopg
 import pytest
 from observing import consume, publish, subscribe
-from planting import Planter
 
-from partbox import Outbox
 from partbox.errors import PartboxError, SchemaError
-
-
-@pytest.fixture
-def plant(conn) -> Planter:
-    return Planter(conn)
-
-
-@pytest.fixture
-def outbox(dsn) -> Outbox:
-    return Outbox(dsn)
 
 
 def ids(records) -> list[int]:

@@ -29,11 +29,6 @@ AHEAD = "update partbox.partition set snapshot = '4000000000:4000000000:' where 
 
 
 @pytest.fixture
-def outbox(dsn: str) -> Outbox:
-    return Outbox(dsn)
-
-
-@pytest.fixture
 def copied(conn: psycopg.Connection[Any]) -> None:
     """The schema looks as if it came from elsewhere."""
     publish(conn, 1, 2)

@@ -1,73 +1,17 @@
-"""How the log is read: fences, pages, bodies, and the connections for it."""
+"""Reading the log: pages, fences and bodies."""
 
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
-from ownership import SCHEMA, Conn, worker
-from psycopg import sql
+from ownership import SCHEMA, Conn
+from polling import TOP, ask, poll, write, write_at, writing
 
-from partbox.db.blocking import lean
-from partbox.db.connect import connect
 from partbox.db.delivery import records
-from partbox.db.sql import query
-from partbox.rules.cursor import CAP, STRETCH, Ask
+from partbox.rules.cursor import CAP, STRETCH
 from partbox.rules.horizon import Snapshot
 from partbox.rules.page import Page
-
-TOP = 2**62
-START = "1:1:"
-MILLION = 1_000_000
-
-
-def write(conn: Conn, count: int = 1, partition: int = 5) -> None:
-    conn.execute(
-        "insert into partbox.record (partition, event_id, event_type, aggregate_id, payload, headers, available_at)"
-        " select %s, gen_random_uuid(), 'E', 'a', '{\"n\": 1}', null, null from generate_series(1, %s)",
-        [partition, count],
-    )
-
-
-def write_at(conn: Conn, id: int, partition: int = 5) -> None:
-    """A record with the id given, as if so many had been drawn before."""
-    conn.execute("select setval('partbox.record_id_seq', %s)", [id - 1])
-    write(conn, 1, partition)
-
-
-def ask(
-    last_id: int = 0,
-    room: int = 100,
-    snapshot: str = START,
-    floor: int = 0,
-    *,
-    partition: int = 5,
-    base: Page | None = None,
-    until: str | None = None,
-    after: int | None = None,
-) -> Ask:
-    return Ask(partition, last_id, room, base or Page(snapshot, floor), until, after)
-
-
-def poll(conn: Conn, *asks: Ask, shared: Page | None = None, lo: int = 0, hi: int = TOP) -> tuple[str, list[int]]:
-    """The snapshot of the page, and its ids in order."""
-    snapshot, _, rows, _ = records.poll(conn, SCHEMA, asks, shared, lo=lo, hi=hi)
-    return snapshot, sorted(row[1] for row in rows)
-
-
-@contextmanager
-def writing(dsn: str, count: int = 1, partition: int = 5) -> Iterator[Conn]:
-    """A transaction that has written and stays open until the end of the block, or its own commit."""
-    with psycopg.connect(dsn) as conn:
-        write(conn, count, partition)
-        yield conn
-
-
-# Pages.
 
 
 def test_a_page_holds_the_new_records_up_to_the_room_of_each_partition(conn):
@@ -240,9 +184,6 @@ def test_a_delayed_record_says_until_when_and_the_page_says_what_time_it_is(conn
     assert abs(rows[1][11] - timedelta(minutes=1) - now) < timedelta(seconds=30)
 
 
-# Fences.
-
-
 def test_before_the_first_record_nothing_is_drawn(conn):
     assert records.look(conn, SCHEMA, []).fence.drawn == 0
 
@@ -263,180 +204,12 @@ def test_a_look_tells_when_one_of_the_listed_transactions_has_ended(dsn, conn):
         assert not records.look(conn, SCHEMA, listed[1:]).ended
 
 
-# Bodies.
-
-
 def test_bodies_come_in_id_order_and_what_is_gone_is_missing(conn):
     write(conn, 2, partition=9)
     write(conn, 2, partition=5)
     rows = records.bodies(conn, SCHEMA, [(5, 4), (9, 2), (9, 3), (9, 99), (5, 3)])
     assert [(row[0], row[1]) for row in rows] == [(9, 2), (5, 3), (5, 4)]
     assert records.bodies(conn, SCHEMA, []) == []
-
-
-# Pruning.
-
-
-@pytest.fixture
-def segments(conn) -> None:
-    """Segments of ten million ids: record_1 up to 10 M, record_2 up to 20 M … record_4 up to 40 M, and the default."""
-    for number in (2, 3, 4):
-        conn.execute(
-            sql.SQL("create table {} partition of partbox.record for values from ({}) to ({})").format(
-                sql.Identifier("partbox", f"record_{number}"),
-                (number - 1) * 10 * MILLION,
-                number * 10 * MILLION,
-            )
-        )
-
-
-def scanned(conn: Conn, monkeypatch: pytest.MonkeyPatch, asks: Sequence[Ask], lo: int, hi: int) -> set[str]:
-    """The segments that the plan of this very poll touches."""
-    seen: dict[str, Any] = {}
-    fetch = records.fetch
-    with monkeypatch.context() as patch:
-        patch.setattr(records, "fetch", lambda *args: seen.update(args[3]) or fetch(*args))
-        poll(conn, *asks, lo=lo, hi=hi)
-    plan = conn.execute(b"explain (costs off) " + query("poll", SCHEMA), seen).fetchall()
-    return set(re.findall(r"\bon (record_\w+)", "\n".join(line for (line,) in plan)))
-
-
-RANGES = [
-    (0, 5 * MILLION, {"record_1"}),
-    (11 * MILLION, 15 * MILLION, {"record_2"}),
-    (9 * MILLION, 15 * MILLION, {"record_1", "record_2"}),
-    (10 * MILLION, 20 * MILLION - 1, {"record_2"}),
-    (10 * MILLION - 2, 20 * MILLION, {"record_1", "record_2", "record_3"}),
-    (35 * MILLION, 45 * MILLION, {"record_4", "record_default"}),
-]
-
-
-@pytest.mark.usefixtures("segments")
-def test_segments_outside_of_the_range_of_a_poll_are_not_even_planned(conn, monkeypatch):
-    for lo, hi, touched in RANGES:
-        asks = [ask(lo, partition=number) for number in range(256)]
-        assert scanned(conn, monkeypatch, asks, lo, hi) == touched, (lo, hi)
-
-
-@pytest.mark.usefixtures("segments")
-def test_the_range_of_a_poll_leaves_its_lower_end_out_and_its_upper_end_in(conn):
-    for id in (10 * MILLION - 1, 10 * MILLION, 20 * MILLION, 20 * MILLION + 1):
-        write_at(conn, id)
-    assert poll(conn, ask(), lo=10 * MILLION - 1, hi=20 * MILLION)[1] == [10 * MILLION, 20 * MILLION]
-
-
-@pytest.mark.usefixtures("segments")
-def test_a_poll_reads_across_segments_in_id_order(conn):
-    ids = [7, 10 * MILLION, 25 * MILLION, 39 * MILLION, 45 * MILLION]
-    for id in ids:
-        write_at(conn, id)
-    assert poll(conn, ask(room=3))[1] == ids[:3]
-    assert poll(conn, ask(last_id=ids[2], floor=ids[2], room=3))[1] == ids[3:]
-
-
-@pytest.mark.usefixtures("segments")
-def test_a_poll_walks_the_primary_key_and_sorts_nothing(conn, monkeypatch):
-    write(conn, 2000)
-    seen: dict[str, Any] = {}
-    fetch = records.fetch
-    monkeypatch.setattr(records, "fetch", lambda *args: seen.update(args[3]) or fetch(*args))
-    poll(conn, *(ask(partition=number) for number in range(256)), lo=0, hi=5 * MILLION)
-    for analysed in (False, True):
-        if analysed:
-            conn.execute("analyze partbox.record")
-        plan = "\n".join(line for (line,) in conn.execute(b"explain " + query("poll", SCHEMA), seen))
-        assert plan.count("Index Scan using record_1_pkey") == 2
-        assert "Seq Scan" not in plan
-        assert "Sort" not in plan
-
-
-# Connections.
-
-
-def test_a_worker_s_connection_overrules_what_role_and_database_say(dsn, conn):
-    name = sql.Identifier(conn.info.dbname)
-    for setting in (
-        "jit = on",
-        "statement_timeout = 0",
-        "idle_in_transaction_session_timeout = 0",
-        "default_transaction_isolation = 'serializable'",
-    ):
-        conn.execute(sql.SQL("alter database {} set " + setting).format(name))
-    with connect(dsn, lease=1.5) as own:
-        assert {
-            each: _setting(own, each)
-            for each in ("jit", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_isolation")
-        } == {
-            "jit": "off",
-            "statement_timeout": "1500ms",
-            "idle_in_transaction_session_timeout": "750ms",
-            "transaction_isolation": "read committed",
-        }
-        assert own.autocommit
-
-
-def test_options_that_the_dsn_carries_are_kept(dsn):
-    with connect(psycopg.conninfo.make_conninfo(dsn, options="-c work_mem=5MB"), lease=6) as own:
-        assert _setting(own, "work_mem") == "5MB"
-        assert _setting(own, "jit") == "off"
-
-
-def test_behind_a_pooler_no_option_is_sent(dsn):
-    with connect(dsn, lease=6, pooler=True) as own, psycopg.connect(dsn) as plain:
-        for each in ("jit", "statement_timeout", "idle_in_transaction_session_timeout"):
-            assert _setting(own, each) == _setting(plain, each)
-
-
-def test_no_statement_outlives_the_lease(dsn, conn):
-    write(conn)
-    with connect(dsn, lease=0.2) as own, conn.transaction():
-        conn.execute("lock table partbox.record in access exclusive mode")
-        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
-            poll(own, ask())
-
-
-def test_nothing_is_ever_prepared(dsn, conn):
-    write(conn)
-    with worker(dsn) as own:
-        lean(own)
-        for _ in range(12):
-            poll(own, ask())
-            records.look(own, SCHEMA, [])
-            records.bodies(own, SCHEMA, [(5, 1)])
-            own.execute(query("subscribed", SCHEMA), {"subscription": "default"})
-        assert own.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
-
-
-def test_a_poll_on_a_lost_connection_raises_an_operational_error(dsn, conn):
-    with worker(dsn) as own:
-        conn.execute("select pg_terminate_backend(%s, 5000)", [own.info.backend_pid])
-        with pytest.raises(psycopg.OperationalError):
-            poll(own, ask())
-        assert own.closed
-
-
-def test_lean_connections_keep_what_is_rarely_asked_for_as_raw_bytes(dsn, conn):
-    write(conn)
-    event_id, created = conn.execute(
-        "select event_id, (extract(epoch from created_at - '2000-01-01 00:00Z') * 1000000)::bigint from partbox.record"
-    ).fetchone()
-    with worker(dsn) as own:
-        lean(own)
-        ((partition, id, raw_id, kind, aggregate, key, tenant, payload, *_, created_at),) = records.bodies(
-            own, SCHEMA, [(5, 1)]
-        )
-        assert (partition, id, kind, aggregate, key, tenant) == (5, 1, "E", "__GLOBAL__", "a", None)
-        assert (raw_id, payload) == (event_id.bytes, b'{"n": 1}')
-        assert int.from_bytes(created_at, signed=True) == created
-
-
-def test_other_connections_stay_as_they_are(dsn, conn):
-    write(conn)
-    with worker(dsn) as own:
-        lean(own)
-    (row,) = records.bodies(conn, SCHEMA, [(5, 1)])
-    assert isinstance(row[2], UUID)
-    assert row[7] == {"n": 1}
 
 
 def _xid(conn: Conn) -> int:
@@ -446,7 +219,3 @@ def _xid(conn: Conn) -> int:
 def _next_xid(conn: Conn) -> int:
     """The transaction id that this statement draws."""
     return _xid(conn)
-
-
-def _setting(conn: Conn, name: str) -> str:
-    return conn.execute("select current_setting(%s)", [name]).fetchone()[0]

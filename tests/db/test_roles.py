@@ -1,9 +1,8 @@
-"""What `--publisher-role` and `--worker-role` grant: each does its whole work, and nothing else."""
+"""The roles of `--publisher-role` and `--worker-role` can do their whole work."""
 
 import os
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,23 +11,15 @@ import psycopg
 import pytest
 from forked import Forks
 from psycopg import sql
-from psycopg.errors import InsufficientPrivilege
-from roles import Cast, cast_of
+from roles import Cast
 from waiting import eventually
 
 from partbox import Event, Outbox, inbox
 from partbox.cli import main
-from partbox.db.schema import grants
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import migrate
-from partbox.db.schema.scripts import script
-from partbox.errors import SchemaError
 from partbox.sinks.lines import FileSink
 from partbox.worker import sink_notes
-
-UUID = "'00000000-0000-0000-0000-000000000001'"
-COLUMNS = "partition, event_id, event_type"
-ROW = f"5, {UUID}, 'Forged'"
 
 APPLICATION = """
 import os
@@ -67,171 +58,6 @@ def effect(event, connection):
     connection.execute("insert into effect values (%s)", [event.payload])
     placed(event)
 """
-
-
-@pytest.fixture
-def cast(dsn: str) -> Iterator[Cast]:
-    with cast_of(dsn) as cast:
-        yield cast
-
-
-@pytest.fixture
-def filled(cast: Cast, conn: psycopg.Connection[Any]) -> Cast:
-    """There is something of everything to be read and written."""
-    outbox = Outbox(cast.dsn)
-    with outbox.transaction() as tx:
-        outbox.publish(tx, "Placed", "secret", aggregate_type="Order", aggregate_id="7", idempotency_key="k")
-        inbox.first_time(tx, "00000000-0000-0000-0000-000000000009", "billing")
-    conn.execute("insert into partbox.parked values ('default', 1, 1, 'Order', '7', 'Placed', 'dead', true)")
-    conn.execute("insert into partbox.instance values (default, 'default', 'n', 'h', 1, '0', default, default, '9 s')")
-    return cast
-
-
-FORBIDDEN_TO_ALL = (
-    f"insert into partbox.record ({COLUMNS}, xid) values ({ROW}, '3')",
-    f"insert into partbox.record ({COLUMNS}, id) values ({ROW}, 1)",
-    f"insert into partbox.record ({COLUMNS}, id) values ({ROW}, default)",
-    f"insert into partbox.record ({COLUMNS}, created_at) values ({ROW}, '2000-01-01')",
-    f"insert into partbox.record ({COLUMNS}) values ({ROW}) returning id",
-    f"insert into partbox.record ({COLUMNS}) values ({ROW}) on conflict (partition, id) do update set payload = '1'",
-    f"insert into partbox.record_1 ({COLUMNS}) values ({ROW})",
-    f"insert into partbox.record_default ({COLUMNS}) values ({ROW})",
-    "update partbox.record set payload = 'null'",
-    "update partbox.record_1 set partition = 7",
-    "truncate partbox.record",
-    "truncate partbox.record_1 restart identity",
-    "select payload from partbox.record_1",
-    "select setval('partbox.record_id_seq', 1)",
-    "alter sequence partbox.record_id_seq restart",
-    "alter table partbox.record alter id set default 7",
-    "alter table partbox.record disable trigger all",
-    "alter table partbox.record owner to current_user",
-    "create table partbox.mine ()",
-    "create function partbox.mine() returns int language sql as 'select 1'",
-    "create or replace function partbox.new_event_id() returns uuid language sql as 'select null::uuid'",
-    "create trigger mine after insert on partbox.record execute function suppress_redundant_updates_trigger()",
-    "create rule mine as on insert to partbox.record do also select 1",
-    "create index on partbox.record (event_id)",
-    "create view pg_temp.mine as select * from partbox.record; select * from pg_temp.mine for update",
-    "drop table partbox.parked",
-    "drop schema partbox cascade",
-    "alter schema partbox rename to mine",
-    "set role postgres",
-    "insert into partbox.partition (subscription, partition, snapshot, last_id, floor_id)"
-    " values ('x', 0, '1:1:', 0, 0)",
-    "delete from partbox.partition",
-    "insert into partbox.subscription (name) values ('mine')",
-    "update partbox.subscription set type_filters = '{}'",
-    "delete from partbox.subscription",
-    "select partbox.subscription_pause('default')",
-    "select partbox.subscription_drop('default')",
-    "select partbox.subscription_replay('default', 1, null, true)",
-    "update partbox.meta set xid = '3'",
-    "update partbox.meta set key = 'other' where key = 'marker'",
-    "insert into partbox.meta (key, value, xid) values ('marker', null, '3')",
-    "delete from partbox.meta",
-    "update partbox.idempotency set event_id = gen_random_uuid()",
-    "update partbox.inbox set consumer = 'other'",
-    "copy partbox.record (xid, id, partition, event_id, event_type) from stdin",
-    f"update partbox.instance set instance_id = {UUID}",
-    "update partbox.instance set lease = '9 years'",
-    "insert into partbox.instance (instance_id, subscription, node, hostname, pid, version, lease)"
-    f" values ({UUID}, 'default', 'n', 'h', 1, '0', '9 s')",
-)
-FORBIDDEN_TO_PUBLISHERS = (
-    "begin; lock table partbox.record in access exclusive mode",
-    "begin; lock table partbox.partition in share mode",
-    "select payload from partbox.record",
-    "select payload_bytes, headers from partbox.record",
-    "select id from partbox.record",
-    "select count(*) from partbox.record",
-    "select ctid from partbox.record",
-    "select record from partbox.record",
-    "table partbox.record_status",
-    "table partbox.backlog",
-    "table partbox.dead",
-    "copy partbox.record to stdout",
-    "delete from partbox.record",
-    "delete from partbox.record where false",
-    "select last_value from partbox.record_id_seq",
-    "table partbox.partition",
-    "update partbox.partition set last_id = 0",
-    f"update partbox.partition set owner = {UUID}, epoch = epoch + 1",
-    "select from partbox.partition for update",
-    "table partbox.instance",
-    "insert into partbox.instance (subscription, node, hostname, pid, version, lease)"
-    " values ('default', 'n', 'h', 1, '0', '9 s')",
-    "delete from partbox.instance",
-    "table partbox.parked",
-    "update partbox.parked set state = 'ready'",
-    "delete from partbox.parked",
-    "insert into partbox.parked values ('default', 2, 1, 'Order', '7', 'Placed', 'dead', true)",
-    "table partbox.subscription",
-    "table partbox.meta",
-    "table partbox.inbox",
-    f"insert into partbox.inbox (consumer, event_id) values ('billing', {UUID})",
-    "select event_id from partbox.idempotency",
-    "delete from partbox.idempotency",
-    f"insert into partbox.idempotency (key, event_id, created_at) values ('x', {UUID}, 'infinity')",
-    f"select partbox.claim('default', {UUID})",
-    f"select partbox.heartbeat(array[{UUID}]::uuid[], array[false])",
-    f"select partbox.bury(array[{UUID}]::uuid[], true)",
-    "select partbox.plan('default', '{}', '{}', '{}')",
-    f"select partbox.save('default', {UUID}, '{{1}}', '{{0}}', null, null, null, '{{f}}', '{{}}', null, '{{}}', true)",
-    "select partbox.replay('default', '{1}')",
-    "select partbox.discard('default', '{1}')",
-    "select partbox.skip('default', 'Order', '7', 'x', 100)",
-    "select partbox.retry_now('default', 'Order', '7')",
-    "select partbox.purge_records(0, 0, 10, '{0,0}', false)",
-    "select partbox.purge_records(0, 0, 10, '{0,0}', true)",
-    "select partbox.purge_keys(0, 10, '{0,0}', false)",
-)
-FORBIDDEN_TO_WORKERS = (
-    f"insert into partbox.record ({COLUMNS}) values ({ROW})",
-    "select partbox.publish('Forged', '1')",
-    "select nextval('partbox.record_id_seq')",
-    f"insert into partbox.idempotency (key, event_id) values ('x', {UUID})",
-    f"insert into partbox.inbox values ('billing', {UUID}, 'infinity')",
-    "select from partbox.record for update",
-)
-ALLOWED_TO_PUBLISHERS = (
-    f"insert into partbox.record ({COLUMNS}) values ({ROW}), ({ROW})",
-    "select partbox.publish('Placed', '1', 'Order', '7', idempotency_key => 'mine')",
-    "select key from partbox.idempotency",
-)
-
-
-@pytest.mark.parametrize(
-    ("who", "forbidden", "allowed"),
-    [
-        ("publisher", FORBIDDEN_TO_ALL + FORBIDDEN_TO_PUBLISHERS, ALLOWED_TO_PUBLISHERS),
-        ("worker", FORBIDDEN_TO_ALL + FORBIDDEN_TO_WORKERS, ()),
-        ("stranger", FORBIDDEN_TO_ALL + FORBIDDEN_TO_PUBLISHERS + FORBIDDEN_TO_WORKERS + ALLOWED_TO_PUBLISHERS, ()),
-    ],
-    ids=["publisher", "worker", "stranger"],
-)
-def test_what_nobody_was_granted_is_refused(filled, who, forbidden, allowed):
-    with psycopg.connect(filled.of(who), autocommit=True) as conn:
-        assert [each for each in forbidden if not denied(conn, each)] == []
-        assert [each for each in allowed if denied(conn, each)] == []
-
-
-def refused(dsn: str, statement: str) -> bool:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        return denied(conn, statement)
-
-
-def denied(conn: psycopg.Connection[Any], statement: str) -> bool:
-    """True if privileges forbid it, False if it was done. Another error is the test's mistake, and is raised.
-
-    What it was forbidden in, a transaction that it had begun itself say, is over then.
-    """
-    try:
-        conn.execute(statement)
-    except InsufficientPrivilege:
-        conn.rollback()
-        return True
-    return False
 
 
 def events(count: int, **fields: Any) -> list[Event]:
@@ -394,112 +220,3 @@ def test_a_role_that_is_both_publishes_in_its_handlers(cast):
         outbox.publish(tx, "Placed", 42)
     outbox.drain()
     assert seen == [42]
-
-
-def privileges(conn: psycopg.Connection[Any]) -> list[Any]:
-    return conn.execute(
-        "select oid::regclass::text, relacl::text from pg_class where relnamespace = 'partbox'::regnamespace"
-        " union all select oid::regprocedure::text, proacl::text from pg_proc"
-        " where pronamespace = 'partbox'::regnamespace"
-        " union all select attrelid::regclass || '.' || attname, attacl::text"
-        " from pg_attribute join pg_class c on c.oid = attrelid"
-        " where attacl is not null and relnamespace = 'partbox'::regnamespace"
-        " union all select nspname, nspacl::text from pg_namespace where nspname = 'partbox' order by 1"
-    ).fetchall()
-
-
-def test_granting_again_changes_nothing_and_many_may_do_so_at_once(cast, conn):
-    before = privileges(conn)
-    roles = Roles((cast.publisher,), (cast.worker,))
-    with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(lambda _: migrate(cast.dsn, roles=roles), range(6))) == [[]] * 6
-    assert privileges(conn) == before
-    assert grants.granted(conn, "partbox") == roles
-
-
-def test_a_migration_grants_what_it_adds_to_the_roles_of_before(cast, conn):
-    before = privileges(conn)
-    conn.execute(sql.SQL("revoke select on partbox.backlog from {}").format(sql.Identifier(cast.worker)))
-    conn.execute(
-        sql.SQL("revoke usage on sequence partbox.record_id_seq from {}").format(sql.Identifier(cast.publisher))
-    )
-    conn.execute("drop function partbox.publish")
-    assert privileges(conn) != before
-    conn.execute(sql.SQL("grant execute on function partbox.new_event_id to {}").format(sql.Identifier(cast.stranger)))
-    migrate(cast.dsn)
-    assert refused(cast.of("worker"), "table partbox.backlog") is False
-    assert refused(cast.of("stranger"), "table partbox.backlog")
-
-
-def test_who_is_no_longer_granted_the_call_is_forgotten(cast, conn):
-    for role, function in ((cast.publisher, "publish"), (cast.worker, "save")):
-        conn.execute(sql.SQL("revoke all on all tables in schema partbox from {}").format(sql.Identifier(role)))
-        conn.execute(sql.SQL(f"revoke execute on function partbox.{function} from {{}}").format(sql.Identifier(role)))
-    migrate(cast.dsn)
-    assert grants.granted(conn, "partbox") == grants.NOBODY
-    assert refused(cast.of("worker"), "table partbox.partition")
-    assert refused(cast.of("publisher"), f"insert into partbox.record ({COLUMNS}) values ({ROW})")
-
-
-def test_without_roles_nobody_is_granted_and_nobody_shut_out(dsn, conn):
-    assert grants.granted(conn, "partbox") == grants.NOBODY
-    assert conn.execute("select has_function_privilege('public', 'partbox.new_event_id()', 'execute')").fetchone() == (
-        True,
-    )
-
-
-def test_a_role_that_does_not_exist_is_refused_and_nothing_is_made(empty_dsn):
-    with pytest.raises(SchemaError, match=r"role 'Nobody' does not exist: create it first.*nothing was changed"):
-        migrate(empty_dsn, roles=Roles(("postgres",), ("Nobody",)))
-    with psycopg.connect(empty_dsn) as conn:
-        assert conn.execute("select to_regnamespace('partbox')").fetchone() == (None,)
-
-
-def test_the_script_for_psql_grants_too(cast, empty_dsn):
-    with psycopg.connect(empty_dsn, autocommit=True) as conn:
-        conn.execute(script("partbox", Roles((cast.publisher,), (cast.worker,))).encode())
-        assert grants.granted(conn, "partbox") == Roles((cast.publisher,), (cast.worker,))
-        conn.execute("drop schema partbox cascade")
-
-
-FOR_THE_OWNER = {"subscription_drop", "subscription_pause", "subscription_purged", "subscription_replay"}
-
-
-def test_every_function_is_somebodys_and_nobody_elses(cast, conn):
-    """Who adds one decides who may call it: in `sql/grants`, or here."""
-    found = conn.execute(
-        "select proname, coalesce(proacl::text, '{=X}') from pg_proc where pronamespace = 'partbox'::regnamespace"
-    ).fetchall()
-    ungranted = {name for name, acl in found if cast.publisher not in acl and cast.worker not in acl}
-    assert ungranted == FOR_THE_OWNER
-    assert [name for name, acl in found if "{=X" in acl or ",=X" in acl] == []
-
-
-def test_no_function_runs_as_its_owner_or_looks_things_up_where_others_may_put_them(cast, conn):
-    """Functions in SQL take the path of who calls them: they are inlined, and name what is not PostgreSQL's in full."""
-    found = conn.execute(
-        "select proname, prosecdef, lanname, proconfig from pg_proc p join pg_language l on l.oid = p.prolang"
-        " where pronamespace = 'partbox'::regnamespace"
-    ).fetchall()
-    assert [name for name, definer, _, _ in found if definer] == []
-    fixed = "search_path=pg_catalog, pg_temp"
-    assert [name for name, _, language, config in found if language == "plpgsql" and fixed not in (config or [])] == []
-    assert {name for name, _, language, _ in found if language != "plpgsql"} == {
-        "expired_dead", "new_event_id", "subscription_purged",
-    }  # fmt: skip
-
-
-def test_a_publisher_who_may_create_functions_cannot_have_the_worker_run_them(cast, conn):
-    """An overload with exactly these argument types would be preferred to PostgreSQL's own, of any types."""
-    conn.execute("grant create on schema public to public")
-    with psycopg.connect(cast.of("publisher"), autocommit=True) as own:
-        for arguments in ("text, text", "text, bigint, bigint", "text, integer"):
-            own.execute(
-                f"create function public.format({arguments}) returns text language plpgsql as"
-                " $$ begin raise exception 'hijacked by %', current_user; end $$"
-            )
-    with psycopg.connect(cast.of("worker"), autocommit=True) as own:
-        with pytest.raises(psycopg.errors.RaiseException, match="hijacked"):
-            own.execute("select format('%s', 'x'::text)")
-        for purge in ("purge_dead(0, 10, '{0,0}', false)", "purge_keys(0, 10, '{0,0}', false)"):
-            own.execute(f"select partbox.{purge}")

@@ -18,11 +18,6 @@ from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError, SchemaError
 
 
-@pytest.fixture
-def outbox(dsn) -> Outbox:
-    return Outbox(dsn)
-
-
 def test_from_the_beginning_it_gets_all_that_the_log_holds(outbox, conn):
     publish(conn, 1, 2, 3)
     outbox.subscriptions.create("audit")

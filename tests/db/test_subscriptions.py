@@ -9,16 +9,10 @@ from hammer import hammer
 from ownership import ALL, assign, background, blocked, bury, claim, join, worker
 from subscribing import SCHEMA, consume, gets, is_paused, publish, rows
 
-from partbox import Outbox
 from partbox.db.delivery import cursors, instances
 from partbox.db.delivery.cursors import Saving
 from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError
-
-
-@pytest.fixture
-def outbox(dsn) -> Outbox:
-    return Outbox(dsn)
 
 
 @pytest.fixture

@@ -1,0 +1,104 @@
+"""The connections of workers: their session options, and the form of what they read."""
+
+from uuid import UUID
+
+import psycopg
+import pytest
+from ownership import SCHEMA, Conn, worker
+from polling import ask, poll, write
+from psycopg import sql
+
+from partbox.db.blocking import lean
+from partbox.db.connect import connect
+from partbox.db.delivery import records
+from partbox.db.sql import query
+
+
+def test_a_worker_s_connection_overrules_what_role_and_database_say(dsn, conn):
+    name = sql.Identifier(conn.info.dbname)
+    for setting in (
+        "jit = on",
+        "statement_timeout = 0",
+        "idle_in_transaction_session_timeout = 0",
+        "default_transaction_isolation = 'serializable'",
+    ):
+        conn.execute(sql.SQL("alter database {} set " + setting).format(name))
+    with connect(dsn, lease=1.5) as own:
+        assert {
+            each: _setting(own, each)
+            for each in ("jit", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_isolation")
+        } == {
+            "jit": "off",
+            "statement_timeout": "1500ms",
+            "idle_in_transaction_session_timeout": "750ms",
+            "transaction_isolation": "read committed",
+        }
+        assert own.autocommit
+
+
+def test_options_that_the_dsn_carries_are_kept(dsn):
+    with connect(psycopg.conninfo.make_conninfo(dsn, options="-c work_mem=5MB"), lease=6) as own:
+        assert _setting(own, "work_mem") == "5MB"
+        assert _setting(own, "jit") == "off"
+
+
+def test_behind_a_pooler_no_option_is_sent(dsn):
+    with connect(dsn, lease=6, pooler=True) as own, psycopg.connect(dsn) as plain:
+        for each in ("jit", "statement_timeout", "idle_in_transaction_session_timeout"):
+            assert _setting(own, each) == _setting(plain, each)
+
+
+def test_no_statement_outlives_the_lease(dsn, conn):
+    write(conn)
+    with connect(dsn, lease=0.2) as own, conn.transaction():
+        conn.execute("lock table partbox.record in access exclusive mode")
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+            poll(own, ask())
+
+
+def test_nothing_is_ever_prepared(dsn, conn):
+    write(conn)
+    with worker(dsn) as own:
+        lean(own)
+        for _ in range(12):
+            poll(own, ask())
+            records.look(own, SCHEMA, [])
+            records.bodies(own, SCHEMA, [(5, 1)])
+            own.execute(query("subscribed", SCHEMA), {"subscription": "default"})
+        assert own.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
+
+
+def test_a_poll_on_a_lost_connection_raises_an_operational_error(dsn, conn):
+    with worker(dsn) as own:
+        conn.execute("select pg_terminate_backend(%s, 5000)", [own.info.backend_pid])
+        with pytest.raises(psycopg.OperationalError):
+            poll(own, ask())
+        assert own.closed
+
+
+def test_lean_connections_keep_what_is_rarely_asked_for_as_raw_bytes(dsn, conn):
+    write(conn)
+    event_id, created = conn.execute(
+        "select event_id, (extract(epoch from created_at - '2000-01-01 00:00Z') * 1000000)::bigint from partbox.record"
+    ).fetchone()
+    with worker(dsn) as own:
+        lean(own)
+        ((partition, id, raw_id, kind, aggregate, key, tenant, payload, *_, created_at),) = records.bodies(
+            own, SCHEMA, [(5, 1)]
+        )
+        assert (partition, id, kind, aggregate, key, tenant) == (5, 1, "E", "__GLOBAL__", "a", None)
+        assert (raw_id, payload) == (event_id.bytes, b'{"n": 1}')
+        assert int.from_bytes(created_at, signed=True) == created
+
+
+def test_other_connections_stay_as_they_are(dsn, conn):
+    write(conn)
+    with worker(dsn) as own:
+        lean(own)
+    (row,) = records.bodies(conn, SCHEMA, [(5, 1)])
+    assert isinstance(row[2], UUID)
+    assert row[7] == {"n": 1}
+
+
+def _setting(conn: Conn, name: str) -> str:
+    return conn.execute("select current_setting(%s)", [name]).fetchone()[0]

@@ -1,0 +1,87 @@
+"""The segments and indexes that a poll touches."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from ownership import SCHEMA, Conn
+from polling import MILLION, ask, poll, write, write_at
+from psycopg import sql
+
+from partbox.db.delivery import records
+from partbox.db.sql import query
+from partbox.rules.cursor import Ask
+
+
+@pytest.fixture
+def segments(conn) -> None:
+    """Segments of ten million ids: record_1 up to 10 M, record_2 up to 20 M … record_4 up to 40 M, and the default."""
+    for number in (2, 3, 4):
+        conn.execute(
+            sql.SQL("create table {} partition of partbox.record for values from ({}) to ({})").format(
+                sql.Identifier("partbox", f"record_{number}"),
+                (number - 1) * 10 * MILLION,
+                number * 10 * MILLION,
+            )
+        )
+
+
+def scanned(conn: Conn, monkeypatch: pytest.MonkeyPatch, asks: Sequence[Ask], lo: int, hi: int) -> set[str]:
+    """The segments that the plan of this very poll touches."""
+    seen: dict[str, Any] = {}
+    fetch = records.fetch
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "fetch", lambda *args: seen.update(args[3]) or fetch(*args))
+        poll(conn, *asks, lo=lo, hi=hi)
+    plan = conn.execute(b"explain (costs off) " + query("poll", SCHEMA), seen).fetchall()
+    return set(re.findall(r"\bon (record_\w+)", "\n".join(line for (line,) in plan)))
+
+
+RANGES = [
+    (0, 5 * MILLION, {"record_1"}),
+    (11 * MILLION, 15 * MILLION, {"record_2"}),
+    (9 * MILLION, 15 * MILLION, {"record_1", "record_2"}),
+    (10 * MILLION, 20 * MILLION - 1, {"record_2"}),
+    (10 * MILLION - 2, 20 * MILLION, {"record_1", "record_2", "record_3"}),
+    (35 * MILLION, 45 * MILLION, {"record_4", "record_default"}),
+]
+
+
+@pytest.mark.usefixtures("segments")
+def test_segments_outside_of_the_range_of_a_poll_are_not_even_planned(conn, monkeypatch):
+    for lo, hi, touched in RANGES:
+        asks = [ask(lo, partition=number) for number in range(256)]
+        assert scanned(conn, monkeypatch, asks, lo, hi) == touched, (lo, hi)
+
+
+@pytest.mark.usefixtures("segments")
+def test_the_range_of_a_poll_leaves_its_lower_end_out_and_its_upper_end_in(conn):
+    for id in (10 * MILLION - 1, 10 * MILLION, 20 * MILLION, 20 * MILLION + 1):
+        write_at(conn, id)
+    assert poll(conn, ask(), lo=10 * MILLION - 1, hi=20 * MILLION)[1] == [10 * MILLION, 20 * MILLION]
+
+
+@pytest.mark.usefixtures("segments")
+def test_a_poll_reads_across_segments_in_id_order(conn):
+    ids = [7, 10 * MILLION, 25 * MILLION, 39 * MILLION, 45 * MILLION]
+    for id in ids:
+        write_at(conn, id)
+    assert poll(conn, ask(room=3))[1] == ids[:3]
+    assert poll(conn, ask(last_id=ids[2], floor=ids[2], room=3))[1] == ids[3:]
+
+
+@pytest.mark.usefixtures("segments")
+def test_a_poll_walks_the_primary_key_and_sorts_nothing(conn, monkeypatch):
+    write(conn, 2000)
+    seen: dict[str, Any] = {}
+    fetch = records.fetch
+    monkeypatch.setattr(records, "fetch", lambda *args: seen.update(args[3]) or fetch(*args))
+    poll(conn, *(ask(partition=number) for number in range(256)), lo=0, hi=5 * MILLION)
+    for analysed in (False, True):
+        if analysed:
+            conn.execute("analyze partbox.record")
+        plan = "\n".join(line for (line,) in conn.execute(b"explain " + query("poll", SCHEMA), seen))
+        assert plan.count("Index Scan using record_1_pkey") == 2
+        assert "Seq Scan" not in plan
+        assert "Sort" not in plan
