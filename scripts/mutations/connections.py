@@ -6,7 +6,7 @@ DEADLINE = "partbox/db/deadline.py"
 CURSORS = "sql/queries/cursors.sql"
 RECORDS = "partbox/db/delivery/records.py"
 HANGING = "tests/worker/test_hanging_connections.py"
-LIFE = "tests/db/test_life.py"
+LIFE = "tests/db/delivery/test_life.py"
 
 MUTATIONS = (
     Mutation(

@@ -78,8 +78,8 @@ MUTATIONS = (
         "least(p.floor_id, p.last_id)",
         "p.floor_id",
         (
-            "tests/db/test_purge.py::test_only_what_is_terminal_everywhere_and_expired_goes",
-            "tests/db/test_purge.py::test_a_purge_leaves_what_the_rule_says",
+            "tests/db/operator/test_purge.py::test_only_what_is_terminal_everywhere_and_expired_goes",
+            "tests/db/operator/test_purge.py::test_a_purge_leaves_what_the_rule_says",
         ),
     ),
     Mutation(
@@ -158,7 +158,7 @@ MUTATIONS = (
         RECORDS,
         "order by r.id limit c.room)",
         "order by r.xid, r.id limit c.room)",
-        ("tests/db/test_records.py::test_new_records_come_in_the_order_of_ids_not_of_transactions",),
+        ("tests/db/delivery/test_records.py::test_new_records_come_in_the_order_of_ids_not_of_transactions",),
     ),
     Mutation(
         "idle-beside-a-full-page",

@@ -5,10 +5,10 @@ from mutations.mutation import Mutation
 SAVE = "sql/functions/save.sql"
 CLAIM = "sql/functions/claim.sql"
 BURY = "sql/functions/bury.sql"
-DRAINING = "tests/db/test_bury_draining.py"
+DRAINING = "tests/db/delivery/test_bury_draining.py"
 UNCHARGED = "tests/worker/test_shutdowns_uncharged.py"
-SAVES = "tests/db/test_saves.py"
-OWNERSHIP = "tests/db/test_ownership.py"
+SAVES = "tests/db/delivery/test_saves.py"
+OWNERSHIP = "tests/db/delivery/test_ownership.py"
 
 MUTATIONS = (
     Mutation(
@@ -185,7 +185,7 @@ MUTATIONS = (
         SAVE,
         "             order by p.partition\n               for no key update) held",
         "             order by p.partition desc\n               for no key update) held",
-        ("tests/db/test_lock_order.py::test_saves_plans_claims_buries_and_heartbeats_at_once_never_deadlock",),
+        ("tests/db/delivery/test_lock_order.py::test_saves_plans_claims_buries_and_heartbeats_at_once_never_deadlock",),
     ),
     Mutation(
         "plan-without-the-comparison",
@@ -193,7 +193,7 @@ MUTATIONS = (
         "sql/functions/plan.sql",
         ") or plan.seen is distinct from (",
         ") or false and plan.seen is distinct from (",
-        ("tests/db/test_plans.py::test_a_plan_changes_nothing_when_an_assignee_is_not_as_it_was_seen",),
+        ("tests/db/delivery/test_plans.py::test_a_plan_changes_nothing_when_an_assignee_is_not_as_it_was_seen",),
     ),
     Mutation(
         "plan-when-shares-differ-by-one",

@@ -4,7 +4,7 @@ from mutations.mutation import Mutation
 
 PROGRESS = "partbox/rules/progress.py"
 RULES = "tests/rules/test_progress.py"
-PARKS = "tests/db/test_saved_parks.py"
+PARKS = "tests/db/delivery/test_saved_parks.py"
 RAN = (
     "tests/worker/test_reconnect.py"
     "::test_what_runs_while_the_connection_is_lost_is_not_repeated_though_its_partition_is_let_go_at_once"
