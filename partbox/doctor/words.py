@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from partbox.db.inspect.facts import Session
+from partbox.db.inspect.facts import OpenSession
 from partbox.db.inspect.stats import Instance
 from partbox.rules.secrets import masked
 from partbox.rules.wording import in_short
@@ -34,7 +34,7 @@ def statement(query: str | None) -> str:
     return in_short(masked(cut))
 
 
-def session(each: Session) -> str:
+def session(each: OpenSession) -> str:
     """The session's identity and its last statement."""
     parts = [f"user {each.user}"] if each.user else []
     parts += [f"application {in_short(each.application, 60)}"] if each.application else []

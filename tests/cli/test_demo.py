@@ -17,7 +17,7 @@ from forked import Command
 from rich.console import Console
 from waiting import eventually
 
-from partbox.db.inspect.stats import Cluster, Instance, Partition
+from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
 from partbox.demo.screen import Screen
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, picture
@@ -147,9 +147,9 @@ def a_process(pid: int, owned: int) -> Instance:
     )
 
 
-def a_partition(number: int, pid: int | None) -> Partition:
+def a_partition(number: int, pid: int | None) -> PartitionStats:
     owner = None if pid is None else UUID(int=pid)
-    return Partition(
+    return PartitionStats(
         partition=number,
         assignee=owner,
         owner=owner,

@@ -13,11 +13,11 @@ from partbox.db.inspect.evidence import Evidence, UnreadPart
 from partbox.db.inspect.facts import (
     DeadRows,
     DeferredRows,
+    OpenSession,
     PreparedTransaction,
     ReplicationSlot,
     SequenceFacts,
     ServerFacts,
-    Session,
     TableFacts,
     Wait,
 )
@@ -91,7 +91,7 @@ overviews = st.builds(
     newest_id=counts,
 )
 sessions = st.builds(
-    Session,
+    OpenSession,
     pid=counts,
     database=maybe(st.just("shop")),
     user=maybe(texts),
@@ -221,7 +221,7 @@ def test_a_transaction_is_reported_when_it_is_long_and_holds_something_back(find
     server = ServerFacts(0.0, "shop", "me", True, {}, 1, 97)
     given = {"state": "idle in transaction", "database": "shop", "pins": True, "writes": False} | finding
     session = replace_in(
-        Session(1, None, None, None, None, None, None, None, False, False, 5, None, False, False), given
+        OpenSession(1, None, None, None, None, None, None, None, False, False, 5, None, False, False), given
     )
     case = Case("partbox", Evidence(server=server, sessions=(session,)), limits)
     assert [each.cause for each in judge(case)] == (["idle-transaction"] if reported else [])
@@ -251,7 +251,7 @@ def test_a_wait_for_a_lock_is_reported_when_it_is_long_and_somebody_holds_it(age
     assert [each.cause for each in found] == (["locks"] if reported else [])
 
 
-def replace_in(session: Session, values: dict) -> Session:
+def replace_in(session: OpenSession, values: dict) -> OpenSession:
     return session._replace(**values)
 
 

@@ -18,13 +18,13 @@ from partbox.db.inspect.facts import (
     DeferredRows,
     Expired,
     Open,
+    OpenSession,
     PreparedTransaction,
     ReplicationSlot,
     RetentionHold,
     Segments,
     SequenceFacts,
     ServerFacts,
-    Session,
     TableFacts,
     Wait,
 )
@@ -69,7 +69,7 @@ class Evidence:
     server: ServerFacts | None = None
     original: bool = True
     sequence: SequenceFacts | None = None
-    sessions: tuple[Session, ...] = ()
+    sessions: tuple[OpenSession, ...] = ()
     waits: tuple[Wait, ...] = ()
     prepared: tuple[PreparedTransaction, ...] = ()
     slots: tuple[ReplicationSlot, ...] = ()
@@ -95,7 +95,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
     seen = look.part("the subscriptions", lambda: overview(conn, schema))
     return Evidence(
         server=look.one(ServerFacts, "doctor_server"),
-        sessions=look.all(Session, "doctor_sessions"),
+        sessions=look.all(OpenSession, "doctor_sessions"),
         waits=look.all(Wait, "doctor_waits"),
         prepared=look.all(PreparedTransaction, "doctor_prepared"),
         slots=look.all(ReplicationSlot, "doctor_slots"),

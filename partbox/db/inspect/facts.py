@@ -26,7 +26,7 @@ class SequenceFacts(NamedTuple):
     defaults: dict[str, str] | None
 
 
-class Session(NamedTuple):
+class OpenSession(NamedTuple):
     """A session with a transaction; ages in seconds, None where they may not be seen.
 
     `writes`: it has a transaction id; `pins`: vacuum must keep what it could see, as of `xids` transactions ago;

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from partbox.db.inspect.facts import Session, Wait
+from partbox.db.inspect.facts import OpenSession, Wait
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.words import listed, literal, quoted, session, statement
@@ -111,7 +111,7 @@ def locks(case: Case) -> Iterator[Finding]:
     )
 
 
-def _open(case: Case) -> Iterator[Session]:
+def _open(case: Case) -> Iterator[OpenSession]:
     """Transactions that are open for too long and hold something back: a transaction id does in any database."""
     here = case.evidence.server.database if case.evidence.server else None
     for each in case.evidence.sessions:
@@ -120,11 +120,11 @@ def _open(case: Case) -> Iterator[Session]:
             yield each
 
 
-def _idle(each: Session) -> bool:
+def _idle(each: OpenSession) -> bool:
     return (each.state or "").startswith("idle in transaction")
 
 
-def _transaction(case: Case, each: Session, what: str) -> Finding:
+def _transaction(case: Case, each: OpenSession, what: str) -> Finding:
     here = case.evidence.server.database if case.evidence.server else None
     pins = each.pins or each.writes
     evidence = [
