@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from partbox.db import connect
-from partbox.db.auto_migrate import AutoMigration
+from partbox.db.schema.auto_migrate import AutoMigration
 from partbox.rules.asked import Length
 
 if TYPE_CHECKING:
