@@ -26,6 +26,7 @@ ONE = {
     "examples": "programs as a reader types them: the same calls as elsewhere",
     "fuzz": "values that partbox refuses or takes, before they get to the server",
     "grafana": "dashboards and alerts over metrics",
+    "http": "a server of our own, and who may ask it",
     "hostile": "handlers, objects, networks and slow lines; sessions, and the limits of values, are marked",
     "mutants": "that faults are noticed",
     "observe": "metrics, logs and traces of what happens anywhere",

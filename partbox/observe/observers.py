@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from partbox.events import DeliveredEvent, Event, checks
+from partbox.observe.logs.log_event import is_ctrl_c, log_event
 from partbox.observe.observer import Answer, Load, Observer, Started, Turn
-from partbox.observe.telling import is_ctrl_c, tell
 from partbox.rules.parking import Verdict
 
 log = logging.getLogger("partbox.observe")
@@ -180,4 +180,4 @@ def _log(name: str, error: BaseException) -> None:
     if is_ctrl_c(error):
         raise error
     text = "an observer's %s failed, which changes nothing else: %s"
-    tell(log, "observer_failed", text, name, error, trace=error, hook=name)
+    log_event(log, "observer_failed", text, name, error, trace=error, hook=name)

@@ -28,9 +28,9 @@ from partbox.db import connect
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.observe.observer import Load, Observer, Started
-from partbox.observe.polls import Polls
-from partbox.observe.propagation import headers_for, published_in
-from partbox.observe.span_attributes import of_handle, of_publish
+from partbox.observe.traces.polls import Polls
+from partbox.observe.traces.propagation import headers_for, published_in
+from partbox.observe.traces.span_attributes import of_handle, of_publish
 from partbox.rules.parking import Verdict
 
 FAILED = ("retrying", "dead")

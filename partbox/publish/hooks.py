@@ -14,7 +14,7 @@ from typing import Any
 
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.signature import is_async, name_of, place_of, takes
 
 log = logging.getLogger("partbox.publish")
@@ -122,4 +122,4 @@ def _changed(hook: Hook, events: list[Event], result: Any) -> list[Event]:
 
 def _log(hook: Hook, error: Exception) -> None:
     text = "the %s failed, which changes nothing about the events: %s"
-    tell(log, "publish_hook_failed", text, hook, error, trace=error, hook=str(hook))
+    log_event(log, "publish_hook_failed", text, hook, error, trace=error, hook=str(hook))

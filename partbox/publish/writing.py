@@ -16,7 +16,7 @@ from uuid import UUID
 
 from partbox.db.sql import bare, query
 from partbox.events import Event
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.publish.fields import COLUMNS, UNTIMED, Fields, is_timed, parameters, timed
 from partbox.publish.steps import Ask, Copy, Execute, Repeat, Steps
 
@@ -76,5 +76,5 @@ def _id(event: Event, is_fresh: bool) -> UUID | None:
         return event.event_id
     text = "event %s of type %r is not published: its idempotency key %r was used before"
     id, kind = str(event.event_id), event.event_type
-    tell(log, "duplicate", text, id, kind, event.idempotency_key, event_id=id, event_type=kind)
+    log_event(log, "duplicate", text, id, kind, event.idempotency_key, event_id=id, event_type=kind)
     return None

@@ -16,7 +16,7 @@ from psycopg import Connection, Error
 from partbox.db import instances, subscriptions
 from partbox.db.subscriptions import Holder
 from partbox.errors import PartboxError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.silence import Silence
 from partbox.rules.wording import command, counted
 
@@ -107,7 +107,7 @@ def _bury(conn: Connection[Any], schema: str, name: str, found: Sequence[Holder]
         if freed:
             text, gone = "subscription %r: %s of dead processes may be claimed", len(buried)
             left = counted(freed, "partition")
-            tell(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
+            log_event(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
 
 
 def _go_on(conn: Connection[Any], schema: str, name: str, again: Again, acting: bool) -> Left:

@@ -6,9 +6,9 @@ from typing import Any
 from uuid import UUID
 
 from partbox.db.stats import Cluster, Instance, Overview, Partition
-from partbox.observe.looker import Looker
-from partbox.observe.meter import Meters
-from partbox.observe.node import Process, Vitals, Watched
+from partbox.observe.health.database_probe import DatabaseProbe
+from partbox.observe.health.vitals import MonitoredSupervisor, ProcessVitals, SupervisorVitals
+from partbox.observe.metrics.meter import Meters
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 ADA, BOB, GONE = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -40,16 +40,20 @@ def overview(*clusters: Cluster) -> Overview:
     return Overview(schema="partbox", at=NOW, clusters=clusters or (cluster(),))
 
 
-def process(**fields: Any) -> Process:
+def process(**fields: Any) -> ProcessVitals:
     usual = {"pid": 4711, "ready": True, "silent": 0.1, "vouched": True, "trusted": True, "instance": ADA}
-    return Process(**{"handler": None, **usual, **fields})
+    return ProcessVitals(**{"handler": None, **usual, **fields})
 
 
-def vitals(*processes: Process, **fields: Any) -> Vitals:
+def vitals(*processes: ProcessVitals, **fields: Any) -> SupervisorVitals:
     usual: dict[str, Any] = {"started": True, "running": True, "stopping": False, "failure": None, "lease": 6.0}
     rest = {"stepped": 0.1, "beaten": 0.5, "wanted": 1, "deaths": 0, "crash_loop": False}
-    return Vitals(processes=processes or (process(),), **{**usual, **rest, **fields})
+    return SupervisorVitals(processes=processes or (process(),), **{**usual, **rest, **fields})
 
 
-def watched(look: Any = overview, its: Any = vitals, *, database: str = "", meters: Meters | None = None) -> Watched:
-    return Watched(database, "one", "default", meters or Meters(["confirm"], ["bus"]), Looker(look), its)
+def watched(
+    look: Any = overview, its: Any = vitals, *, database: str = "", meters: Meters | None = None
+) -> MonitoredSupervisor:
+    return MonitoredSupervisor(
+        database, "one", "default", meters or Meters(["confirm"], ["bus"]), DatabaseProbe(look), its
+    )

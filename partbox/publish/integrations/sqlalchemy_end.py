@@ -20,7 +20,7 @@ from sqlalchemy.exc import MissingGreenlet
 
 from partbox.db.sql import query
 from partbox.errors import PublishError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.publish.ending import Call, Ending
 from partbox.publish.failures import is_failed_transaction
 
@@ -114,4 +114,4 @@ def _make(call: Call, conn: Any) -> None:
             conn.run_async(lambda _: result)
         except MissingGreenlet as error:  # the connection is given up where nothing can be awaited
             text = "asynchronous hooks are not called, for their connection was lost outside of an await: %s"
-            tell(log, "publish_hook_failed", text, error, hook="after_rollback")
+            log_event(log, "publish_hook_failed", text, error, hook="after_rollback")

@@ -19,7 +19,7 @@ from psycopg import Connection, Error
 from partbox.db import migrate, subscriptions
 from partbox.db.blocking import lean
 from partbox.db.connect import check
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.timeouts import Timeouts
@@ -191,7 +191,7 @@ class Poller:
             if session.reading.closed:
                 raise
             text = "reading failed and is tried again: %s"
-            tell(log, "loop_error", text, error, subscription=self._subscription, loop="poller")
+            log_event(log, "loop_error", text, error, subscription=self._subscription, loop="poller")
             self._ended.wait(RETRY)
 
     def _step(self, session: Session) -> None:

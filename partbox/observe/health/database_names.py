@@ -1,0 +1,41 @@
+"""Names of databases for people: in logs, metrics, health checks and on the page."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from partbox.errors import SettingsError
+from partbox.rules.dsn import parts
+from partbox.rules.printing import printable_line
+
+LONGEST = 60  # characters of a database's name
+
+
+def database_names(dsns: Sequence[str]) -> list[str]:
+    """What to call these databases, in logs, metrics, health checks and on the page: by name, with host and port where
+    that does not tell them apart, never more."""
+    short, long = [_name(dsn) for dsn in dsns], [_place(dsn) for dsn in dsns]
+    names = [place if short.count(name) > 1 else name for name, place in zip(short, long, strict=True)]
+    seen: Counter[str] = Counter()
+    for at, name in enumerate(names):
+        seen[name] += 1
+        names[at] = name if seen[name] == 1 else f"{name} #{seen[name]}"
+    return names
+
+
+def _name(dsn: str) -> str:
+    given = _parts(dsn)
+    name = given.get("dbname") or given.get("service") or given.get("user") or "default"
+    return printable_line(name, LONGEST)
+
+
+def _place(dsn: str) -> str:
+    given = _parts(dsn)
+    place = f"{given.get('host') or 'localhost'}:{given.get('port') or '5432'}"
+    return f"{printable_line(place, LONGEST)}/{_name(dsn)}"
+
+
+def _parts(dsn: str) -> dict[str, str]:
+    try:
+        return parts(dsn)
+    except SettingsError:  # connecting will say what is wrong with it
+        return {}
