@@ -22,7 +22,7 @@ from partbox.handlers.registrar import Registrar
 from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry
 from partbox.operations import Operations
-from partbox.publish import Hooks, Moment, Publisher, Scope, Sleepers
+from partbox.publish import Moment, Publisher, PublishHooks, Scope, Sleepers
 from partbox.publish.given import NOT_GIVEN, event_of
 from partbox.rules import asked
 
@@ -66,7 +66,7 @@ class Outbox(Registrar, Operations):
         Operations.__init__(self, dsn if callable(dsn) else loaded.dsn, loaded)
         self.codecs = Codecs(codecs)
         self._workers = Sleepers()
-        self._hooks = Hooks()
+        self._hooks = PublishHooks()
         self._publisher = Publisher(
             self.settings.schema_name, self.codecs, self.settings.max_payload, self._hooks, self._workers
         )

@@ -6,7 +6,7 @@ from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connections
 
 
-class Fresh:
+class FreshConnections:
     """An interceptor: the handler gets connections that are neither broken nor older than CONN_MAX_AGE.
 
     All `async def` handlers share the connections of the thread in which `sync_to_async` runs. What is old is closed
@@ -14,7 +14,7 @@ class Fresh:
     `aiterator()`. What is broken serves nobody, and is closed at once.
     """
 
-    _running: ClassVar[set["Fresh"]] = set()
+    _running: ClassVar[set["FreshConnections"]] = set()
 
     def __init__(self, event: Any) -> None: ...
 

@@ -29,7 +29,7 @@ def methods_of(interceptor: Any) -> dict[str, Any]:
     return {name: method for name, method in found.items() if method is not None}
 
 
-class Hooks:
+class InterceptorMethods:
     """The methods of one interceptor, as handlers of events, or of batches, use them."""
 
     def __init__(self, interceptor: Any, is_batch: bool) -> None:
@@ -90,7 +90,7 @@ class Hooks:
         return [*outcome] if len(outcome) == events else [None] * events
 
 
-def hooked(call: Call, hooks: Hooks) -> Call:
+def hooked(call: Call, hooks: InterceptorMethods) -> Call:
     """The call with this interceptor around it."""
 
     def intercepted(given: Any, *more: Any) -> Any:
@@ -109,7 +109,7 @@ def hooked(call: Call, hooks: Hooks) -> Call:
     return intercepted
 
 
-def hooked_async(call: Call, hooks: Hooks) -> Call:
+def hooked_async(call: Call, hooks: InterceptorMethods) -> Call:
     """`hooked` of an `async def`."""
 
     async def intercepted(given: Any, *more: Any) -> Any:
@@ -128,7 +128,7 @@ def hooked_async(call: Call, hooks: Hooks) -> Call:
     return intercepted
 
 
-def _end(hooks: Hooks, begun: list[Any], outcome: Any, error: BaseException | None) -> None:
+def _end(hooks: InterceptorMethods, begun: list[Any], outcome: Any, error: BaseException | None) -> None:
     for events, after in hooks.afters(begun, outcome, error):
         try:
             after()
@@ -136,7 +136,7 @@ def _end(hooks: Hooks, begun: list[Any], outcome: Any, error: BaseException | No
             hooks.failed(events)
 
 
-async def _end_async(hooks: Hooks, begun: list[Any], outcome: Any, error: BaseException | None) -> None:
+async def _end_async(hooks: InterceptorMethods, begun: list[Any], outcome: Any, error: BaseException | None) -> None:
     for events, after in hooks.afters(begun, outcome, error):
         try:
             await _awaited(after())

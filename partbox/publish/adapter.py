@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from partbox.errors import PublishError
-from partbox.publish.ending import Call, Reports
+from partbox.publish.ending import Call, EndReporter
 from partbox.publish.steps import Copy, Row, Steps
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ Parameters = Mapping[str, Any]
 class Library:
     """What adapters of both kinds say of their library. `on_commit` and `on_rollback` are called for what `tells` has.
 
-    `mark` and `wakes` are as in `ending.Reports`; they suit a library that keeps account of savepoints itself.
+    `mark` and `wakes` are as in `ending.EndReporter`; they suit a library that keeps account of savepoints itself.
     """
 
     copies: bool = False
@@ -46,7 +46,7 @@ class Library:
     def __init__(self, conn: Any) -> None:
         self.conn = conn
 
-    def reports(self) -> Reports:
+    def reports(self) -> EndReporter:
         """Who reports how the transaction ends."""
         return self
 

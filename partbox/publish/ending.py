@@ -17,7 +17,7 @@ Call = Callable[[], Any]
 """Returns an awaitable where it was registered on an asynchronous connection; raises nothing."""
 
 
-class Reports(Protocol):
+class EndReporter(Protocol):
     """What a connection that can report its end offers: that half of the adapter protocol which hooks need.
 
     A call is made once the transaction is over: `on_commit` if what was written before it was registered is committed,
@@ -35,7 +35,7 @@ class Reports(Protocol):
         """Make the call once after a commit, however often it is registered, savepoints aside."""
 
 
-class Ending:
+class TransactionEnd:
     """The end of a transaction whose savepoints nobody keeps account of."""
 
     def __init__(self) -> None:
@@ -71,17 +71,17 @@ class Ending:
                 yield call
 
 
-_open: dict[int, tuple[Any, Ending]] = {}
+_open: dict[int, tuple[Any, TransactionEnd]] = {}
 """By the id of the connection, which is held here so that no other gets its id: not all can be referred to weakly."""
 
 
-def begin(conn: Any) -> Ending:
+def begin(conn: Any) -> TransactionEnd:
     """From now on `conn` can report its end, until `forget`."""
-    _open[id(conn)] = conn, Ending()
+    _open[id(conn)] = conn, TransactionEnd()
     return _open[id(conn)][1]
 
 
-def of(conn: Any) -> Ending | None:
+def of(conn: Any) -> TransactionEnd | None:
     """Who reports how the transaction of `conn` ends; None if nobody can."""
     found = _open.get(id(conn))
     return None if found is None else found[1]

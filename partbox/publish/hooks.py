@@ -40,7 +40,7 @@ class Hook:
         return f"{self.moment.value} hook {name_of(self.call)} ({place_of(self.call)})"
 
 
-class Hooks:
+class PublishHooks:
     """The hooks of one outbox. Plain data, so that it travels to processes."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from partbox.publish import ending, integrations, steps, transaction
 from partbox.publish.adapter import COMMIT, ROLLBACK, Library
 from partbox.publish.failures import explained
 from partbox.publish.fields import all_fields, fields_of, parameters
-from partbox.publish.hooks import Hooks, Moment
+from partbox.publish.hooks import Moment, PublishHooks
 from partbox.publish.sleepers import Sleepers
 from partbox.publish.writing import write
 
@@ -41,7 +41,7 @@ class Publisher:
     schema: str
     codecs: Codecs
     max_payload: int
-    hooks: Hooks
+    hooks: PublishHooks
     sleepers: Sleepers
     observers: Observers = field(default_factory=Observers)
 
@@ -120,7 +120,7 @@ class Publisher:
         with self.observers.publishing(events) as headers:
             yield [event.with_headers(headers) for event in events] if headers else events
 
-    def _reports(self, adapter: Library) -> ending.Reports | None:
+    def _reports(self, adapter: Library) -> ending.EndReporter | None:
         """Who reports the end of the transaction, if anybody wants to hear; PublishError if a hook needs what nobody
         can report."""
         if not self.hooks.follow:
@@ -134,7 +134,7 @@ class Publisher:
         return adapter.reports()
 
     def _writing(
-        self, events: list[Event], reports: ending.Reports | None, tell: Callable[..., Any], *, copies: bool
+        self, events: list[Event], reports: ending.EndReporter | None, tell: Callable[..., Any], *, copies: bool
     ) -> steps.Steps[tuple[list[UUID | None], list[Event]]]:
         """Write the events; their ids, and those that were published."""
         batch = all_fields(events, self.codecs, self.max_payload)
@@ -152,7 +152,7 @@ class Publisher:
         if reports is not None:
             reports.wakes(self.sleepers.wake)
 
-    def _follow(self, reports: ending.Reports, tell: Callable[[Moment], Any]) -> steps.Steps[None]:
+    def _follow(self, reports: ending.EndReporter, tell: Callable[[Moment], Any]) -> steps.Steps[None]:
         """Have the hooks told how the transaction ends for what was just published."""
         mark = reports.mark()
         if mark is not None:

@@ -18,7 +18,7 @@ from partbox.publish import ending, integrations, transaction
 from partbox.publish.adapter import AsyncAdapter, Library
 from partbox.publish.ending import Call
 from partbox.publish.failures import is_failed_transaction
-from partbox.publish.steps import Ask
+from partbox.publish.steps import Query
 from partbox.publish.transaction import AnyConnection
 
 PREPARE_FROM = 5  # executions of a statement, as psycopg does by default
@@ -28,7 +28,7 @@ VOID = (
     "inside the block. Let the error leave the block, or put `with conn.transaction():` around what may fail"
 )
 
-_MARKS = Ask(query("published_marks", "partbox"), {})  # of no schema
+_MARKS = Query(query("published_marks", "partbox"), {})  # of no schema
 
 
 class Scope:

@@ -26,7 +26,7 @@ class Carries(Protocol):
     def copy(self, step: "Copy", /) -> Any: ...
 
 
-class Step(Protocol):
+class Statement(Protocol):
     """A statement; its methods return its answer, the last one what the adapter returns."""
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
@@ -36,7 +36,7 @@ class Step(Protocol):
     def through(self, adapter: Carries) -> Any: ...
 
 
-Steps = Generator[Step, Any, T]
+Steps = Generator[Statement, Any, T]
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Execute:
 
 
 @dataclass(slots=True)
-class Ask:
+class Query:
     """A statement whose rows are wanted."""
 
     statement: bytes

@@ -18,7 +18,7 @@ from partbox.db.sql import bare, query
 from partbox.events import Event
 from partbox.observe.logs.log_event import log_event
 from partbox.publish.fields import COLUMNS, UNTIMED, Fields, is_timed, parameters, timed
-from partbox.publish.steps import Ask, Copy, Execute, Repeat, Steps
+from partbox.publish.steps import Copy, Execute, Query, Repeat, Steps
 
 COPY_FROM = 8
 
@@ -42,7 +42,7 @@ def _one(schema: str, event: Event, fields: Fields) -> Steps[bool]:
     if event.idempotency_key is None:
         yield Execute(query("publish", schema), parameters(event, fields))
         return True
-    return bool((yield Ask(query("publish_once", schema), parameters(event, fields))))
+    return bool((yield Query(query("publish_once", schema), parameters(event, fields))))
 
 
 def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
@@ -55,7 +55,7 @@ def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
         return [True] * len(events)
     places = [*first.values()]
     given = {"keys": [*first], "event_ids": [events[place].event_id for place in places], "places": places}
-    taken = {place for (place,) in (yield Ask(query("take_keys", schema), given))}
+    taken = {place for (place,) in (yield Query(query("take_keys", schema), given))}
     return [event.idempotency_key is None or place in taken for place, event in enumerate(events)]
 
 
@@ -65,7 +65,7 @@ def _many(schema: str, events: list[Event], batch: list[Fields], copies: bool) -
     if not copies or len(events) < COPY_FROM:
         yield Repeat(query("publish", schema), map(parameters, events, batch))
     elif any(map(is_timed, events)):
-        ((clock,),) = yield Ask(query("publish_clock", schema), {})
+        ((clock,),) = yield Query(query("publish_clock", schema), {})
         yield Copy(bare("publish_copy_timed", schema), schema, COLUMNS, timed(events, batch, clock))
     else:
         yield Copy(bare("publish_copy", schema), schema, UNTIMED, batch)

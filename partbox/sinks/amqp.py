@@ -57,9 +57,11 @@ class RabbitSink(Sink):
             raise DownstreamUnavailable(f"RabbitMQ cannot be reached: {error}") from error
         pika = library("aio_pika", "rabbitmq")
         results: list[Result] = await asyncio.gather(*(self._publish(pika, exchange, message) for message in messages))
-        if len(messages) == 1 and isinstance(results[0], Refused):
+        if len(messages) == 1 and isinstance(results[0], ChannelRefused):
             results = [await self._alone(pika, messages[0])]
-        gone = any(isinstance(result, DownstreamUnavailable | Refused | UnrecoverableError) for result in results)
+        gone = any(
+            isinstance(result, DownstreamUnavailable | ChannelRefused | UnrecoverableError) for result in results
+        )
         if gone and self._exchange is exchange:
             await self.close()
         return results
@@ -131,7 +133,7 @@ class RabbitSink(Sink):
             result = await self._publish(pika, await self._exchange_of(self._connection), message)
         except (pika.exceptions.AMQPError, OSError, RuntimeError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
-        return UnrecoverableError(str(result)) if isinstance(result, Refused) else result
+        return UnrecoverableError(str(result)) if isinstance(result, ChannelRefused) else result
 
     async def _publish(self, pika: Any, exchange: Any, message: Message) -> Result:
         body = pika.Message(
@@ -150,7 +152,7 @@ class RabbitSink(Sink):
         except pika.exceptions.DeliveryError as error:
             return RuntimeError(f"RabbitMQ did not take it: {error}")
         except pika.exceptions.ChannelPreconditionFailed as error:
-            return Refused(f"RabbitMQ says {error}")
+            return ChannelRefused(f"RabbitMQ says {error}")
         except pika.exceptions.ChannelInvalidStateError:  # closed before this was sent
             return NOT_YET
         except (pika.exceptions.AMQPError, OSError) as error:
@@ -158,5 +160,5 @@ class RabbitSink(Sink):
         return None
 
 
-class Refused(ValueError):
+class ChannelRefused(ValueError):
     """All on the channel get this: which message is to blame shows when each comes alone, as one that failed does."""

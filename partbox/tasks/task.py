@@ -15,7 +15,7 @@ from partbox.events.fields import TaskFields
 from partbox.events.reserved import TASK
 from partbox.handlers import ANY, Handlers
 from partbox.handlers import Options as HandlerOptions
-from partbox.tasks.runner import Runner, runner
+from partbox.tasks.runner import TaskRunner, runner
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,7 +35,7 @@ class Task(Generic[P, R]):
     """Calls its function when it is called; `publish` has a worker call it, with the same arguments by name."""
 
     def __init__(
-        self, outbox: Publishes, runner: Runner, aggregate_type: str | Enum = TASK, fields: TaskFields | None = None
+        self, outbox: Publishes, runner: TaskRunner, aggregate_type: str | Enum = TASK, fields: TaskFields | None = None
     ) -> None:
         self._outbox = outbox
         self._aggregate_type = aggregate_type

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from partbox.handlers import Handlers
 from partbox.outbox import Outbox
-from partbox.publish import Hooks
+from partbox.publish import PublishHooks
 from partbox.sinks.sink import Sink
 from partbox.testing.faults import Faults
 from partbox.testing.sink import RecordingSink, StandIn
@@ -49,7 +49,7 @@ def _own(handlers: Handlers) -> Handlers:
     return own
 
 
-def _own_hooks(hooks: Hooks) -> Hooks:
+def _own_hooks(hooks: PublishHooks) -> PublishHooks:
     own = copy(hooks)
     own._of = dict(hooks._of)
     return own

@@ -48,20 +48,18 @@ class PartboxBackend(BaseTaskBackend):
         row = queries.task(*where, record, event_id)
         if row is None:
             raise DoesNotExist(result_id)
-        return self._result(result_id, *row)
+        return self._result(result_id, row)
 
-    def _result(
-        self, id: str, path: str, payload: Any, created_at: Any, status: str, attempts: int, error: str, trace: str
-    ) -> Any:
+    def _result(self, id: str, row: queries.TaskRow) -> Any:
         return calls.result(
-            path,
+            row.path,
             self.alias,
-            payload,
+            row.payload,
             id,
-            status=STATUS.get(status, Status.READY),
-            enqueued_at=created_at,
-            errors=[_error(error, trace)] if error else [],
-            worker_ids=[""] * (attempts or 0),
+            status=STATUS.get(row.status, Status.READY),
+            enqueued_at=row.created_at,
+            errors=[_error(row.error, row.trace)] if row.error else [],
+            worker_ids=[""] * (row.attempts or 0),
         )
 
 

@@ -15,7 +15,7 @@ from partbox.publish.failures import FAILED
 from partbox.publish.steps import Copy, Row
 
 
-class Django(Adapter):
+class DjangoAdapter(Adapter):
     copies = True
     tells: Sequence[str] = (COMMIT,)
     remedy = "publish inside `with transaction.atomic():`, which ATOMIC_REQUESTS does for each request"
@@ -74,7 +74,7 @@ class Django(Adapter):
 
 
 KINDS = {
-    "ConnectionProxy": Django,
-    "BaseDatabaseWrapper": Django,
+    "ConnectionProxy": DjangoAdapter,
+    "BaseDatabaseWrapper": DjangoAdapter,
     "BaseConnectionHandler": 'pass one of its connections, `connections["default"]`',
 }

@@ -21,7 +21,7 @@ from sqlalchemy.exc import MissingGreenlet
 from partbox.db.sql import query
 from partbox.errors import PublishError
 from partbox.observe.logs.log_event import log_event
-from partbox.publish.ending import Call, Ending
+from partbox.publish.ending import Call, TransactionEnd
 from partbox.publish.failures import is_failed_transaction
 
 log = logging.getLogger("partbox.publish")
@@ -29,16 +29,16 @@ log = logging.getLogger("partbox.publish")
 Marks = list[tuple[str | None]]
 
 _watched: WeakSet[Dialect] = WeakSet()
-_open: dict[Any, Ending] = {}
+_open: dict[Any, TransactionEnd] = {}
 """The ends that somebody waits for, by the driver's connection, or what SQLAlchemy adapts it by."""
 _over: set[Any] = set()
 """The connections whose transaction has ended, and whose calls are being made."""
 
 
-def ending_of(conn: Connection) -> Ending:
+def ending_of(conn: Connection) -> TransactionEnd:
     """The end of the transaction that is open on `conn`, or that its next statement begins."""
     _watch(conn.dialect)
-    return _open.setdefault(conn.connection.dbapi_connection, Ending())
+    return _open.setdefault(conn.connection.dbapi_connection, TransactionEnd())
 
 
 def check_not_over(conn: Connection) -> None:
