@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from brokers import Nats
+from broker_nats import Nats
 from delivered import delivered as event
 from hypothesis import given
 from hypothesis import strategies as st
