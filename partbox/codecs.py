@@ -73,7 +73,7 @@ class JsonCodec:
             return ready
         # orjson leaves out the fields of dataclasses that begin with an underscore.
         text = orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
-        if "null" in text:  # what orjson writes for NaN and Infinity; looked at only then
+        if "null" in text:  # as orjson writes for NaN and Infinity; looked at only then
             json.dumps(value, default=_inside, allow_nan=False)
         return _without_nul(text)
 

@@ -28,7 +28,7 @@ class Forwarded(BaseCommand):
                 parser.add_argument(*each.opts, dest=_dest(each), metavar=each.metavar, help=shown, **many)
 
     def handle(self, *_: Any, **options: Any) -> None:
-        connections.close_all()  # what checks have opened; the processes have their own
+        connections.close_all()  # opened by checks; the processes have their own
         self.deliver(self.arguments(options))
 
     def arguments(self, options: dict[str, Any]) -> list[str]:

@@ -157,7 +157,7 @@ class Handlers:
             raise RegistrationError(lack)
 
     def table(self, subscription: str | None = None) -> list[Row]:
-        """Who takes what, of all subscriptions unless one is named; catch-alls last."""
+        """The routing table, of all subscriptions unless one is named; catch-alls last."""
         rows = [each.row() for each in self._registered.values() if subscription in (None, each.subscription)]
         return sorted(
             rows,

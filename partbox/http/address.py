@@ -1,4 +1,4 @@
-"""Where HTTP is served: `127.0.0.1:9464`, `:9464` (this machine alone) or `[::1]:9464`; port 0 is any free one."""
+"""Addresses for HTTP: `127.0.0.1:9464`, `:9464` (this machine alone) or `[::1]:9464`; port 0 is any free one."""
 
 import ipaddress
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it; a name is believed only if it is localhost."""
+        """True if only this machine can reach it; of names, for localhost alone."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -27,7 +27,7 @@ class Address(NamedTuple):
 
 
 def address(text: str) -> Address:
-    """What `text` says; a port alone is one of this machine. PartboxError if it says nothing."""
+    """Parse `text`; a port alone is one of this machine. PartboxError if it is not an address."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65_535 or not _is_host(host):
         raise PartboxError(f"HTTP address {text!r} must be HOST:PORT, such as {LOOPBACK}:9464, or :0 for a free port")

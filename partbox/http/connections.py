@@ -1,7 +1,7 @@
-"""The connections of the HTTP server: so many, and none that only waits. Needs `partbox[http]`.
+"""Limits on the connections of the HTTP server: their number, and how long one may be silent. Needs `partbox[http]`.
 
-uvicorn has no end to either, and whoever opens connections and says nothing would take all the file descriptors of a
-node, which then can start no process.
+uvicorn limits neither, and a client that opens connections and sends nothing would take all the file descriptors of a
+node, which then could start no process.
 """
 
 import asyncio
@@ -9,14 +9,15 @@ from typing import Final, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST: Final = 200
+MOST: Final = 200  # connections
 FIRST: Final = 10.0  # seconds for the head of a request
 
 
 class Connection(H11Protocol):
-    """Is closed when a request is not there in `FIRST` seconds.
+    """Closed unless a request arrives within `FIRST` seconds.
 
-    Beyond `MOST`, streams included, the one that has been silent longest is dropped for it; itself if all are busy.
+    Beyond `MOST` connections, streams included, it replaces the one that has been silent longest, or is dropped itself
+    if all are busy.
     """
 
     _waiting: asyncio.TimerHandle | None = None
@@ -39,7 +40,7 @@ class Connection(H11Protocol):
             self._wait()
 
     def _displace(self) -> bool:
-        """Drop the one that has been silent longest, and is not being answered; whether there is one."""
+        """Drop the idle connection that has been silent longest; False if there is none."""
         others = [each for each in self.connections if isinstance(each, Connection) and each is not self and each._idle]
         if not others:
             return False
@@ -54,7 +55,7 @@ class Connection(H11Protocol):
 
     @property
     def _idle(self) -> bool:
-        """Whether no request is being answered."""
+        """True if no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _wait(self) -> None:

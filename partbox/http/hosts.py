@@ -1,8 +1,8 @@
-"""By which names a node may be asked for its metrics and its health.
+"""The host names to which a node serves its metrics and its health.
 
-A page on the internet can have its own name point here (DNS rebinding) and then read through the browser of whoever
-looks at it what that browser reaches. The browser says the name in `Host`. Such a name is one that somebody else can
-register, so these are safe: numbers, which kubelets and Prometheus's discovery use; names without a dot, as in a
+A page on the internet can point its own name here (DNS rebinding) and then read, through a visitor's browser, whatever
+that browser reaches. The browser sends the name in `Host`. Such a name is one that somebody else can register, so
+these are safe: numbers, which kubelets and Prometheus's discovery use; names without a dot, as in a
 cluster or in /etc/hosts; ends that are never sold; the names of this machine and of the address that is served; and
 what the setting `http_names` adds, for other names of a service or a proxy.
 """
@@ -23,12 +23,12 @@ _NEVER_SOLD = (".localhost", ".local", ".internal", ".home.arpa", ".svc", ".test
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names that are given besides, in lower case without a dot at their end; `*` among them: every name."""
+    """The names given, in lower case without a final dot; `*` admits every name."""
 
     given: frozenset[str] = frozenset()
 
     def admit(self, host: str) -> bool:
-        """Whether a request with this `Host` may be answered. One without any is no browser's."""
+        """True if a request with this `Host` may be answered. Browsers always send one."""
         if not host or ANY in self.given:
             return True
         try:
@@ -42,7 +42,7 @@ class Names:
 
 
 def names(bound: str, more: str | None) -> Names:
-    """For what is served at the host `bound`; `more` are others, with commas between them."""
+    """The names for a server at the host `bound`; `more` are others, separated by commas."""
     own = (bound, socket.gethostname(), *(more or "").split(","))
     return Names(frozenset(_all(own)))
 

@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz`, `/readyz`, for those who ask by a name that is safe. Needs `partbox[http]`."""
+"""The routes `/metrics`, `/healthz` and `/readyz` of a node, for safe host names only. Needs `partbox[http]`."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 class Guard:
-    """ASGI middleware: 403 for a name that may be another site's; see `hosts`."""
+    """ASGI middleware: 403 for a host name that may be another site's; see `hosts`."""
 
     def __init__(self, app: ASGIApp, names: Names) -> None:
         self._app = app
@@ -34,8 +34,8 @@ class Guard:
 
 
 def routes(prefix: str, watched: Sequence[MonitoredSupervisor], names: Names = NOBODY_ELSE) -> list[BaseRoute]:
-    """The routes of a node. What may wait for a database is answered in threads; whether it lives is not, for all of
-    those may be waiting."""
+    """The routes of a node. Those that may wait for a database run in threads; `/healthz` does not, since all threads
+    may be waiting."""
     registry, health = registry_of(prefix, watched), Health(watched)
 
     def metrics(request: Request) -> Response:

@@ -1,7 +1,7 @@
 """Serves an ASGI application over HTTP, in a thread of this process.
 
-Whoever answers for long, with a stream of events, ends when the server stops: `request.state.stopping` is an
-asyncio.Event that is set then. Nothing here listens to signals, and the thread holds no process that wants to end.
+A long response, such as a stream of events, must end when the server stops: `request.state.stopping` is an
+asyncio.Event that is set then. Nothing here handles signals, and the thread does not keep the process alive.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PATIENCE = 2  # seconds that a request which runs when it stops has left
-TO_START = 10.0
+PATIENCE = 2  # seconds that running requests have left at a stop
+TO_START = 10.0  # seconds
 
 
 def check_installed() -> None:
-    """PartboxError, with the remedy, unless what serves HTTP is installed."""
+    """Raise PartboxError, with the remedy, unless the packages for HTTP are installed."""
     try:
-        import starlette  # noqa: F401  only whether it is there
+        import starlette  # noqa: F401  only to see that it is there
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise PartboxError(f"serving HTTP needs {error.name}: pip install 'partbox[http]'") from None
 
 
 class HttpServer:
-    """`start` returns when it answers; `stop` waits, `PATIENCE` at most, and is fine before, and twice. Starts once."""
+    """`start` returns once it answers; `stop` waits `PATIENCE` at most, and may be called before it, or twice."""
 
     def __init__(self, app: Asgi, host: str = LOOPBACK, port: int = 0) -> None:
         self._app = app
@@ -55,7 +55,7 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """Such as `http://127.0.0.1:9464`, with the port that it got."""
+        """The URL, such as `http://127.0.0.1:9464`, with the actual port."""
         return f"http://{self._wanted}"
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ class HttpServer:
             self._answers.set()
 
     async def _note(self) -> None:
-        """Called when it answers, and now and then."""
+        """Called by uvicorn when it answers, and now and then."""
         self._loop = asyncio.get_running_loop()
         self._answers.set()
 

@@ -1,4 +1,4 @@
-"""What may be an interceptor."""
+"""Checks that an object can be an interceptor."""
 
 import inspect
 from typing import Any
@@ -15,7 +15,7 @@ MUST_BE = (
 
 
 def check(interceptor: Any) -> None:
-    """Raises RegistrationError for what is no interceptor."""
+    """Raise RegistrationError for what is not an interceptor."""
     methods = methods_of(interceptor)
     if not methods:
         _check_manager(interceptor)

@@ -24,7 +24,7 @@ Step = Callable[[], Any]
 
 
 def methods_of(interceptor: Any) -> dict[str, Any]:
-    """Those of its methods that partbox calls, by name."""
+    """Its methods that partbox calls, by name."""
     found = {name: getattr(interceptor, name, None) for name in ARGUMENTS}
     return {name: method for name, method in found.items() if method is not None}
 
@@ -45,7 +45,7 @@ class InterceptorMethods:
         return next((f"{name}_batch" if self._at_once[name] else name for name in names), None)
 
     def befores(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
-        """What to call beforehand, in order, each with the events that it begins."""
+        """The calls to make before the handler, in order, each with the events that it begins."""
         events = given if self._is_batch else [given]
         before = self._used["before"]
         if before is None:
@@ -57,7 +57,7 @@ class InterceptorMethods:
                 yield [event], partial(before, event)
 
     def afters(self, begun: list[Any], outcome: Any, error: BaseException | None) -> Iterator[tuple[list[Any], Step]]:
-        """What to call afterwards, in order, each with the events that it ends."""
+        """The calls to make after the handler, in order, each with the events that it ends."""
         after = self._used["after"]
         if after is None or not begun:
             return
@@ -149,13 +149,13 @@ async def _end_async(hooks: InterceptorMethods, begun: list[Any], outcome: Any, 
 
 
 def _cancelled() -> bool:
-    """Whether the whole task is told to end."""
+    """True if the whole task is being cancelled."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 async def _awaited(result: Any) -> None:
-    """Wait for it if it can be waited for: methods around an `async def` may be plain."""
+    """Await it if it can be awaited: methods around an `async def` may be plain."""
     if isinstance(result, Awaitable):
         await result
 

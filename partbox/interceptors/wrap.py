@@ -26,7 +26,7 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
 
 
 def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
-    """Whether it can only go around `async def` handlers, of events or of batches."""
+    """True if it can only go around `async def` handlers, of events or of batches."""
     if methods_of(interceptor):
         return InterceptorMethods(interceptor, is_batch).awaited() is not None
     return only_async(interceptor)

@@ -1,4 +1,4 @@
-"""Collects the metrics of a node: its processes' meters, and one look at each of its databases."""
+"""Collects the metrics of a node: the meters of its processes, and one probe of each of its databases."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,14 @@ from partbox.observe.metrics.families import LabelledReading, Labels, family, of
 from partbox.observe.metrics.gauges import LabelledOverview, of_database
 from partbox.observe.metrics.table import BY_NAME
 
-PATIENCE = 3.0  # seconds that a scrape waits for the databases, all of them together
-KEPT = 60.0  # seconds for which an overview is shown while a newer one takes longer than that
+PATIENCE = 3.0  # seconds that a scrape waits for all databases together
+KEPT = 60.0  # seconds for which an overview is shown while a newer one takes longer than `PATIENCE`
 
 
 class NodeCollector(Collector):
-    """Every metric of METRICS but the publishing application's. With several databases each series is labelled with
-    that of its own, with one none is. A database that is away takes its gauges with it, and nothing else; one that is
-    slow keeps for a while what was seen last."""
+    """Every metric of METRICS but the publishing application's. With several databases each series has a label
+    `database`. A database that is away takes its gauges with it, and nothing else; a slow one shows for a while what
+    was seen last."""
 
     def __init__(self, prefix: str, watched: Sequence[MonitoredSupervisor]) -> None:
         self._prefix = prefix
@@ -28,7 +28,7 @@ class NodeCollector(Collector):
         self._extra: Labels = ("database",) if len(watched) > 1 else ()
 
     def describe(self) -> list[Family]:
-        """Nothing that registering would have to collect."""
+        """Nothing, so that registering need not collect."""
         return []
 
     def collect(self) -> Iterator[Family]:
@@ -67,8 +67,8 @@ class NodeCollector(Collector):
 
 
 def _shown(probe: DatabaseProbe, brought: ProbeResult | None) -> ProbeResult | None:
-    """What to show after a look that has brought this, or (None) was not over in time: of a database that is slow,
-    what it has said within a minute."""
+    """The result to show for a probe that gave `brought` (None: it was late); for a slow database, an overview of the
+    last `KEPT` seconds."""
     result = brought or _young(probe.latest)
     return _young(probe.newest) or result if result is not None and result.slow else result
 

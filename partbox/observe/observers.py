@@ -1,6 +1,6 @@
 """All observers of a process as one: each hook is handed on to those that override it.
 
-Whatever an observer raises is logged, and an exception that passes through one goes on whatever it makes of it.
+An error of an observer is logged. An exception that passes through one is raised again even if it is swallowed there.
 """
 
 import logging

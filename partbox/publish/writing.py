@@ -1,12 +1,12 @@
-"""The way of events into the log: one by one statement, few by a pipeline of them, many by COPY.
+"""Writes events into the log: one by a statement, few by a pipeline of statements, many by COPY.
 
-Many go by COPY from `COPY_FROM` events on: below it single inserts in one pipeline are as fast (they share a prepared
+COPY is used from `COPY_FROM` events: below it single inserts in one pipeline are as fast (they share a prepared
 statement), above it COPY wins, threefold at two hundred; arrays with `unnest` lose to both. Delays count from the
-database's clock; COPY evaluates no expressions, so it is asked for the time first. A staging table would save that
-round trip and cost every publisher a change of the catalog.
+database's clock; COPY evaluates no expressions, so the time is read first. A staging table would save that round trip
+and cost every publisher a change of the catalog.
 
-Idempotency keys cost no further round trip for one event and one for all events of a list. Their owner is who commits
-first: a concurrent holder is waited for. (In a REPEATABLE READ or SERIALIZABLE transaction PostgreSQL raises a
+Idempotency keys cost no further round trip for one event, and one for all events of a list. The first to commit owns a
+key: a concurrent holder is waited for. (In a REPEATABLE READ or SERIALIZABLE transaction PostgreSQL raises a
 serialization failure where the holder has committed since its snapshot.)
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger("partbox.publish")
 
 
 def write(schema: str, events: list[Event], batch: list[Fields], *, copies: bool) -> Steps[list[UUID | None]]:
-    """Write the events, whose fields are in `batch`; their ids, None where the idempotency key was used before.
+    """Write the events, whose fields are in `batch`; return their ids, None if the idempotency key was used before.
 
     `copies` = COPY is possible on this connection.
     """
@@ -46,7 +46,7 @@ def _one(schema: str, event: Event, fields: Fields) -> Steps[bool]:
 
 
 def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
-    """Take the keys of the events; whether each has none, or is the first to use it."""
+    """Take the keys of the events; True for each event without a key, or the first to use it."""
     first: dict[str, int] = {}
     for place, event in enumerate(events):
         if event.idempotency_key is not None:

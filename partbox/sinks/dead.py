@@ -1,4 +1,4 @@
-"""Where dead events are sent: from a URL to the function that sends one there."""
+"""The sink of dead events: from its URL to a function that sends one."""
 
 import os
 import re

@@ -159,7 +159,7 @@ class NatsSink(Sink):
             return await stream.publish_async(message.topic, message.value, headers=headers)  # type: ignore[no-any-return]
         except Exception as error:
             if self._stream is stream:
-                self._stream = None  # what it has refused it counts as in flight for ever, and stops at 4,000 of those
+                self._stream = None  # the client counts refused messages as in flight for ever, and stops at 4,000
             return _refused(error)
 
 

@@ -29,7 +29,7 @@ class TaskRunner:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """Who asks for the place of the code finds the function."""
+        """The function: inspection finds its code and place."""
         return self.function
 
     @property

@@ -24,7 +24,7 @@ _MAIN = ("__main__", "__mp_main__")
 
 
 class Publishes(Protocol):
-    """What a task needs of its outbox."""
+    """The part of an outbox that a task needs."""
 
     def publish(self, conn: AnySync, event: Event, /) -> UUID | None: ...
 

@@ -142,7 +142,7 @@ class Shelf:
         return self._ask(SESSIONS, lent.name, list(staying))
 
     def _settings(self, lent: Lent) -> tuple[Any, ...] | None:
-        """What is changed by other means than rows of the database's own catalogs."""
+        """State that is not rows of the database's own catalogs."""
         return next(iter(self._ask(SETTINGS, lent.name)), None)
 
     def _ask(self, question: LiteralString, *about: object) -> list[tuple[Any, ...]]:

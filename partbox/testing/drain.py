@@ -162,7 +162,7 @@ class Drain:
         return self._transact() or self._stepper.step()
 
     def _transact(self) -> bool:
-        """Whether a transactional handler had its event."""
+        """True if a transactional handler got its event."""
         assert self._transactor is not None
         before = len(self._noting)
         ended = self._transactor.once()

@@ -1,4 +1,4 @@
-"""What a test does with an outbox: look at what was published, deliver it, let time pass, make things fail."""
+"""The test kit of an outbox: see what was published, deliver it, let time pass, make things fail."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -12,7 +12,7 @@ from partbox.rules.parking import Verdict
 from partbox.testing.settled import Settled, State
 
 NOT_FATAL = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
-"""What a handler may raise as its own error; all else (Ctrl-C, pytest.fail, a timeout of pytest) ends the drain too."""
+"""Errors that are the handler's own; any other (Ctrl-C, pytest.fail, a timeout of pytest) also ends the drain."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Noting(Observer):
                 return
 
     def settlements(self) -> list[Settled]:
-        """What became of each event so far, in their order."""
+        """The outcome of each event so far, in order."""
         return [_settled(note) for note in self._notes]
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Where tests take place: a server, and a fresh database for one test after the other."""
+"""The place of tests: a server, and a fresh database for each test in turn."""
 
 import atexit
 import os

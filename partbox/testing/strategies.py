@@ -63,14 +63,14 @@ def headers(max_size: int = 8, *, full: bool = False) -> SearchStrategy[dict[str
 
 
 def json_values(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """What JSON can hold and comes back equal: None, bools, integers of 64 bits, finite floats, texts, lists, dicts."""
+    """JSON values that come back equal: None, bools, integers of 64 bits, finite floats, texts, lists, dicts."""
     floats = st.floats(allow_nan=False, allow_infinity=False)
     leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | floats | _texts()
     return st.recursive(leaves, _nested, max_leaves=max_leaves)
 
 
 def payloads(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """What may be a payload without a content type and comes back equal: JSON values, or bytes."""
+    """Payloads without a content type that come back equal: JSON values, or bytes."""
     return json_values(max_leaves) | st.binary()
 
 

@@ -11,8 +11,7 @@ LONGEST = 60  # characters of a database's name
 
 
 def database_names(dsns: Sequence[str]) -> list[str]:
-    """What to call these databases, in logs, metrics, health checks and on the page: by name, with host and port where
-    that does not tell them apart, never more."""
+    """The names of these databases: the database's name, with host and port only where names are equal."""
     short, long = [_name(dsn) for dsn in dsns], [_place(dsn) for dsn in dsns]
     names = [place if short.count(name) > 1 else name for name, place in zip(short, long, strict=True)]
     seen: Counter[str] = Counter()
@@ -37,5 +36,5 @@ def _place(dsn: str) -> str:
 def _parts(dsn: str) -> dict[str, str]:
     try:
         return parts(dsn)
-    except SettingsError:  # connecting will say what is wrong with it
+    except SettingsError:  # connecting will name the error
         return {}

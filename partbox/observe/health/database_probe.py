@@ -1,4 +1,4 @@
-"""Looks at a database without waiting for it longer than one wants to."""
+"""Background probe of a database, so that scrapes and health checks never block past their timeout."""
 
 import logging
 import threading
@@ -19,10 +19,10 @@ log = logging.getLogger("partbox.http")
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a look has brought, and when (monotonic seconds): an overview, or why there is none.
+    """The result of a probe at a time (monotonic seconds): an overview, or the error.
 
-    `error` may be shown to everybody: it holds nothing that a driver or an application has said. `broken`: the
-    database answers, and the outbox in it is not as it must be. `slow`: it answers, and not within its time.
+    `error` may be shown to anybody: it holds no text of a driver or an application. `broken`: the database answers, but
+    its outbox is not as it must be. `slow`: it answers, but not in time.
     """
 
     at: float
@@ -33,12 +33,12 @@ class ProbeResult:
 
     @property
     def up(self) -> bool:
-        """Whether the database can be asked."""
+        """True if the database answers."""
         return self.overview is not None or self.slow
 
 
 class DatabaseProbe:
-    """One look at a time, in a thread of its own; any thread may ask. `database` names it in the log, among several."""
+    """Runs one probe at a time, in a thread of its own; any thread may ask. `database` names it in the log."""
 
     def __init__(self, look: Callable[[], Overview], database: str = "") -> None:
         self._look = look
@@ -51,18 +51,18 @@ class DatabaseProbe:
 
     @property
     def latest(self) -> ProbeResult | None:
-        """What the last look has brought, however long ago; None before the first one is over."""
+        """The result of the last probe, however old; None before the first has ended."""
         with self._changed:
             return self._latest
 
     @property
     def newest(self) -> ProbeResult | None:
-        """The last one that has brought an overview, however long ago."""
+        """The last result with an overview, however old."""
         with self._changed:
             return self._newest
 
     def begin(self) -> float:
-        """Begin to look, unless a look is under way; when this was asked, for `wait`. Without a thread to be had none
+        """Start a probe unless one is running; return the present time, for `wait`. If no thread can be started, none
         begins, and there is nothing to wait for."""
         asked = time.monotonic()
         with self._changed:
@@ -73,7 +73,7 @@ class DatabaseProbe:
         return asked
 
     def wait(self, since: float, timeout: float) -> ProbeResult | None:
-        """What a look that ended after `since` has brought; None if none does within `timeout` seconds."""
+        """The result of a probe that ended after `since`; None if none ends within `timeout` seconds."""
         with self._changed:
             ended = self._changed.wait_for(lambda: self._latest is not None and self._latest.at >= since, timeout)
             return self._latest if ended else None
@@ -89,7 +89,7 @@ class DatabaseProbe:
     def _looked(self) -> ProbeResult:
         try:
             overview, error = self._look(), None
-        except Exception as failed:  # what gives the DSN is the application's
+        except Exception as failed:  # the DSN may come from a function of the application
             overview, error = None, failed
         self._tell(error)
         if error is None:
@@ -98,7 +98,7 @@ class DatabaseProbe:
         return ProbeResult(time.monotonic(), None, shown(error), isinstance(error, PartboxError), slow)
 
     def _tell(self, error: Exception | None) -> None:
-        """Once, until it is another."""
+        """Log the error, once until it changes."""
         said, self._said = self._said, None if error is None else f"{type(error).__name__}: {error}"
         if error is not None and self._said != said:
             text = "cannot look at the database for metrics and health checks, which is tried again: %s: %s"
@@ -106,8 +106,8 @@ class DatabaseProbe:
 
 
 def shown(error: Exception) -> str:
-    """What may be shown of it: the text of our own errors about the schema, of others what they are, for their texts
-    hold hosts and users, and more where the application gives the DSN."""
+    """The part of an error that may be shown: the text of our own errors about the schema, the type of others, whose
+    texts hold hosts and users, and more if the application gives the DSN."""
     if isinstance(error, SchemaError):
         return " ".join(str(error).split())[:500]
     state = error.sqlstate if isinstance(error, psycopg.Error) else None

@@ -1,7 +1,7 @@
-"""Whether a node lives, and whether it can work: decided from what its supervisors and its databases say.
+"""Liveness and readiness of a node, decided from the state of its supervisors and its databases.
 
-It lives unless its own loops are dead: a restart would help then. A backlog, a database that is away, an error of a
-handler are no reasons to restart anything. It is ready while it holds its lease and everything has an owner.
+A node is alive unless its own loops are dead: a restart would help then. A backlog, a database that is away or failing
+handlers are no reason to restart. It is ready while it holds its lease and every partition has an owner.
 """
 
 import threading
@@ -14,16 +14,16 @@ from partbox.db.stats import Cluster, Overview
 from partbox.observe.health.database_probe import ProbeResult
 from partbox.observe.health.vitals import MonitoredSupervisor, ProcessVitals, SupervisorVitals
 
-LOOP = (30.0, 5)  # seconds, or so many leases: a supervisor's loop that has not turned for the longer of them is stuck
+LOOP = (30.0, 5)  # seconds, leases: a supervisor's loop that has not turned for the longer of the two is stuck
 SILENT = 4  # leases: a supervisor replaces a silent process after three
 UNOWNED = 2  # leases
-STALE = (1.0, 1)  # seconds, or so many leases: a process that could not read, or save, for the longer does not work
+STALE = (1.0, 1)  # seconds, leases: a process that could not read or save for the longer of the two does not work
 PATIENCE = 2.0  # seconds that a probe of readiness waits for the databases
 
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """To a probe: `problems` is empty if all is well; `body` tells the rest."""
+    """The answer to a health check: `problems` is empty if all is well; `body` has the details."""
 
     problems: list[str]
     body: dict[str, Any]
@@ -34,7 +34,7 @@ class HealthReport:
 
 
 def deadly(vitals: SupervisorVitals) -> Iterator[str]:
-    """What only a restart of this node can help."""
+    """Problems that only a restart of this node can solve."""
     limit = max(LOOP[0], LOOP[1] * vitals.lease)
     if not vitals.started:
         return
@@ -48,7 +48,7 @@ def deadly(vitals: SupervisorVitals) -> Iterator[str]:
 
 
 def hindering(vitals: SupervisorVitals) -> Iterator[str]:
-    """Why this node cannot do its work now, though waiting may help."""
+    """Problems that keep this node from working now, though waiting may help."""
     if vitals.stopping:
         yield "the node is stopping"
     elif vitals.hindrance is not None:
@@ -67,20 +67,20 @@ def hindering(vitals: SupervisorVitals) -> Iterator[str]:
 
 
 def orphaned(count: int, seconds: float, lease: float) -> Iterator[str]:
-    """What is wrong if so many partitions have no owner, the longest for so long."""
+    """The problem if `count` partitions have had no owner, one of them for `seconds`."""
     if seconds > UNOWNED * lease:
         yield f"{count} partitions have no owner, some of them for {seconds:.0f} s: a process should have claimed them"
 
 
 class Orphans:
-    """Since when partitions of one subscription have no owner, as far as it was looked at."""
+    """Partitions of one subscription without an owner, and since when, as far as overviews show."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[int, float]] = {}
 
     def look(self, cluster: Cluster, now: float) -> tuple[int, float]:
-        """How many have none, and for how many seconds the longest of them has been seen so. A paused subscription's
-        have none on purpose. A partition that had an owner between two looks has another epoch."""
+        """The number of partitions without an owner, and the longest time in seconds. Those of a paused subscription
+        do not count. A partition that had an owner between two overviews has another epoch."""
         living = {each.instance_id for each in cluster.instances}
         free = {} if cluster.paused else {p.partition: p.epoch for p in cluster.partitions if p.owner not in living}
         self._since = {
@@ -92,7 +92,7 @@ class Orphans:
 
 @dataclass(slots=True)
 class _Known:
-    """Of one database: what was made of its latest result."""
+    """The state of one database: partitions without an owner in its latest result."""
 
     orphans: Orphans = field(default_factory=Orphans)
     at: float = 0.0
@@ -100,7 +100,7 @@ class _Known:
 
 
 class Health:
-    """Of one node, in all of its databases. Any thread."""
+    """The health of one node, in all of its databases. Any thread."""
 
     def __init__(self, watched: Sequence[MonitoredSupervisor]) -> None:
         self._watched = watched
@@ -108,7 +108,7 @@ class Health:
         self._lock = threading.Lock()
 
     def alive(self) -> HealthReport:
-        """Waits for nothing: what it says of the backlog is what was seen last."""
+        """Liveness. Waits for nothing: the backlog is that of the last overview."""
         for each in self._watched:
             each.probe.begin()
         vitals = [each.vitals() for each in self._watched]
@@ -118,7 +118,7 @@ class Health:
         return self._answer(problems, vitals, [each.probe.latest for each in self._watched])
 
     def ready(self) -> HealthReport:
-        """Waits for the databases for a moment."""
+        """Readiness. Waits for the databases, `PATIENCE` at most."""
         asked, until = [each.probe.begin() for each in self._watched], time.monotonic() + PATIENCE
         results = [
             each.probe.wait(since, until - time.monotonic()) or each.probe.latest
@@ -171,7 +171,7 @@ def _of_database(
 
 
 def _is_silent(process: ProcessVitals, lease: float) -> bool:
-    """Without the excuse of a handler that holds the interpreter: that one the supervisor ends by itself."""
+    """True if silent, and not for a handler that holds the interpreter: the supervisor ends that one itself."""
     return process.silent > SILENT * lease and not process.vouched and process.handler is None
 
 
@@ -198,7 +198,7 @@ def _told(watched: MonitoredSupervisor, vitals: SupervisorVitals, result: ProbeR
 
 
 def _backlog(watched: MonitoredSupervisor, result: ProbeResult | None) -> dict[str, Any] | None:
-    """What was seen last; it never fails a probe."""
+    """The backlog as last seen; it never fails a health check."""
     cluster = _cluster(result.overview if result else None, watched.subscription)
     if result is None or cluster is None:
         return None

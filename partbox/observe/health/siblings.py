@@ -1,4 +1,4 @@
-"""The databases of a node, as the page of one of them tells of all."""
+"""The databases of a node, as the page of one of them lists all."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ FOLDER = "databases"
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """One database. `href` leads from the page to its own; `trouble`: why this node cannot work for it now."""
+    """One database. `href`: the link to its page; `trouble`: the reason that this node cannot work for it now."""
 
     name: str
     href: str
@@ -23,12 +23,12 @@ Siblings = Callable[[], Sequence[Sibling]]
 
 
 def folder(place: int) -> str:
-    """Where the page of the database at this place is, below the address; that of the first is the address itself."""
+    """The path of the page of the database at this place; the first is at the address itself."""
     return f"{FOLDER}/{place + 1}/" if place else ""
 
 
 def siblings(watched: Sequence[MonitoredSupervisor], here: int) -> Sequence[Sibling]:
-    """What the page of the database at place `here` tells of each, itself included; nothing where it is alone."""
+    """The databases as listed on the page of the one at `here`, itself included; empty if it is the only one."""
     if len(watched) < 2:
         return ()
     up = "../../" if here else "./"

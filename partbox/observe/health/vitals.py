@@ -1,4 +1,4 @@
-"""A node as it is observed: what its supervisor says of itself, its meters, and its database."""
+"""A node as it is monitored: the state of its supervisor, its meters, and its database."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from partbox.observe.metrics.meter import Meters
 
 @dataclass(frozen=True, slots=True)
 class ProcessVitals:
-    """A worker process, as its supervisor sees it. `silent`: seconds since it has last shown life; `handler`: how
-    long its longest handler runs by now (s), None if none does; `vouched`: whether its lease is renewed; `trusted`:
-    whether it holds a lease now; `unread`, `unsaved`: seconds since it was last able to read, and to save;
-    `partitions`: how many it owns, as it says itself."""
+    """A worker process, as its supervisor sees it. `silent`: seconds since its last sign of life; `handler`: seconds
+    that its longest handler has run, None if none runs; `vouched`: its lease is renewed; `trusted`: it holds a lease
+    now; `unread`, `unsaved`: seconds since it could last read, and save; `partitions`: the number that it says it
+    owns."""
 
     pid: int
     ready: bool
@@ -31,9 +31,9 @@ class ProcessVitals:
 class SupervisorVitals:
     """A supervisor at one moment; times are in seconds.
 
-    `stepped`: since its loop has last turned, 0.0 while it waits for the database; `beaten`: since the last heartbeat
-    that the database took, None if none was; `deaths`: processes that died within the last minute, `crash_loop` if
-    those are too many; `hindrance`: why a database, one of several, cannot be worked for, in words for everybody.
+    `stepped`: since its loop last turned, 0.0 while it waits for the database; `beaten`: since the last successful
+    heartbeat, None if there was none; `deaths`: processes that died within the last minute, `crash_loop` if those are
+    too many; `hindrance`: the reason that a database, one of several, cannot be worked for; it may be shown to anybody.
     """
 
     started: bool
@@ -62,5 +62,5 @@ class MonitoredSupervisor:
     vitals: Callable[[], SupervisorVitals]
 
     def instances(self) -> Collection[UUID]:
-        """The instances that this node's processes are now."""
+        """The present instances of this node's processes."""
         return {process.instance for process in self.vitals().processes if process.instance is not None}

@@ -1,6 +1,6 @@
-"""The database that a log line is about, where a node works for several: a name for people, without secrets.
+"""The database of a log line, if a node works for several: a name for people, without secrets.
 
-A worker process has one. Threads of the supervisor's process say which is theirs; a thread that it starts says so anew.
+A worker process has one. Each thread of the supervisor's process sets its own.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ _of_process = ""
 
 
 def current() -> str:
-    """Its name; an empty text where there is but one."""
+    """The name of the current database; empty if there is only one."""
     return _of_thread.get() or _of_process
 
 
 @contextmanager
 def about(name: str) -> Iterator[None]:
-    """Name the database that this thread logs about in the block."""
+    """Set the database of this thread's log lines for a block."""
     token = _of_thread.set(name)
     try:
         yield
@@ -27,6 +27,6 @@ def about(name: str) -> Iterator[None]:
 
 
 def work_for(name: str) -> None:
-    """Name the database that this process logs about from now on."""
+    """Set the database of this process's log lines."""
     global _of_process
     _of_process = name

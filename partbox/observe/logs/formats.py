@@ -14,7 +14,7 @@ from partbox.rules.printing import printable, printable_json
 from partbox.rules.secrets import masked
 
 HEAD = "%(asctime)s %(levelname)s %(name)s[%(process)d]"
-LONGEST = 4_096  # bytes of a JSON line: what a pipe takes from several processes without mixing them
+LONGEST = 4_096  # bytes of a JSON line: a pipe does not mix those of several processes
 LEAST = 200  # characters kept of what is cut
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -22,7 +22,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 class TextLines(logging.Formatter):
     """`2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`; the trace of an error follows.
 
-    Where a node works for several databases, the name of one comes behind the process: `partbox.worker[4711] orders:`.
+    If a node works for several databases, the name follows the process: `partbox.worker[4711] orders:`.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     """An object with `time`, `level`, `logger`, `pid`, `event`, `message`, the record's own fields, and `trace`.
 
-    Also `database`, where a node works for several.
+    Also `database`, if a node works for several.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -75,7 +75,7 @@ def safe(trace: str) -> str:
 
 
 def _within(line: dict[str, Any]) -> str:
-    """The line as JSON; what is too long loses the middle of its longest texts."""
+    """The line as JSON; if too long, the middle of its longest texts is cut."""
     text = _json(line)
     while len(text.encode()) > LONGEST:
         name = max((name for name in line if isinstance(line[name], str)), key=lambda name: len(line[name]))
@@ -87,7 +87,7 @@ def _within(line: dict[str, Any]) -> str:
 
 
 def _shorter(text: str) -> str:
-    """Less of its middle, which says least: a trace begins with what was done and ends with what went wrong."""
+    """The text without its middle: a trace begins with the call and ends with the error."""
     keep = max(LEAST // 2, min(len(text) * 2 // 5, LONGEST // 2))
     return f"{text[:keep]}…{text[-keep + 1 :]}"
 
@@ -95,6 +95,6 @@ def _shorter(text: str) -> str:
 def _json(line: dict[str, Any]) -> str:
     try:
         text = orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # a lone surrogate, a number beyond 64 bits, a thing without a text: in an application's field
+    except TypeError:  # a lone surrogate, a number beyond 64 bits, an object without a text, in an application's field
         text = orjson.dumps({name: ascii(value) for name, value in line.items()})
     return printable_json(text.decode())

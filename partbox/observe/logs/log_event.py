@@ -1,6 +1,6 @@
-"""How partbox logs: every line has a name, whose level and fields are in one table (`log_events`).
+"""Logs one line: every line has a name, whose level and fields are in one table (`table`).
 
-What an event or an error says is cut, escaped and rid of passwords before it gets into a line.
+Texts of events and errors are cut, escaped and rid of passwords first.
 """
 
 import logging
@@ -16,7 +16,7 @@ from partbox.rules.flood import Flood
 from partbox.rules.printing import printable_line, text_of
 from partbox.rules.secrets import masked
 
-LONGEST = 1_000  # characters of one thing in a line
+LONGEST = 1_000  # characters of one argument in a line
 
 Traced = tuple[type[BaseException], BaseException, TracebackType | None]
 _TRACEBACK: Final = BaseException.__dict__["__traceback__"].__get__
@@ -34,11 +34,11 @@ def log_event(
     **fields: object,
 ) -> None:
     """Log `text % arguments` as the log event `name`, with `fields`, those of the event it is `about`, and the trace of
-    an error, or as much of it as a tuple of its type, itself and frames has. Where a node works for several databases,
-    the field `database` names its own.
+    an error, or of a tuple of its type, itself and its frames. If a node works for several databases, the field
+    `database` names its own.
 
-    Of lines that may come in floods the tenth within ten seconds is the last at its level; the others are for DEBUG,
-    and the next line counts them.
+    Lines that may come in floods are limited to ten within ten seconds; the others are logged at DEBUG, and the next
+    line counts them.
     """
     event = LOG_EVENTS[name]
     level, more = event.level, ""
@@ -49,8 +49,8 @@ def log_event(
         where = {"database": current()} if current() else {}
         named = {"event": PREFIX + name, **where, **(_of(about) if about is not None else {}), **fields}
         said = [_shown(each) for each in arguments]
-        # Three times less, until it can be said: a record factory may have one of these names, a filter may fail, an
-        # error may not let itself be looked at. No worker ends of it.
+        # Ever less, until it works: a record factory may use one of these names, a filter may fail, an error may raise
+        # when it is formatted. No worker ends of it.
         for options in ({"extra": named, "exc_info": _traced(trace)}, {"exc_info": _traced(trace)}, {}):
             try:
                 return log.log(level, text + more, *said, stacklevel=2, **options)
@@ -61,12 +61,12 @@ def log_event(
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Whether somebody wants the application to end: only the main thread is told so."""
+    """True for Ctrl-C, which only the main thread gets."""
     return issubclass(type(error), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _traced(error: BaseException | Traced | None) -> Traced | None:
-    """What logging prints a trace of: without a question to the error, which may be anything."""
+    """The `exc_info` of an error, without calling the error, which may be anything."""
     if error is None or isinstance(error, tuple):
         return error
     return type(error), error, _TRACEBACK(error)
@@ -99,7 +99,7 @@ def _shown(value: object) -> Any:
 
 
 def _text(value: object) -> str:
-    """An error in one line, an event as it shows itself, a text as it is: at most some more than fits."""
+    """The text of an error in one line, of an event, or of any value; cut to a little more than fits."""
     if isinstance(value, BaseException):
         return " ".join(text_of(value)[: 2 * LONGEST].split())
     return text_of(value)[: 2 * LONGEST]

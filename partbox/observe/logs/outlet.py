@@ -1,7 +1,7 @@
-"""Writes log lines where a reader may not read: a pipe, a socket, a terminal that was stopped.
+"""Writes log lines to an output whose reader may stall: a pipe, a socket, a stopped terminal.
 
-A thread of its own writes. Who logs waits until the line is out, so what a process says right before it dies is said;
-but not for long: once the reader does not read, nobody waits any more. Some lines are kept then, further ones are
+A thread of its own writes. A caller waits until its line is written, so that the last lines of a dying process are not
+lost; but not for long: once the reader has stalled, nobody waits any more. Some lines are kept then, further ones are
 counted, and the count is written when the reader goes on.
 """
 
@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-PATIENCE = 0.5  # seconds that one who logs waits for its line, while the reader is thought to read
-KEPT = 256  # lines that wait for a reader that does not
+PATIENCE = 0.5  # seconds that a caller waits for its line, until the reader counts as stalled
+KEPT = 256  # lines that wait for a stalled reader
 
 
 class Outlet:
-    """Lines on their way to a file descriptor; `note` words how many were lost."""
+    """Lines on their way to a file descriptor; `note` makes the line about a number of lost ones."""
 
     def __init__(self, fd: int, note: Callable[[int], bytes]) -> None:
         self._fd = fd
@@ -72,10 +72,10 @@ class Outlet:
                 self._changed.notify_all()
 
     def _put(self, line: bytes) -> None:
-        """Write all of it, however long that takes. Without a reader it is gone."""
+        """Write the whole line, however long that takes; drop it if there is no reader."""
         with suppress(OSError):
             while line:
                 try:
                     line = line[os.write(self._fd, line) :]
-                except BlockingIOError:  # somebody who shares the description has made it so
+                except BlockingIOError:  # another process that shares it made it non-blocking
                     select.select((), (self._fd,), ())

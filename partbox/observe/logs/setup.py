@@ -16,7 +16,7 @@ Format = Literal["text", "json"]
 
 
 class StderrHandler(logging.Handler):
-    """To the standard error output, where nobody may read: then lines are lost, and delivery goes on."""
+    """Writes to standard error; if its reader stalls, lines are lost, and delivery goes on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,9 +45,9 @@ class StderrHandler(logging.Handler):
 
 
 def configure(format: Format, level: int | None = None) -> None:
-    """Log to the standard error output in this format, from this level on; None: from INFO, or as it is.
+    """Log to standard error in this format and from this level; None: INFO, or the present level.
 
-    A second call changes both. The application's own setup, if it has one, stays as it is.
+    A second call changes both. An application's own setup is left as it is.
     """
     root = logging.getLogger()
     ours = next((each for each in root.handlers if isinstance(each.formatter, TextLines | JsonLines)), None)
@@ -63,19 +63,19 @@ def configure(format: Format, level: int | None = None) -> None:
 
 
 def level_said(settings: Settings) -> int | None:
-    """The level that somebody has set; None where it is the default, which overrides no setup of an application."""
+    """The level that was set; None for the default, which overrides no setup of an application."""
     said = settings.origins["log_level"] != "default"
     return logging.getLevelNamesMapping()[settings.log_level.upper()] if said else None
 
 
 def level_of(settings: Settings) -> int:
-    """The level of worker processes: as it was set, else that of this process."""
+    """The level of worker processes: the setting, else that of this process."""
     said = level_said(settings)
     return logging.getLogger().getEffectiveLevel() if said is None else said
 
 
 def _may_block() -> bool:
-    """Is the standard error output a pipe, a socket or a terminal?"""
+    """True if standard error is a pipe, a socket or a terminal."""
     try:
         mode = os.fstat(sys.stderr.fileno()).st_mode
     except (OSError, ValueError, AttributeError):  # closed, or not a file

@@ -1,6 +1,6 @@
-"""Warns, once, of variables that look like settings and are none.
+"""Warns once of environment variables that look like settings and are none.
 
-They are no error: Kubernetes adds PARTBOX_SERVICE_HOST and the like to every container beside a service of that name.
+They are not errors: Kubernetes adds PARTBOX_SERVICE_HOST and the like to containers beside a service of that name.
 """
 
 import logging
@@ -14,7 +14,7 @@ _said: set[str] = set()
 
 
 def tell_strays() -> None:
-    """Log them; nothing if this process has said the same before."""
+    """Log them, unless this process has logged the same before."""
     text = settings.strays()
     if text is not None and text not in _said:
         _said.add(text)
@@ -22,7 +22,7 @@ def tell_strays() -> None:
 
 
 def pass_over() -> str | None:
-    """The line that `tell_strays` would log; it counts as said from now on."""
+    """The text that `tell_strays` would log; from now on it counts as logged."""
     text = settings.strays()
     _said.update(() if text is None else (text,))
     return text

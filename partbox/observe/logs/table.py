@@ -1,4 +1,4 @@
-"""Every line that partbox logs, by the name of what happened: level, meaning, fields.
+"""The table of all log events: name, level, meaning, fields.
 
 The name is the field `event` of the log record, with `partbox.` before it. `docs/logs.md` is made from this table.
 """

@@ -1,4 +1,4 @@
-"""What an application's own registry shows: the events it has published, and the workers in its process."""
+"""The metrics in an application's own registry: the events it has published, and the workers in its process."""
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from partbox.observe.observer import Observer
 
 
 class ApplicationCollector(Collector):
-    """The collector of one registry, shared by all outboxes of that registry: what is the same of them is summed."""
+    """The collector of one registry, shared by all its outboxes: equal series are summed."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -29,23 +29,23 @@ class ApplicationCollector(Collector):
         self._totals: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Meters] = {}
 
     def count(self, events: int) -> None:
-        """So many more were published."""
+        """Count published events."""
         with self._lock:
             self._published += events
 
     def add(self, subscription: str, meters: Meters) -> None:
-        """Show these too, from now on; when their node has ended, only what was counted, with that of others."""
+        """Show these meters too; once their node has ended, only their counts remain, merged with those of others."""
         meters.ended = partial(self._merge, subscription, meters)
         with self._lock:
             self._meters.append((subscription, meters))
 
     def meters(self, subscription: str, handlers: Iterable[str], sinks: Iterable[str] = ()) -> Meters:
-        """For workers with these handlers: those of the ones before, so that a worker a minute leaves no traces."""
+        """The meters of workers with these handlers, shared with earlier ones so that short workers leak nothing."""
         with self._lock:
             return self._shared(subscription, Layout(handlers, sinks))
 
     def describe(self) -> list[Family]:
-        """The names, so that the registry can tell who has them already."""
+        """The names, so that the registry can detect duplicates."""
         return list(self._families(0, []))
 
     def collect(self) -> Iterator[Family]:
@@ -75,7 +75,7 @@ class ApplicationCollector(Collector):
 
 
 class Publications(Observer):
-    """Counts what is published. It does not travel: in a worker process there is nobody to show it to."""
+    """Counts published events. Not sent to worker processes: no registry is shown there."""
 
     def __init__(self, application: ApplicationCollector | None = None) -> None:
         self._application = application
@@ -93,7 +93,7 @@ _registering = threading.Lock()
 
 
 def application_of(registry: CollectorRegistry, prefix: str) -> ApplicationCollector:
-    """The collector of this registry, registered at the first call. SettingsError if others have its names."""
+    """The collector of this registry, registered at the first call. SettingsError if its names are taken."""
     if not isinstance(registry, CollectorRegistry):
         raise SettingsError(f"registry = {registry!r} must be a prometheus_client.CollectorRegistry, such as REGISTRY")
     with _registering:

@@ -1,4 +1,4 @@
-"""Readings of meters, as Prometheus has them."""
+"""Readings of meters as Prometheus metric families."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -16,14 +16,14 @@ Values = dict[Labels, list[float]]
 
 
 class LabelledReading(NamedTuple):
-    """A reading of the processes of one subscription; `labels` are the values of the labels of every series."""
+    """A reading of the processes of one subscription; `labels` are the label values of every series."""
 
     labels: Labels
     reading: MeterReading
 
 
 def family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
-    """The metric without values. `extra` names the labels that every metric has before its own."""
+    """The metric without values. `extra`: names of the labels that come before its own."""
     name, labels = f"{prefix}_{metric.name}", [*extra, *metric.labels]
     match metric.kind:
         case "counter":
@@ -35,7 +35,7 @@ def family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
 
 
 def of_processes(prefix: str, reads: Sequence[LabelledReading], extra: Labels = ()) -> Iterator[Family]:
-    """Everything that the processes have counted. Readings with the same labels are summed."""
+    """The metrics of processes. Readings with the same labels are summed."""
     for metric in MEASURED:
         made = family(prefix, metric, extra)
         for labels, cells in sorted(_gathered(metric, reads).items()):
@@ -52,7 +52,7 @@ def of_processes(prefix: str, reads: Sequence[LabelledReading], extra: Labels = 
 
 
 def text(value: str) -> str:
-    """A label's value that can be sent: names are the application's, and may hold what UTF-8 cannot."""
+    """A label value that can be encoded: an application's names may hold what UTF-8 cannot."""
     return value.encode(errors="backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""What the database knows, as Prometheus has it."""
+"""Overviews of databases as Prometheus metric families."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -14,8 +14,8 @@ Row = tuple[Labels, float]
 
 
 class LabelledOverview(NamedTuple):
-    """An outbox as it was seen; `labels` are the values of the labels that every series has before its own, `mine` the
-    instances of this node."""
+    """An overview of an outbox; `labels` are the label values that come before those of a series, `mine` the instances
+    of this node."""
 
     labels: Labels
     overview: Overview
@@ -23,7 +23,7 @@ class LabelledOverview(NamedTuple):
 
 
 def of_database(prefix: str, seen: Sequence[LabelledOverview], extra: Labels = ()) -> Iterator[Family]:
-    """Everything that the database knows, of all its subscriptions."""
+    """The metrics of databases, of all their subscriptions."""
     for metric in METRICS:
         if metric.name not in _ROWS:
             continue

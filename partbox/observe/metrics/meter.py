@@ -1,8 +1,8 @@
-"""The numbers of one worker process, where others can read them: its supervisor's shared memory, or plain memory.
+"""The counters of a worker process, in its supervisor's shared memory, or in plain memory.
 
-Each process writes its own cells alone, so no lock is shared with anybody, and a process that is killed leaves behind
-whatever it had counted. (The multiprocess mode of prometheus-client writes files, named by an environment variable that
-must be set before its import, and keeps the gauges of the dead until somebody deletes them.)
+Each process writes only its own cells, so processes share no lock, and the counts of a killed process remain. (The
+multiprocess mode of prometheus-client writes files, named by an environment variable that must be set before its
+import, and keeps the gauges of the dead until somebody deletes them.)
 """
 
 import threading
@@ -13,7 +13,7 @@ from typing import Any, Final
 from partbox.observe.metrics.table import METRICS, PARKED, Metric, MetricSource
 
 OTHER: Final = "other"
-"""What handlers are called that nobody knew when the memory was laid out."""
+"""The label of handlers that were registered after the memory was laid out."""
 
 MEASURED = tuple(
     metric
@@ -23,13 +23,12 @@ MEASURED = tuple(
 
 
 def width(metric: Metric) -> int:
-    """How many cells one of it takes: a histogram one for each bucket, one for what is above them, and the sum."""
+    """The number of cells of one series: for a histogram one for each bucket, one for what is above, and the sum."""
     return len(metric.buckets) + 2 if metric.buckets else 1
 
 
 class Layout:
-    """Which cell holds which number: the same wherever it is made of the same names of handlers, and of the sinks among
-    them."""
+    """The layout of cells: equal wherever it is made from the same names of handlers and sinks."""
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.handlers = tuple(dict.fromkeys([*handlers, OTHER]))
@@ -42,18 +41,18 @@ class Layout:
                 self.size += width(metric)
 
     def values(self, metric: Metric) -> tuple[str, ...]:
-        """The values of the metric's label beside the subscription; one empty text if it has none."""
+        """The values of the metric's label beside the subscription; one empty string if it has none."""
         if "handler" in metric.labels:
             return self.sinks if metric.of_sinks else self.handlers
         return PARKED if "state" in metric.labels else ("",)
 
     def at(self, name: str, value: str = "") -> int:
-        """The first cell of this number."""
+        """The first cell of this series."""
         return self._at[name, value]
 
 
 class Meter:
-    """The cells of one process. `lock` is the process's own: its threads count one after the other."""
+    """The cells of one process. `lock` is for the threads of that process."""
 
     __slots__ = ("cells", "layout", "lock")
 
@@ -68,15 +67,15 @@ class Meter:
         return cls(layout, context.RawArray("d", layout.size))
 
     def add(self, name: str, amount: float = 1.0) -> None:
-        """Count up a number that has no label beside the subscription."""
+        """Increase a series that has no label beside the subscription."""
         with self.lock:
             self.cells[self.layout.at(name)] += amount
 
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """The numbers of a node at one moment: `counted` with those of its dead processes, which is nonsense of gauges;
-    each of the `living` alone."""
+    """The cells of a node at one moment: `counted` sums all, dead processes included, and is meaningless for gauges;
+    `living`: the cells of each living process."""
 
     layout: Layout
     counted: Sequence[float]
@@ -84,7 +83,7 @@ class MeterReading:
 
 
 class Meters:
-    """The meters of a node: its own, those of its living processes, and what the dead ones had counted."""
+    """The meters of a node: its own, those of its living processes, and the counts of dead ones."""
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.layout = Layout(handlers, sinks)
@@ -93,15 +92,15 @@ class Meters:
         self._past = [0.0] * self.layout.size
         self._lock = threading.Lock()
         self.ended: Callable[[], None] = _nothing
-        """Called when their node has ended for good: whoever shows them may keep what they have counted alone."""
+        """Called when their node has ended for good: from then on only the counts matter."""
 
     def join(self, meter: Meter) -> None:
-        """Its process lives from now on."""
+        """Add the meter of a process that starts."""
         with self._lock:
             self._living.append(meter)
 
     def retire(self, meter: Meter) -> None:
-        """Its process has ended: what it counted stays counted, its gauges are gone. A second time does nothing."""
+        """Close the meter of a dead process: its counts stay, its gauges go. Idempotent."""
         with self._lock:
             if not any(each is meter for each in self._living):
                 return
@@ -110,7 +109,7 @@ class Meters:
                 self._past[at] += value
 
     def absorb(self, others: "Meters") -> None:
-        """Count what others with the same layout have counted, whose node has ended."""
+        """Add the counts of meters with the same layout, whose node has ended."""
         counted = others.read().counted
         with self._lock:
             self._past = [mine + theirs for mine, theirs in zip(self._past, counted, strict=True)]

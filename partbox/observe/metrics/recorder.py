@@ -1,4 +1,4 @@
-"""The observer that counts: writes what happens into the meter of its process."""
+"""The observer behind the metrics: it counts into the meter of its process."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from partbox.rules.parking import Verdict
 
 
 class _Cells:
-    """Where the numbers of one handler begin."""
+    """The first cells of one handler's series."""
 
     __slots__ = ("circuit", "dead", "deferred", "delivered", "failed", "lag", "ran")
 
@@ -34,7 +34,7 @@ class _Cells:
 
 
 class _SinkCells:
-    """Where the numbers of one sink begin."""
+    """The first cells of one sink's series."""
 
     __slots__ = ("acknowledged", "in_flight", "retries", "sent")
 
@@ -148,7 +148,7 @@ class MetricsRecorder(Observer):
         self._meter.add("buried_instances_total", instances)
 
     def _observe(self, at: int, buckets: Sequence[float], seconds: float, times: int = 1) -> None:
-        """Into the histogram that begins there. Lock held."""
+        """Add to the histogram that begins at this cell. Lock held."""
         seconds = max(0.0, seconds)
         self._cells[at + bisect_left(buckets, seconds)] += times
         self._cells[at + len(buckets) + 1] += seconds * times

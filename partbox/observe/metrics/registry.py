@@ -1,4 +1,4 @@
-"""The registry of an application, if it has given one: prometheus-client is loaded only then."""
+"""The registry of an application, if it gives one; prometheus-client is loaded only then."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ApplicationRegistry:
-    """What an outbox shows in `registry`. It does not travel: in a worker process nobody sees a registry."""
+    """The metrics of an outbox in `registry`. Not sent to worker processes: no registry is shown there."""
 
     def __init__(self, registry: "CollectorRegistry | None" = None, prefix: str = "") -> None:
         self._application: ApplicationCollector | None = None
@@ -23,19 +23,19 @@ class ApplicationRegistry:
             self._application = application_of(registry, prefix)
 
     def publications(self) -> Observer:
-        """Counts what is published."""
+        """The observer that counts published events."""
         from partbox.observe.metrics.application import Publications
 
         return Publications(self._application)
 
     def meters(self, subscription: str, handlers: Sequence[str], sinks: Sequence[str]) -> Meters | None:
-        """For a worker in this process; None where nobody would see them."""
+        """The meters of a worker in this process; None without a registry."""
         return None if self._application is None else self._application.meters(subscription, handlers, sinks)
 
     def separate(
         self, subscription: str, handlers: Sequence[str], sinks: Sequence[str], *, wanted: bool
     ) -> Meters | None:
-        """For a node of its own; None unless `wanted`, or shown here."""
+        """The meters of a node; None unless `wanted`, or there is a registry."""
         if not wanted and self._application is None:
             return None
         meters = Meters(handlers, sinks)

@@ -1,4 +1,4 @@
-"""Every metric: its name, type, labels and meaning, and what other outboxes call the same. Nothing else is exposed."""
+"""The table of all metrics: name, type, labels, meaning, and the name in other outboxes. Nothing else is exposed."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -26,7 +26,7 @@ STATUSES = ("pending", "completed", *PARKED)
 
 
 class MetricSource(Enum):
-    """Where a number comes from."""
+    """The source of a metric."""
 
     PROCESSES = "the worker processes of the node"
     NODE = "the node's supervisor"
@@ -40,8 +40,8 @@ class Metric:
     """One metric. `name` is without the prefix; `buckets` are the upper bounds of a histogram, in seconds.
 
     Counters and histograms are summed over the processes of a node, dead ones included; gauges are those of the living:
-    their sum, or their `greatest`. `of_sinks`: of the handlers that are sinks alone. `namastack`, `outbox_java`: what
-    these call it.
+    their sum, or their `greatest`. `of_sinks`: only for handlers that are sinks. `namastack`, `outbox_java`: the
+    names there.
     """
 
     name: str

@@ -10,14 +10,14 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Tracer
 
 from partbox.observe.traces.span_attributes import of_poll
 
-LONGEST = 60.0  # seconds after which a poll's span ends, whatever is open of it
+LONGEST = 60.0  # seconds after which a poll's span ends, whatever is still open
 
 Record = tuple[int, int]
 """Partition and id."""
 
 
 class Poll:
-    """The span of one poll, how many of its records are not settled, how many succeeded and failed."""
+    """The span of one poll; counts of its records: `left` unsettled, `succeeded`, `failed`."""
 
     __slots__ = ("began", "failed", "left", "span", "succeeded")
 
@@ -38,8 +38,8 @@ class Poll:
 class Polls:
     """The polls of one worker. Any thread.
 
-    A record that only waits, held behind another or put off, is not told of: it keeps the span open until nothing is
-    in memory any more, or until the poll is `LONGEST` seconds old. `open.count` says how many there were.
+    A record that only waits, held behind another or put off, is not settled: it keeps the span open until no record is
+    in memory any more, or until the poll is `LONGEST` seconds old. `open.count` is the number of these.
     """
 
     def __init__(self, tracer: Tracer, subscription: str | None) -> None:
@@ -48,10 +48,10 @@ class Polls:
         self._lock = threading.Lock()
         self._open: dict[int, dict[int, Poll]] = {}  # by partition and id
         self._polls: dict[Poll, None] = {}  # in their order
-        self._empty_at: float | None = None  # the first of the looks since which there were no records
+        self._empty_at: float | None = None  # the first look since which memory held no records
 
     def begin(self, records: Iterable[Record], seconds: float) -> None:
-        """A poll brought these; it took so many seconds, and ended now."""
+        """Open the span of a poll that returned these records; it took `seconds` and ended now."""
         pairs = list(records)
         span = self._tracer.start_span(
             "partbox.poll",
@@ -70,14 +70,14 @@ class Polls:
                     self._less(before)
 
     def context(self, record: Record) -> SpanContext | None:
-        """Of the poll that brought this record; None if its span has ended, or it was not read from the log."""
+        """The context of the poll that read this record; None if its span has ended, or none read it from the log."""
         partition, id = record
         with self._lock:
             poll = self._open.get(partition, {}).get(id)
         return None if poll is None else poll.span.get_span_context()
 
     def settled(self, record: Record, success: bool | None) -> None:
-        """The record is done, or failed, or neither: it was put off. The first word counts."""
+        """The record is done (True), failed (False) or put off (None). The first call counts."""
         partition, id = record
         with self._lock:
             poll = self._open.get(partition, {}).pop(id, None)
@@ -87,20 +87,20 @@ class Polls:
                 self._less(poll)
 
     def drop(self, partition: int) -> None:
-        """What is open of this partition will not be settled here."""
+        """Drop the open records of this partition: they will not be settled here."""
         with self._lock:
             for poll in self._open.pop(partition, {}).values():
                 self._less(poll)
 
     def look(self, records: int) -> None:
-        """End what has waited for too long; and all, once for two looks there were no records in memory. Not at the
-        first: what the last of them came to may still be on its way here."""
+        """End spans that are too old; and all of them once two looks in a row found no records in memory. Not at the
+        first: outcomes may still be on their way here."""
         now = time.monotonic()
         before, self._empty_at = self._empty_at, None if records else (self._empty_at or now)
         self.sweep(max(now - LONGEST, before if before and not records else 0.0))
 
     def sweep(self, before: float = math.inf) -> None:
-        """End what began before then (monotonic seconds)."""
+        """End the spans of polls that began before then (monotonic seconds)."""
         with self._lock:
             over = {poll for poll in self._polls if poll.began < before}
             if not over:

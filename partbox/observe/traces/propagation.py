@@ -1,4 +1,4 @@
-"""How a trace travels with an event: W3C trace context in its headers."""
+"""Trace propagation: W3C trace context in the headers of an event."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -15,9 +15,9 @@ _propagator = TraceContextTextMapPropagator()
 
 
 def headers_for(events: Iterable[Event]) -> dict[str, str]:
-    """The current context as headers; none where there is no trace.
+    """The current context as headers; empty without a trace.
 
-    Without its state where one of the events brings a parent of its own: that state would not be its parent's.
+    The state is left out if one of the events has a parent of its own: it would not be that parent's state.
     """
     headers: dict[str, str] = {}
     _propagator.inject(headers)

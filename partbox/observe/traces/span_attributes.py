@@ -1,4 +1,4 @@
-"""What spans say of events: never a payload, an aggregate id or a tenant."""
+"""Span attributes of events: never a payload, an aggregate id or a tenant."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,18 +10,18 @@ TYPES = 20  # named at most
 
 
 def of_publish(events: Sequence[Event]) -> dict[str, Any]:
-    """Of a batch that is published."""
+    """The attributes of publishing a batch."""
     return {**SYSTEM, "messaging.operation.name": "publish", **_of_all(events)}
 
 
 def of_poll(records: int, subscription: str | None) -> dict[str, Any]:
-    """Of a poll that brought so many records."""
+    """The attributes of a poll that returned `records` records."""
     known = {} if subscription is None else {"partbox.subscription": subscription}
     return {**SYSTEM, "messaging.operation.name": "poll", **known, "batch.size": records}
 
 
 def of_handle(events: Sequence[DeliveredEvent], handler: str) -> dict[str, Any]:
-    """Of what a handler is called with; what only one event has is said where it is one."""
+    """The attributes of a handler's call; those of a single event only if there is one."""
     first, *more = events
     found = {**SYSTEM, "messaging.operation.name": "handle", **_of_all(events)}
     found |= {"partbox.subscription": first.subscription, "partbox.handler": handler}

@@ -1,7 +1,7 @@
 """asyncpg: connections, also those that a pool lends.
 
-asyncpg does not tell how a transaction ends, nor whether the open one has failed: PostgreSQL refuses the first
-statement then. COPY goes as text, for in its binary form the application's own codecs would take part.
+asyncpg reports neither how a transaction ends nor that the open one has failed: PostgreSQL then refuses the first
+statement. COPY uses the text format, because the application's own codecs would take part in the binary one.
 """
 
 from collections.abc import AsyncIterator, Sequence

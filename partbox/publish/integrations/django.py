@@ -1,7 +1,7 @@
 """Django: `django.db.connection`, `connections[alias]`, the wrappers behind them.
 
-Django tells of commits alone, by `transaction.on_commit`, which minds its own savepoints. After an error that was
-caught inside `atomic` it takes for a commit what PostgreSQL rolls back, so the hooks ask what became of it.
+Django reports commits only, by `transaction.on_commit`, which respects its own savepoints. After an error caught inside
+`atomic` it treats as a commit what PostgreSQL rolls back, so the hooks check the status of the transaction.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class DjangoAdapter(Adapter):
         self.conn.on_commit(committed, robust=True)
 
     def _was_aborted(self, xid: str) -> bool:
-        """Whether PostgreSQL says so. In a TestCase the outermost transaction is still in progress."""
+        """True if PostgreSQL has rolled back. In a TestCase the outermost transaction is still in progress."""
         try:
             ((status,),) = self.execute(query("published_status", "partbox").decode(), {"xid": xid})
         except Exception:  # the connection was lost since the commit

@@ -94,7 +94,7 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
 
 
 def _connection(given: Session | scoped_session[Any] | Connection) -> Connection:
-    """What a session would execute on now, in its savepoint if it has one; begins its transaction if need be."""
+    """The connection of a session now, in its savepoint if it has one; begins its transaction if needed."""
     if isinstance(given, Connection):
         return given
     try:

@@ -1,11 +1,11 @@
-"""How a transaction of SQLAlchemy really ends.
+"""The true end of a transaction of SQLAlchemy.
 
-None of SQLAlchemy's events says it: `Session.after_commit` comes also when a savepoint is released, and where a session
-has joined a transaction that is rolled back later; `commit` of a connection comes before COMMIT, which may fail; an
-asynchronous session has no events. So the dialect of the engine, whose `do_commit`, `do_rollback`, `do_close` and
-`do_terminate` SQLAlchemy calls for every transaction of the driver, however it was begun, is watched from the first
-publish on that asks for its end. Just before the COMMIT the transaction is asked what savepoints have taken back, and
-whether it is one still: PostgreSQL answers the COMMIT of a failed transaction with a rollback and no error.
+None of SQLAlchemy's events reports it: `Session.after_commit` also comes when a savepoint is released, and when a
+session has joined a transaction that is rolled back later; `commit` of a connection comes before COMMIT, which may
+fail; an asynchronous session has no events. So we wrap the engine's dialect, whose `do_commit`, `do_rollback`,
+`do_close` and `do_terminate` SQLAlchemy calls for every transaction of the driver, from the first publish that needs
+its end. Just before the COMMIT we read which batches savepoints have undone, and whether the transaction still stands:
+PostgreSQL answers the COMMIT of a failed transaction with a rollback and no error.
 """
 
 import inspect
@@ -82,7 +82,7 @@ def _of(given: Any) -> Any:
 
 
 def _marks(conn: Any) -> Marks | None:
-    """What savepoints have not taken back; None if PostgreSQL will roll back."""
+    """The marks that savepoints have not undone; None if PostgreSQL will roll back."""
     if not _open[conn].marked:
         return []
     try:
