@@ -15,7 +15,7 @@ _once = RLock()  # requests in several threads may be the first to ask
 
 
 def loaded() -> Outbox:
-    """The outbox that the setting names. What its module raises at import is raised here."""
+    """The outbox that the setting names. Errors of importing its module are raised."""
     outbox = named()
     with _once:
         if FreshConnections not in outbox.handlers.interceptors:

@@ -43,7 +43,7 @@ class Forwarded(BaseCommand):
         return words
 
     def deliver(self, words: list[str]) -> None:
-        """Until it is stopped. SystemExit where it ends in error, which partbox has printed."""
+        """Run until stopped. SystemExit if it ends in error, which partbox has printed."""
         try:
             main(words)
         except SystemExit as end:

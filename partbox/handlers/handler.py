@@ -156,7 +156,7 @@ def _dead(event: Any) -> None:
 
 
 def _ignore(_: Any) -> None:
-    """The event is none of this subscription's business."""
+    """Ignore the event."""
 
 
 def _retry(event: Any) -> Deferral:

@@ -31,7 +31,7 @@ class Options(TypedDict, total=False):
 
 
 def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The options given, checked, `name` apart; None where it means nothing of its own = not given."""
+    """The options given, checked, without `name`; None counts as not given unless it has a meaning of its own."""
     found = {}
     for option, value in options.items():
         if option not in Options.__annotations__:

@@ -31,7 +31,7 @@ def letterbox_of(url: str) -> Letterbox:
             return lambda event, error: _append(Path(parts.path), event, error)
         case "http" | "https" if parts.hostname:
             return lambda event, error: _post(url, event, error)
-    raise SettingsError(f"{masked(url)!r} is no place for dead events: use {SCHEMES}")
+    raise SettingsError(f"{masked(url)!r} is not a target for dead events: use {SCHEMES}")
 
 
 def _print(event: DeliveredEvent, error: str) -> None:

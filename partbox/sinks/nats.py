@@ -185,7 +185,7 @@ def _result(message: Message, said: BaseException) -> Result:
         case answers.NoStreamResponseError():
             return LookupError(_no_stream(message.topic))
         case errors.BadSubjectError():
-            return UnrecoverableError(f"NATS: {message.topic!r} is no subject")
+            return UnrecoverableError(f"NATS: {message.topic!r} is not a subject")
         case answers.APIError():
             text = f"NATS says {said.description} ({said.err_code})"
             return UnrecoverableError(text) if said.err_code == TOO_LARGE else RuntimeError(text)

@@ -43,7 +43,8 @@ class RedisSink(Sink):
         query = parse_qs(parts.query)
         text = query.pop("maxlen", [None])[-1]
         if text is not None and not (text.isascii() and text.isdigit() and int(text)):
-            raise SettingsError(f"maxlen={text} in {masked_url(url)!r} is no number of entries: such as ?maxlen=100000")
+            where = masked_url(url)
+            raise SettingsError(f"maxlen={text} in {where!r} is not a number of entries, such as ?maxlen=100000")
         plain = urlunsplit(parts._replace(query=urlencode(query, doseq=True)))
         return cls(plain, topic, maxlen=None if text is None else int(text))
 

@@ -37,7 +37,7 @@ def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Si
     """
     scheme = _split(url).scheme
     if scheme not in KINDS:
-        raise SettingsError(f"{masked_url(url)!r} is no place to send events to: use {SHOWN}")
+        raise SettingsError(f"{masked_url(url)!r} is not a target for events: use {SHOWN}")
     module, name = KINDS[scheme]
     kind: Any = getattr(import_module(f"partbox.sinks.{module}"), name)
     signed = {"secret": secret} if scheme in WEBHOOKS else {}
@@ -49,4 +49,4 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise SettingsError(f"{masked_url(url)!r} is no URL ({error}): use {SHOWN}") from None
+        raise SettingsError(f"{masked_url(url)!r} is not a URL ({error}): use {SHOWN}") from None

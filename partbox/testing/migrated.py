@@ -1,4 +1,4 @@
-"""The rows of a database as migrations left them, an application's own tables included."""
+"""The rows of a database after migrations, an application's own tables included."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +70,7 @@ class Migrated:
         )
 
     def put_back(self, conn: Connection[Any]) -> bool:
-        """Make the rows of every table what they were; False if more than rows has changed."""
+        """Restore the rows of every table; False if more than rows has changed."""
         conn.execute(ANYWHERE)
         written = conn.execute(WRITTEN).fetchall()
         if any(catalog or name in self.markers for name, catalog, _ in written):

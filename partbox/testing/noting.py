@@ -1,4 +1,4 @@
-"""The observer of a drain: notes what became of each event."""
+"""The observer of a drain: notes the outcome of each event."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ class _Note:
 
 
 class Noting(Observer):
-    """Notes of one drain; `on_settled` is called with each event that something has become of."""
+    """Notes of one drain; `on_settled` is called with each event that has an outcome."""
 
     def __init__(self, on_settled: Callable[[Sequence[DeliveredEvent]], None]) -> None:
         self._on_settled = on_settled

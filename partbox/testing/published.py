@@ -73,7 +73,7 @@ class Published(list[DeliveredEvent]):
 
 
 def events_of(rows: Iterable[Row], codecs: Decoder, subscription: str = "default") -> list[DeliveredEvent]:
-    """The events of these records, as a handler would get them if no worker had owned anything before."""
+    """The events of these records, as a handler would get them, with epoch 0."""
     claim = Claim(0, subscription, codecs)
     return [DeliveredEvent(row, claim) for row in rows]
 

@@ -21,7 +21,7 @@ _Key = tuple[str, str, float, bool]
 
 
 class Sessions:
-    """Connections by what they are for, to one database at a time."""
+    """Connections by purpose, to one database at a time."""
 
     def __init__(self) -> None:
         self._kept: dict[_Key, Watched] = {}
@@ -43,7 +43,7 @@ class Sessions:
         return first
 
     def own(self, dsn: str) -> Connection[Any]:
-        """A plain connection in autocommit, for who puts the database back."""
+        """A plain connection in autocommit, for restoring the database."""
         if self._own is None or self._own[0] != dsn or not _answers(self._own[1]):
             self._own = (dsn, psycopg.connect(dsn, autocommit=True, application_name=NAME))
         return self._own[1]

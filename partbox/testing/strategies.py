@@ -1,7 +1,7 @@
 """Hypothesis strategies of everything that may be published (`pip install 'partbox[testing]'`).
 
-Each produces all that is valid, the rare included: any text without NUL and lone surrogates, the empty one where it may
-be. So what a test finds with them is no excuse: publishing takes it, and a handler gets it.
+Each produces everything that is valid, rare values included: any text without NUL and lone surrogates, empty where
+allowed. Publishing accepts every example, and a handler gets it.
 """
 
 from datetime import datetime, timedelta, timezone
@@ -87,7 +87,7 @@ def moments() -> SearchStrategy[datetime]:
 def events(*, delayed: bool = False, **fields: SearchStrategy[Any]) -> SearchStrategy[Event]:
     """Events with any mixture of fields. `fields` are strategies of your own, by the names of the fields of `Event`.
 
-    With `delayed` some have a time to wait for, also in the far future: a test that drains may never see them.
+    With `delayed` some are delayed, even to the far future: a test that drains may never see them.
     """
     own: dict[str, SearchStrategy[Any]] = {
         "event_type": event_types(),

@@ -21,7 +21,7 @@ STATUS = {"done": Status.SUCCESSFUL, "dead": Status.FAILED}
 class PartboxBackend(BaseTaskBackend):
     """OPTIONS are those of a handler, such as max_attempts, and `subscription`.
 
-    A result's id names the record, so that it is found by the key of the log. What a task returns is not kept.
+    A result's id names the record, so that it is found by the key of the log. The return value of a task is not kept.
     """
 
     supports_defer = True
@@ -64,7 +64,7 @@ class PartboxBackend(BaseTaskBackend):
 
 
 def _transaction(conn: Any) -> AbstractContextManager[Any]:
-    """That of the caller, if there is one. Not an inner `atomic`, which would break it where publishing is refused."""
+    """The caller's transaction, if there is one. Not an inner `atomic`: a refused publish would break it."""
     return nullcontext() if conn.in_atomic_block else transaction.atomic(using=conn.alias)
 
 
