@@ -81,7 +81,7 @@ class RabbitSink(Sink):
             return self._exchange
 
     async def _opened(self) -> tuple[Any, Any]:
-        """A connection, and the exchange over it. Nobody else closes it before it is open: it would stay open."""
+        """Open a connection, and the exchange on it. It is not closed while it opens: it would stay open."""
         connection = self._made()
         try:
             await connection.connect(timeout=self._timeout)
@@ -126,7 +126,7 @@ class RabbitSink(Sink):
         return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
 
     async def _alone(self, pika: Any, message: Message) -> Result:
-        """By a channel of its own: the one that was closed may have been so for a message of another list."""
+        """Send it on a channel of its own: the other may have been closed for a message of another list."""
         if self._connection is None:  # closed for another list
             return NOT_YET
         try:
@@ -161,4 +161,4 @@ class RabbitSink(Sink):
 
 
 class ChannelRefused(ValueError):
-    """All on the channel get this: which message is to blame shows when each comes alone, as one that failed does."""
+    """The error of all messages on a closed channel: sending each alone, as retries do, shows which one caused it."""

@@ -22,7 +22,7 @@ SCHEMES = "file:PATH (JSON lines), stdout:, http://… or https://…"
 
 
 def letterbox_of(url: str) -> Letterbox:
-    """The function of a URL; SettingsError in one line if it is none."""
+    """The function for a URL; SettingsError in one line if the URL is invalid."""
     parts = urlsplit(url)
     match parts.scheme:
         case "stdout":

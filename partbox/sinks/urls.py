@@ -1,4 +1,4 @@
-"""From a URL to its sink, whose module is loaded only then."""
+"""Makes the sink of a URL; its module is loaded only then."""
 
 from importlib import import_module
 from typing import Any, Final
@@ -31,9 +31,9 @@ SHOWN: Final = "kafka://…, amqp://…, nats://…, redis://…, https://…, s
 
 
 def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Sink:
-    """The sink of a URL; SettingsError in one line for one that there is not, or whose extra is not installed.
+    """The sink of a URL; SettingsError in one line if there is none, or if its extra is not installed.
 
-    `secret` signs the requests of webhooks, and is nothing to others.
+    `secret` signs the requests of webhooks; others ignore it.
     """
     scheme = _split(url).scheme
     if scheme not in KINDS:

@@ -1,4 +1,4 @@
-"""The handler of a task, as it is registered and as it travels to worker processes."""
+"""The handler of a task, as it is registered and sent to worker processes."""
 
 import importlib
 import inspect
@@ -15,8 +15,8 @@ from partbox.tasks.arguments import Arguments
 class TaskRunner:
     """Calls the function of a task with the arguments that an event brings.
 
-    What the function returns is for those who call it themselves: only an outcome means something here. It travels by
-    name where it can be imported, and else as it is.
+    The return value matters only if it is an outcome. The function is sent by name if it can be imported, else by
+    value.
     """
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:

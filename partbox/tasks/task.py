@@ -32,7 +32,7 @@ class Publishes(Protocol):
 
 
 class Task(Generic[P, R]):
-    """Calls its function when it is called; `publish` has a worker call it, with the same arguments by name."""
+    """Calls its function when called; `publish` has a worker call it, with the same arguments by name."""
 
     def __init__(
         self, outbox: Publishes, runner: TaskRunner, aggregate_type: str | Enum = TASK, fields: TaskFields | None = None
