@@ -12,7 +12,7 @@ from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey, Head
 from partbox.db.session import require, session
 from partbox.errors import PartboxError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules import asked
 from partbox.settings import Settings
 
@@ -50,7 +50,7 @@ class BlockedKeys:
         with self._session(subscription) as conn:
             head = blocked.retry_now(conn, self._schema, subscription, aggregate_type, aggregate_id)
         head = _found(head, aggregate_type, aggregate_id, subscription)
-        tell(
+        log_event(
             log,
             "command",
             "record %d, for which %r %r waits in subscription %r, was %s and is to run now%s",
@@ -90,7 +90,7 @@ class BlockedKeys:
                 error_limit=self._settings.error_limit,
             )
         head = _found(head, aggregate_type, aggregate_id, subscription)
-        tell(
+        log_event(
             log,
             "command",
             "skipped record %d, for which %r %r waited in subscription %r, and which was %s: %r",

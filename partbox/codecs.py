@@ -2,7 +2,7 @@
 
 JSON needs no content type and lives in the column `payload`; everything else lives in `payload_bytes` beside its
 content type. Raw bytes published under a type that has no codec carry a mark (a reserved header), so that a handler
-gets them back as they are, while bytes made by a codec that its process does not have are refused, not misread.
+gets them back as they are, while bytes made by a codec that its process does not have are refused rather than misread.
 """
 
 import json
@@ -36,7 +36,7 @@ _NOT_ZERO = re.compile(rb"-?[0.]*[1-9]")
 
 
 class Codec(Protocol):
-    """Turns the payloads of one content type into bytes and back; either way it raises what it likes to refuse."""
+    """Turns the payloads of one content type into bytes and back; either may raise any exception to refuse."""
 
     def encode(self, value: Any, /) -> bytes: ...
 
@@ -56,7 +56,7 @@ class JsonCodec:
     """orjson, and in addition pydantic models, Decimal as text; refuses what JSON or PostgreSQL cannot hold.
 
     Dataclasses are written with all their fields, those whose names begin with an underscore too. Bytes under this
-    content type are taken for JSON text that is ready.
+    content type are taken as finished JSON text.
     """
 
     def encode(self, value: Any, /) -> bytes:
@@ -73,12 +73,12 @@ class JsonCodec:
             return ready
         # orjson leaves out the fields of dataclasses that begin with an underscore.
         text = orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
-        if "null" in text:  # what orjson writes for NaN and Infinity; looked at only then
+        if "null" in text:  # as orjson writes for NaN and Infinity; looked at only then
             json.dumps(value, default=_inside, allow_nan=False)
         return _without_nul(text)
 
     def ready(self, value: bytes) -> str:
-        """JSON text that is ready, its numbers unchecked."""
+        """Finished JSON text, its numbers unchecked."""
         orjson.loads(value)
         return _without_nul(value.decode())
 
@@ -105,7 +105,7 @@ class Codecs:
         self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
 
     def is_json(self, content_type: str | None) -> bool:
-        """True if JSON text is stored under it, which no codec of the application's own reads."""
+        """True if JSON text is stored under it and no codec of the application reads it."""
         return content_type is None and self._by_type[JSON] is _JSON
 
     def knows(self, content_type: str | None) -> bool:
@@ -149,7 +149,7 @@ def _checked(data: bytes) -> Encoded:
     try:
         return Encoded(_JSON.ready(data), None, None, False)
     except ValueError as error:
-        raise PublishError(f"the codec of {JSON} wrote what is no JSON: {_reason(error, _JSON)}") from error
+        raise PublishError(f"the codec of {JSON} wrote invalid JSON: {_reason(error, _JSON)}") from error
 
 
 def _reason(error: Exception, codec: Codec) -> str:

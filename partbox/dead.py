@@ -12,7 +12,7 @@ from partbox.db.operator import dead
 from partbox.db.operator.dead import DeadDetail, DeadGroup, DeadRecord, Filters
 from partbox.db.session import require, session
 from partbox.errors import PartboxError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules import asked
 from partbox.rules.wording import counted
 from partbox.settings import Settings
@@ -235,4 +235,4 @@ def _filters(
 
 
 def _tell(command: str, subscription: str, text: str, *arguments: object) -> None:
-    tell(log, "command", text, *arguments, command=f"dead {command}", subscription=subscription)
+    log_event(log, "command", text, *arguments, command=f"dead {command}", subscription=subscription)

@@ -21,7 +21,7 @@ from partbox.errors import PartboxError, PublishError, SchemaError
 from partbox.events import DeliveredEvent, Event
 from partbox.publish import integrations
 from partbox.publish.failures import FAILED, is_failed_transaction, sqlstate
-from partbox.publish.steps import Ask, Steps
+from partbox.publish.steps import Query, Steps
 
 AnyEvent = DeliveredEvent | Event | UUID | str
 
@@ -69,7 +69,7 @@ class Inbox:
 
 
 def _noting(schema: str, values: dict[str, object]) -> Steps[bool]:
-    return bool((yield Ask(statements.inbox_first_time(schema), values)))
+    return bool((yield Query(statements.inbox_first_time(schema), values)))
 
 
 def _values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:

@@ -20,9 +20,9 @@ from partbox.events.fields import EventFields
 from partbox.handlers import Options
 from partbox.handlers.registrar import Registrar
 from partbox.observe import Observer, Observers
-from partbox.observe.shown import Shown
+from partbox.observe.metrics.registry import ApplicationRegistry
 from partbox.operations import Operations
-from partbox.publish import Hooks, Moment, Publisher, Scope, Sleepers
+from partbox.publish import Moment, Publisher, PublishHooks, Scope, Sleepers
 from partbox.publish.given import NOT_GIVEN, event_of
 from partbox.rules import asked
 
@@ -58,7 +58,7 @@ class Outbox(Registrar, Operations):
         **keywords: Any,
     ) -> None:
         from partbox import settings
-        from partbox.observe.strays import tell_strays
+        from partbox.observe.logs.strays import tell_strays
 
         loaded = settings.load(dsn=None if callable(dsn) else dsn, **keywords)
         tell_strays()
@@ -66,11 +66,11 @@ class Outbox(Registrar, Operations):
         Operations.__init__(self, dsn if callable(dsn) else loaded.dsn, loaded)
         self.codecs = Codecs(codecs)
         self._workers = Sleepers()
-        self._hooks = Hooks()
+        self._hooks = PublishHooks()
         self._publisher = Publisher(
             self.settings.schema_name, self.codecs, self.settings.max_payload, self._hooks, self._workers
         )
-        self._shown = Shown(registry, self.settings.metrics_prefix)
+        self._shown = ApplicationRegistry(registry, self.settings.metrics_prefix)
         if registry is not None:
             self.observe(self._shown.publications())
 
@@ -218,7 +218,7 @@ class Outbox(Registrar, Operations):
         `metrics`: have them counted; with a `registry` they always are. `database`: its name among several; the node
         then starts without it if it has to, and goes on trying. `prepare` may make a subscription before it is needed.
         """
-        from partbox.observe.logs import level_of
+        from partbox.observe.logs.setup import level_of
         from partbox.sinks.dead import letterbox_of
         from partbox.supervisor import Supervisor
         from partbox.supervisor.child import Job

@@ -18,7 +18,7 @@ from partbox.db.operator import rebase as steps
 from partbox.db.operator.rebase import Holding, Known, Problem, Rebased
 from partbox.db.session import session
 from partbox.errors import PartboxError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules import asked
 from partbox.rules.wording import age, counted, in_short
 from partbox.settings import Settings
@@ -61,7 +61,7 @@ def rebase(
         raise PartboxError(_refusal(done, schema))
     text, of = "schema %r is rebased: %s, %s parked", counted(len(done.subscriptions), "subscription")
     late = counted(sum(each.parked for each in done.subscriptions), "late record")
-    tell(log, "command", text, schema, of, late, command="rebase")
+    log_event(log, "command", text, schema, of, late, command="rebase")
     return done
 
 

@@ -21,8 +21,8 @@ from partbox.dashboard import access, routes
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.schema.migrate import migrate
 from partbox.embedded.server import Server
-from partbox.observe.address import Address
-from partbox.observe.server import HttpServer
+from partbox.http.address import Address
+from partbox.http.server import HttpServer
 from partbox.supervisor import Supervisor
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"

@@ -33,7 +33,7 @@ from waiting import eventually
 from partbox.embedded import processes
 from partbox.embedded.server import Server
 from partbox.interceptors import hooks
-from partbox.observe import telling
+from partbox.observe.logs import log_event as telling
 from partbox.testing.place import TestServer
 
 pytest_plugins = ["effort", "pace", "pytester"]

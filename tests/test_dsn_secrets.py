@@ -17,7 +17,7 @@ from partbox.cli import main
 from partbox.cli.shell.arguments import blotted
 from partbox.db import connect
 from partbox.errors import PartboxError, SettingsError
-from partbox.observe.node import database_names
+from partbox.observe.health.database_names import database_names
 from partbox.rules import dsn as rules
 from partbox.rules.secrets import masked
 

@@ -41,7 +41,7 @@ from partbox.cli.shell.usage import UsageError, is_help
 from partbox.cli.shell.version import versions
 from partbox.cli.views import commands_page
 from partbox.errors import PartboxError
-from partbox.observe.strays import pass_over
+from partbox.observe.logs.strays import pass_over
 
 START, RUN, LOOK, MEND, OPERATE, DEVELOP = "Start here", "Run", "Look", "Mend", "Operate", "Develop"
 

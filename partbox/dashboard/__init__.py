@@ -12,8 +12,8 @@ from partbox.dashboard.feed import Feed, OverviewSource
 from partbox.dashboard.routes import PageRoutes
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import TRANSACTION, limits_of
-from partbox.observe.address import Address
-from partbox.observe.siblings import Siblings
+from partbox.http.address import Address
+from partbox.observe.health.siblings import Siblings
 from partbox.settings import Settings
 
 __all__ = ["Access", "access", "from_roster", "pages", "routes"]

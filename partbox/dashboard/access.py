@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from partbox.errors import SettingsError
-from partbox.observe.address import Address
+from partbox.http.address import Address
 
 LEAST = 16  # characters of a chosen token
 NO_TOKEN = "this needs a token, and there is none: set PARTBOX_HTTP_TOKEN where the page is served"

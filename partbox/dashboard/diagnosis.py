@@ -11,7 +11,7 @@ from partbox.dashboard.aside import aside
 from partbox.dashboard.texts import LONG, cut
 from partbox.doctor.doctor import Report
 from partbox.errors import PartboxError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.secrets import masked
 
 log = logging.getLogger("partbox.http")
@@ -43,6 +43,6 @@ class Diagnosis:
         except (psycopg.Error, PartboxError) as error:
             self.error = cut(masked(str(error).partition("\n")[0]), LONG) or type(error).__name__
         except Exception as error:  # a fault in a check must not take the page with it
-            tell(log, "loop_error", "doctor cannot examine for the page: %s", error, trace=error, loop="page")
+            log_event(log, "loop_error", "doctor cannot examine for the page: %s", error, trace=error, loop="page")
             self.error = cut(masked(str(error)), LONG) or type(error).__name__
         self._next = self._clock() + max(EVERY, SHARE * (self._clock() - began))

@@ -26,8 +26,8 @@ from partbox.dashboard.texts import LONG, cut
 from partbox.dashboard.trouble import Trouble, told
 from partbox.db.inspect.stats import Cluster, Overview
 from partbox.errors import PartboxError
-from partbox.observe.siblings import Siblings
-from partbox.observe.telling import tell
+from partbox.observe.health.siblings import Siblings
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.secrets import masked
 from partbox.stats.rates import Pace, Rates
 
@@ -159,7 +159,7 @@ class Feed:
         except (psycopg.Error, PartboxError) as error:
             self._error = _said(error)
         except Exception as error:  # a fault of ours must not leave every viewer waiting
-            tell(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
+            log_event(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
             self._error = _said(error)
         self._looked_at = self._clock()
 

@@ -25,7 +25,7 @@ from partbox.dashboard.orders import Order
 from partbox.dashboard.shared import Shared
 from partbox.dashboard.texts import LONG, cut
 from partbox.errors import PartboxError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.secrets import masked
 
 log = logging.getLogger("partbox.http")
@@ -154,7 +154,9 @@ class PageRoutes:
             finally:
                 self._shared.forget()
             text, within = "page: %s of %s in subscription %r: %s", order.subscription
-            tell(log, "command", text, name, order.records, within, result, command=f"page {name}", subscription=within)
+            log_event(
+                log, "command", text, name, order.records, within, result, command=f"page {name}", subscription=within
+            )
             return _plain(result)
 
         return endpoint

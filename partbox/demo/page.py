@@ -2,8 +2,8 @@
 
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.errors import PartboxError
-from partbox.observe.address import LOOPBACK, Address
-from partbox.observe.server import HttpServer, check_installed
+from partbox.http.address import LOOPBACK, Address
+from partbox.http.server import HttpServer, check_installed
 from partbox.settings import Settings
 from partbox.terminal.roster import Roster
 

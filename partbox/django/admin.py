@@ -1,4 +1,4 @@
-"""The admin: the log, and what is dead with the ways out of it. Nothing can be added, changed or deleted."""
+"""The admin: the log, and dead records with replay and discard. Nothing can be added, changed or deleted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ DEFAULT = "default"
 
 
 class ReadOnly(admin.ModelAdmin):
-    """Of the database of PARTBOX, whatever routers say."""
+    """Read from the database of PARTBOX, whatever routers say."""
 
     show_full_result_count = False
     actions_selection_counter = True
@@ -58,7 +58,7 @@ class RecordAdmin(ReadOnly):
         return () if _sees_payloads(request) else ("payload",)
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
-        """Filters come from the address, too: one on the payload would tell what is in it, guess by guess."""
+        """Refuse filters on the payload, which come from the address: they would reveal it guess by guess."""
         if lookup.partition("__")[0] == "payload" and not _sees_payloads(request):
             return False
         return bool(super().lookup_allowed(lookup, value, request))
@@ -120,7 +120,7 @@ class DeadAdmin(ReadOnly):
         self._each(request, queryset, outbox().dead.discard, "discarded")
 
     def _each(self, request: HttpRequest, queryset: Any, act: Callable[..., int], done: str) -> None:
-        """One by one in the order of the log; what cannot be done is said and passed over."""
+        """One by one in the order of the log; failures are shown and skipped."""
         number = 0
         for record in queryset.order_by("record_id"):
             try:
@@ -138,12 +138,12 @@ def _sees_payloads(request: HttpRequest) -> bool:
 
 
 def _may(request: HttpRequest, permission: str) -> bool:
-    """Nobody does anything without an outbox."""
+    """No actions without an outbox."""
     return config().outbox is not None and bool(request.user.has_perm(f"partbox.{permission}"))
 
 
 def _subscription(request: HttpRequest) -> str:
-    """That of the list, also on the page of a record that was reached from it."""
+    """The subscription of the list, also on the page of a record that was reached from it."""
     name = SubscriptionFilter.parameter_name
     kept = parse_qs(request.GET.get("_changelist_filters", "")).get(name, [DEFAULT])
     return str(request.GET.get(name) or kept[0])

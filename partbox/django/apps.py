@@ -10,7 +10,7 @@ class PartboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """An outbox of this process to which nobody gives a DSN has that of Django."""
+        """Give outboxes of this process that have no DSN the one of Django."""
         from partbox.db import connect
         from partbox.django import checks, database
 

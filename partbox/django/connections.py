@@ -6,15 +6,15 @@ from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connections
 
 
-class Fresh:
+class FreshConnections:
     """An interceptor: the handler gets connections that are neither broken nor older than CONN_MAX_AGE.
 
-    All `async def` handlers share the connections of the thread in which `sync_to_async` runs. What is old is closed
-    there while none of them is running: one that ends would close the cursor that another reads from, as in
-    `aiterator()`. What is broken serves nobody, and is closed at once.
+    All `async def` handlers share the connections of the thread in which `sync_to_async` runs. Old ones are
+    closed there while no handler is running: a handler that ends would close the cursor that another reads from, as in
+    `aiterator()`. Broken ones are closed at once.
     """
 
-    _running: ClassVar[set["Fresh"]] = set()
+    _running: ClassVar[set["FreshConnections"]] = set()
 
     def __init__(self, event: Any) -> None: ...
 
@@ -39,7 +39,7 @@ class Fresh:
 
 
 def _close_broken() -> None:
-    """Those in which a statement has failed, and that are of no use any more."""
+    """Close connections in which a statement has failed and that are unusable."""
     for conn in connections.all(initialized_only=True):
         if conn.errors_occurred and not conn.in_atomic_block and not conn.is_usable():
             conn.close()

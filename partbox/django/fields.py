@@ -11,7 +11,7 @@ from django.db.models.functions import Cast
 class Json(models.JSONField):
     """Of type json, which psycopg decodes; Django's own field is of jsonb, and decodes by itself.
 
-    Filters compare as jsonb: json has no operators. What is read is not cast, for jsonb lacks U+0000.
+    Filters compare as jsonb: json has no operators. Values that are read are not cast: jsonb lacks U+0000.
     """
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:

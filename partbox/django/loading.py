@@ -6,7 +6,7 @@ from threading import RLock
 from django.core.exceptions import ImproperlyConfigured
 
 from partbox.django.conf import config
-from partbox.django.connections import Fresh
+from partbox.django.connections import FreshConnections
 from partbox.outbox import Outbox
 
 TARGET = "partbox.django.target:outbox"
@@ -15,12 +15,12 @@ _once = RLock()  # requests in several threads may be the first to ask
 
 
 def loaded() -> Outbox:
-    """The outbox that the setting names. What its module raises at import is raised here."""
+    """The outbox that the setting names. Errors of importing its module are raised."""
     outbox = named()
     with _once:
-        if Fresh not in outbox.handlers.interceptors:
+        if FreshConnections not in outbox.handlers.interceptors:
             _take_tasks(outbox)
-            outbox.handlers.interceptors = (Fresh, *outbox.handlers.interceptors)  # around the application's
+            outbox.handlers.interceptors = (FreshConnections, *outbox.handlers.interceptors)  # around the application's
     return outbox
 
 

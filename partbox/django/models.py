@@ -1,4 +1,4 @@
-"""Models of the log and of what is dead, read-only: partbox makes the tables, and Django never touches them."""
+"""Read-only models of the log and of dead records: partbox makes the tables, and Django never touches them."""
 
 from django.db import models
 

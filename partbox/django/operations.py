@@ -14,7 +14,7 @@ from partbox.errors import SchemaError
 class Upgrade(Operation):
     """Brings the schema to the version of this program where it is below `version`, on the alias of PARTBOX alone.
 
-    One goes all the way, for functions are those of the newest version; the migrations after it find it done.
+    It goes all the way at once, because functions are those of the newest version; later migrations find nothing to do.
     """
 
     reduces_to_sql = False

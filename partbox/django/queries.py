@@ -1,7 +1,7 @@
 """The statements of this app, through Django's connection."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from partbox.db import statements
@@ -20,11 +20,23 @@ def published() -> int:
     return int(_row(statements.django_published)[0])
 
 
-def task(subscription: str, aggregate_type: str, id: int, event_id: UUID) -> tuple[Any, ...] | None:
-    """Path, payload, time, status, attempts, error and traceback of a task; None if the log has no such event."""
+class TaskRow(NamedTuple):
+    """A task, from its record and its parked row."""
+
+    path: str
+    payload: Any
+    created_at: Any
+    status: str
+    attempts: int | None
+    error: str | None
+    trace: str | None
+
+
+def task(subscription: str, aggregate_type: str, id: int, event_id: UUID) -> TaskRow | None:
+    """The task of this event; None if the log has no such event."""
     values = {"subscription": subscription, "aggregate_type": aggregate_type, "id": id, "event_id": event_id}
-    found: tuple[Any, ...] | None = _row(statements.django_task, values | {"partition": partition_of(str(event_id))})
-    return found
+    found = _row(statements.django_task, values | {"partition": partition_of(str(event_id))})
+    return None if found is None else TaskRow(*found)
 
 
 def _row(statement: Callable[[str], bytes], values: dict[str, Any] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Runs a worker anew whenever a file of the project changes, for development."""
+"""Restarts a worker whenever a file of the project changes, for development."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ CHANGED = 3  # the exit code, as with runserver
 
 
 def reloading(run: Callable[[], None]) -> None:
-    """Run in a process of its own, which ends gracefully when a file changes, and is then started anew."""
+    """Run in a process of its own, which ends gracefully when a file changes, and is then restarted."""
     if os.environ.get(INNER) != "1":
         sys.exit(_outer())
     changed = threading.Event()

@@ -28,7 +28,7 @@ class Forwarded(BaseCommand):
                 parser.add_argument(*each.opts, dest=_dest(each), metavar=each.metavar, help=shown, **many)
 
     def handle(self, *_: Any, **options: Any) -> None:
-        connections.close_all()  # what checks have opened; the processes have their own
+        connections.close_all()  # opened by checks; the processes have their own
         self.deliver(self.arguments(options))
 
     def arguments(self, options: dict[str, Any]) -> list[str]:
@@ -43,7 +43,7 @@ class Forwarded(BaseCommand):
         return words
 
     def deliver(self, words: list[str]) -> None:
-        """Until it is stopped. SystemExit where it ends in error, which partbox has printed."""
+        """Run until stopped. SystemExit if it ends in error, which partbox has printed."""
         try:
             main(words)
         except SystemExit as end:

@@ -46,7 +46,7 @@ def _problem(value: object) -> str | None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        return "holds a lone surrogate, which is no text: decode it properly"
+        return "holds a lone surrogate, which is not valid text: decode it properly"
     return None
 
 

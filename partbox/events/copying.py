@@ -1,4 +1,4 @@
-"""Payloads are copied: what their owner does with them later changes no event."""
+"""Copies payloads, so that later changes by their owner change no event."""
 
 import copy
 from datetime import date, datetime, time, timedelta
@@ -14,7 +14,7 @@ _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
 
 def copied(value: Any) -> Any:
-    """`value` so that what its owner does with it later changes nothing here."""
+    """A copy of `value` that later changes by its owner do not affect."""
     try:
         return _copy(value)
     except Exception as error:

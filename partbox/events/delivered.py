@@ -43,7 +43,7 @@ class Decoder(Protocol):
 
 
 class Claim(NamedTuple):
-    """The parts that all events share which a process gets by one claim of a partition."""
+    """The parts shared by all events that a process gets by one claim of a partition."""
 
     epoch: int
     subscription: str
@@ -51,9 +51,9 @@ class Claim(NamedTuple):
 
 
 class DeliveredEvent:
-    """The event a handler gets. Decodes what it is asked for, when it is asked.
+    """The event a handler gets. Fields are decoded on access.
 
-    `record` is its row as the log is read, whose columns `partbox.events.record` names.
+    `record` is its row as read from the log, whose columns `partbox.events.record` names.
     """
 
     __slots__ = ("_claim", "_payload", "attempt", "parked", "record")
@@ -87,12 +87,12 @@ class DeliveredEvent:
 
     @property
     def identity(self) -> tuple[int, bytes]:
-        """Its id and event id: what tells it from another record that was given the same id after a crash."""
+        """Its id and event id, which distinguish it from a record that got the same id after a crash."""
         return self.record[IDENTITY]
 
     @property
     def route(self) -> tuple[str, str]:
-        """Its event type and aggregate type: what its handler is found by."""
+        """Its event type and aggregate type, by which its handler is found."""
         return self.record[ROUTE]
 
     @property
@@ -122,7 +122,7 @@ class DeliveredEvent:
 
     @property
     def payload(self) -> Any:
-        """Decoded once, by the codec of the content type. Raises PayloadError if that cannot be."""
+        """The payload, decoded once by the codec of the content type. Raises PayloadError if that fails."""
         try:
             return self._payload
         except AttributeError:
@@ -141,7 +141,7 @@ class DeliveredEvent:
     def payload_as(self, model: type[T]) -> T:
         """The payload as a `model`: whatever pydantic can validate. Raises PayloadError if it does not fit.
 
-        It is validated as it is stored: of JSON also a strict model takes texts for times, UUIDs and Decimals.
+        The stored form is validated: from JSON even a strict model takes texts for times, UUIDs and Decimals.
         """
         from partbox.events.models import validated  # and with it pydantic, which takes long to load
 
@@ -204,7 +204,7 @@ class DeliveredEvent:
 
 
 def _given(headers: dict[str, str]) -> dict[str, str]:
-    """Those of the publisher, without ours; AttributeError if partbox did not write them and they are no object."""
+    """The publisher's headers, without ours; AttributeError if others wrote them and they are not an object."""
     given = headers.items()
     for name in headers:
         if name.startswith(PREFIX):

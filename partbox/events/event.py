@@ -73,12 +73,12 @@ class Event:
             _check_times(self)
 
     def __hash__(self) -> int:
-        """Of the id alone: a payload need not have one."""
+        """The hash of the id alone: a payload need not have one."""
         return hash(self.event_id)
 
     def with_headers(self, more: Mapping[str, str]) -> "Event":
-        """The same event with these headers too, where it has none of that name; they do not count against the limit of
-        its own. Raises PublishError."""
+        """The same event with these headers too, unless it has one of that name; they do not count against its limit.
+        Raises PublishError."""
         put, same = object.__setattr__, object.__new__(Event)
         for name in self.__slots__:
             put(same, name, getattr(self, name))

@@ -28,10 +28,10 @@ PLACE: Final = slice(PARTITION, ID + 1)
 """(partition, id): where the record is in the log."""
 
 IDENTITY: Final = slice(ID, EVENT_ID + 1)
-"""(id, event id): what tells a record from another one that was given the same id after a crash of the server."""
+"""(id, event id): distinguishes a record from one that got the same id after a crash of the server."""
 
 ROUTE: Final = slice(EVENT_TYPE, AGGREGATE_TYPE + 1)
-"""(event type, aggregate type): what its handler is found by."""
+"""(event type, aggregate type): by which its handler is found."""
 
 AGGREGATE: Final = slice(AGGREGATE_TYPE, AGGREGATE_ID + 1)
 """(aggregate type, aggregate id): the key of its order."""

@@ -16,6 +16,6 @@ RAW: Final = PREFIX + "raw"
 """The payload is bytes that no codec has made (see partbox.codecs)."""
 
 NEVER: Final = 9_223_371_331_199_999_999
-"""`available_at` of a record that is dead from the start, in microseconds since 2000, and as text: the last moment that
-PostgreSQL has, which is no infinity. An import gives it to what had failed."""
+"""`available_at` of a record that is dead from the start, in microseconds since 2000, and as text: the last finite time
+of PostgreSQL. An import gives it to events that had failed."""
 NEVER_TEXT: Final = "294276-12-31 23:59:59.999999Z"

@@ -1,4 +1,4 @@
-"""Handlers: what may be said of one, the registry of them, and the routes from an event to its handler."""
+"""Handlers: their options, their registry, and the routes from an event to its handler."""
 
 from partbox.handlers.handler import Handler, Row, routing
 from partbox.handlers.options import Options

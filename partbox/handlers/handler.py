@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What was registered: plain data without locks, so that it travels to spawned processes."""
+    """A handler as it was registered: plain data without locks, so that spawned processes can get it."""
 
     name: str
     call: Call
@@ -84,7 +84,7 @@ class Registration:
         return f"{self.name} ({place_of(self.call)})"
 
     def resolved(self, settings: "Settings") -> Handler:
-        """With the settings where nothing of its own was said."""
+        """The handler, with the settings for options that were not given."""
         return Handler(
             self.name,
             self.call,
@@ -110,9 +110,9 @@ class Registration:
 
 
 def routing(subscription: str, settings: "Settings", *, awaited: bool, missed: Call | None = None) -> Handler:
-    """What takes the events that have no handler: the setting `on_unroutable`, as a handler of its own.
+    """The handler of events that have no other: the setting `on_unroutable`.
 
-    `awaited`: it must be async, because there are interceptors around it that are. `missed` is called first with each
+    `awaited`: it must be async, because interceptors around it are. `missed` is called first with each
     such event, unless the setting is a function of the application.
     """
     mode = settings.unroutable_in(subscription)
@@ -156,7 +156,7 @@ def _dead(event: Any) -> None:
 
 
 def _ignore(_: Any) -> None:
-    """The event is none of this subscription's business."""
+    """Ignore the event."""
 
 
 def _retry(event: Any) -> Deferral:

@@ -1,4 +1,4 @@
-"""What may be said of a handler, and how it is checked."""
+"""The options of a handler, and their checks."""
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -14,7 +14,7 @@ OnError = Callable[[Any, BaseException, int], Advice]
 
 
 class Options(TypedDict, total=False):
-    """What may be said of a handler; what is left out follows the settings.
+    """The options of a handler; those left out follow the settings.
 
     `on_error(event, error, attempt)` is asked before the retry policy; it returns `Done`, `Ignore`, `RetryAfter`,
     `Dead`, or None for the policy to decide. A `transactional` handler takes `(event, connection)`.
@@ -31,7 +31,7 @@ class Options(TypedDict, total=False):
 
 
 def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The options given, checked, `name` apart; None where it means nothing of its own = not given."""
+    """The options given, checked, without `name`; None counts as not given unless it has a meaning of its own."""
     found = {}
     for option, value in options.items():
         if option not in Options.__annotations__:
@@ -44,7 +44,7 @@ def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def batch_size(value: Any, where: str) -> int:
-    """How many events a list holds at most."""
+    """The maximum number of events in a list, checked."""
     if type(value) is int and value >= 1:
         return value
     raise RegistrationError(f"max_size of {where} cannot be {value!r}: give a whole number from 1")

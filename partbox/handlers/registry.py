@@ -3,7 +3,7 @@
 A handler takes one event: a function, an `async def`, or an object with such a `handle`. It is registered for an event
 type (`"*"` = every type) and an aggregate type (None = any) of one subscription.
 
-What is registered is plain data without locks, so that it travels to spawned processes.
+Registrations are plain data without locks, so that spawned processes can get them.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,7 +42,7 @@ class Handlers:
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorates the handler of these events, which stays what it is."""
+        """Decorates the handler of these events, which stays unchanged."""
         _check_not_bare("on", event_type)
 
         def decorate(handler: AnyHandler) -> AnyHandler:
@@ -157,7 +157,7 @@ class Handlers:
             raise RegistrationError(lack)
 
     def table(self, subscription: str | None = None) -> list[Row]:
-        """Who takes what, of all subscriptions unless one is named; catch-alls last."""
+        """The routing table, of all subscriptions unless one is named; catch-alls last."""
         rows = [each.row() for each in self._registered.values() if subscription in (None, each.subscription)]
         return sorted(
             rows,

@@ -11,11 +11,11 @@ U = TypeVar("U")
 
 
 class Routes(dict[tuple[str, str], T]):
-    """What is registered in one subscription, looked up for every record: `routes[event type, aggregate type]`.
+    """The handlers of one subscription, looked up for every record: `routes[event type, aggregate type]`.
 
     `registered` is by event type (`"*"` = every type) and aggregate type (None = any). Of those that fit an event the
     most specific is found: (type, aggregate type), then (type, any), then ("*", aggregate type), then ("*", any);
-    `default` where none does. What was found is kept: a dict, for a look-up without a call.
+    `default` where none does. Results are kept: a dict, for a look-up without a call.
     """
 
     __slots__ = ("_default", "_registered", "only")

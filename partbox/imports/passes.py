@@ -21,7 +21,7 @@ from partbox.db.session import session
 from partbox.errors import PartboxError, PublishError
 from partbox.imports.plan import ImportPlan
 from partbox.imports.rows import ImportRow, columns, import_row
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.publish import steps as publishing
 from partbox.publish.fields import COLUMNS
 from partbox.rules.wording import counted
@@ -200,7 +200,7 @@ class _Pass:
     def _tell(self, sofar: Imported) -> None:
         if sofar.imported and not self.dry_run:
             text, rows = "imported %s of %s, %s of them as dead", counted(sofar.imported, "row")
-            tell(log, "command", text, rows, sofar.source, f"{sofar.dead:,}", command="import")
+            log_event(log, "command", text, rows, sofar.source, f"{sofar.dead:,}", command="import")
 
     @property
     def _schema(self) -> str:

@@ -1,6 +1,6 @@
-"""Interceptors: what runs around every handler of an outbox.
+"""Interceptors: code that runs around every handler of an outbox.
 
-One is either an object with any of
+An interceptor is either an object with any of
 
     before(event)               after(event, outcome, error)
     before_batch(events)        after_batch(events, outcomes, error)

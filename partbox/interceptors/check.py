@@ -1,4 +1,4 @@
-"""What may be an interceptor."""
+"""Checks that an object can be an interceptor."""
 
 import inspect
 from typing import Any
@@ -15,7 +15,7 @@ MUST_BE = (
 
 
 def check(interceptor: Any) -> None:
-    """Raises RegistrationError for what is no interceptor."""
+    """Raise RegistrationError for what is not an interceptor."""
     methods = methods_of(interceptor)
     if not methods:
         _check_manager(interceptor)
@@ -40,12 +40,12 @@ def _check_manager(manager: Any) -> None:
     if entered and not inspect.isclass(manager):
         raise RegistrationError(f"{manager!r} is a context manager, and would serve one event: {MUST_BE}")
     if not callable(manager):
-        raise RegistrationError(f"{manager!r} is no interceptor: {MUST_BE}")
+        raise RegistrationError(f"{manager!r} is not an interceptor: {MUST_BE}")
     who = f"{name_of(manager)} ({place_of(manager)})"
     if _yields(manager):
         raise RegistrationError(f"the interceptor {who} is a generator: decorate it with contextlib.contextmanager")
     if is_async(manager) or not takes(manager, 1):
-        raise RegistrationError(f"{who} is no interceptor: {MUST_BE}")
+        raise RegistrationError(f"{who} is not an interceptor: {MUST_BE}")
 
 
 def _yields(call: Any) -> bool:

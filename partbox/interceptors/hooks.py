@@ -24,12 +24,12 @@ Step = Callable[[], Any]
 
 
 def methods_of(interceptor: Any) -> dict[str, Any]:
-    """Those of its methods that partbox calls, by name."""
+    """Its methods that partbox calls, by name."""
     found = {name: getattr(interceptor, name, None) for name in ARGUMENTS}
     return {name: method for name, method in found.items() if method is not None}
 
 
-class Hooks:
+class InterceptorMethods:
     """The methods of one interceptor, as handlers of events, or of batches, use them."""
 
     def __init__(self, interceptor: Any, is_batch: bool) -> None:
@@ -45,7 +45,7 @@ class Hooks:
         return next((f"{name}_batch" if self._at_once[name] else name for name in names), None)
 
     def befores(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
-        """What to call beforehand, in order, each with the events that it begins."""
+        """The calls to make before the handler, in order, each with the events that it begins."""
         events = given if self._is_batch else [given]
         before = self._used["before"]
         if before is None:
@@ -57,7 +57,7 @@ class Hooks:
                 yield [event], partial(before, event)
 
     def afters(self, begun: list[Any], outcome: Any, error: BaseException | None) -> Iterator[tuple[list[Any], Step]]:
-        """What to call afterwards, in order, each with the events that it ends."""
+        """The calls to make after the handler, in order, each with the events that it ends."""
         after = self._used["after"]
         if after is None or not begun:
             return
@@ -90,7 +90,7 @@ class Hooks:
         return [*outcome] if len(outcome) == events else [None] * events
 
 
-def hooked(call: Call, hooks: Hooks) -> Call:
+def hooked(call: Call, hooks: InterceptorMethods) -> Call:
     """The call with this interceptor around it."""
 
     def intercepted(given: Any, *more: Any) -> Any:
@@ -109,7 +109,7 @@ def hooked(call: Call, hooks: Hooks) -> Call:
     return intercepted
 
 
-def hooked_async(call: Call, hooks: Hooks) -> Call:
+def hooked_async(call: Call, hooks: InterceptorMethods) -> Call:
     """`hooked` of an `async def`."""
 
     async def intercepted(given: Any, *more: Any) -> Any:
@@ -128,7 +128,7 @@ def hooked_async(call: Call, hooks: Hooks) -> Call:
     return intercepted
 
 
-def _end(hooks: Hooks, begun: list[Any], outcome: Any, error: BaseException | None) -> None:
+def _end(hooks: InterceptorMethods, begun: list[Any], outcome: Any, error: BaseException | None) -> None:
     for events, after in hooks.afters(begun, outcome, error):
         try:
             after()
@@ -136,7 +136,7 @@ def _end(hooks: Hooks, begun: list[Any], outcome: Any, error: BaseException | No
             hooks.failed(events)
 
 
-async def _end_async(hooks: Hooks, begun: list[Any], outcome: Any, error: BaseException | None) -> None:
+async def _end_async(hooks: InterceptorMethods, begun: list[Any], outcome: Any, error: BaseException | None) -> None:
     for events, after in hooks.afters(begun, outcome, error):
         try:
             await _awaited(after())
@@ -149,13 +149,13 @@ async def _end_async(hooks: Hooks, begun: list[Any], outcome: Any, error: BaseEx
 
 
 def _cancelled() -> bool:
-    """Whether the whole task is told to end."""
+    """True if the whole task is being cancelled."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 async def _awaited(result: Any) -> None:
-    """Wait for it if it can be waited for: methods around an `async def` may be plain."""
+    """Await it if it can be awaited: methods around an `async def` may be plain."""
     if isinstance(result, Awaitable):
         await result
 

@@ -10,7 +10,7 @@ ENTERED, AWAITED = "__enter__", "__aenter__"
 
 
 def only_async(manager: Call) -> bool:
-    """Whether what it makes is known to be for `async with` only."""
+    """True if its context managers are known to be for `async with` only."""
     made = inspect.unwrap(manager)
     return inspect.isasyncgenfunction(made) or (hasattr(made, AWAITED) and not hasattr(made, ENTERED))
 

@@ -5,7 +5,7 @@ from functools import update_wrapper
 from typing import Any, NoReturn
 
 from partbox.errors import RegistrationError
-from partbox.interceptors.hooks import Hooks, hooked, hooked_async, methods_of
+from partbox.interceptors.hooks import InterceptorMethods, hooked, hooked_async, methods_of
 from partbox.interceptors.managers import managed, managed_async, only_async
 from partbox.rules.signature import Call, name_of, place_of
 
@@ -26,20 +26,20 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
 
 
 def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
-    """Whether it can only go around `async def` handlers, of events or of batches."""
+    """True if it can only go around `async def` handlers, of events or of batches."""
     if methods_of(interceptor):
-        return Hooks(interceptor, is_batch).awaited() is not None
+        return InterceptorMethods(interceptor, is_batch).awaited() is not None
     return only_async(interceptor)
 
 
 def _around(call: Call, interceptor: Any, is_async: bool, is_batch: bool) -> Call:
     if methods_of(interceptor):
-        return (hooked_async if is_async else hooked)(call, Hooks(interceptor, is_batch))
+        return (hooked_async if is_async else hooked)(call, InterceptorMethods(interceptor, is_batch))
     return (managed_async if is_async else managed)(call, interceptor, is_batch)
 
 
 def _refuse(interceptor: Any, call: Call, is_batch: bool) -> NoReturn:
-    method = Hooks(interceptor, is_batch).awaited() if methods_of(interceptor) else None
+    method = InterceptorMethods(interceptor, is_batch).awaited() if methods_of(interceptor) else None
     part = f"{method} of " if method else ""
     raise RegistrationError(
         f"{part}the interceptor {name_of(interceptor)} is async, but the handler {name_of(call)} ({place_of(call)}) is "

@@ -1,4 +1,4 @@
-"""What can be seen of an outbox from within its processes: the observer protocol, and the observers that ship."""
+"""Observing an outbox from within its processes: the observer protocol, logs, metrics, traces and health checks."""
 
 from partbox.observe.observer import QUICK, Answer, Load, Observer, Started, Turn
 from partbox.observe.observers import Observers

@@ -1,4 +1,4 @@
-"""Collects the metrics of a node: its processes' meters, and one look at each of its databases."""
+"""Collects the metrics of a node: the meters of its processes, and one probe of each of its databases."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -7,54 +7,54 @@ from prometheus_client import CollectorRegistry
 from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
 
-from partbox.observe.families import Labels, Read, family, of_processes, text
-from partbox.observe.gauges import Seen, of_database
-from partbox.observe.looker import Looker, Sight
-from partbox.observe.metrics import BY_NAME
-from partbox.observe.node import Watched
+from partbox.observe.health.database_probe import DatabaseProbe, ProbeResult
+from partbox.observe.health.vitals import MonitoredSupervisor
+from partbox.observe.metrics.families import LabelledReading, Labels, family, of_processes, text
+from partbox.observe.metrics.gauges import LabelledOverview, of_database
+from partbox.observe.metrics.table import BY_NAME
 
-PATIENCE = 3.0  # seconds that a scrape waits for the databases, all of them together
-KEPT = 60.0  # seconds for which an overview is shown while a newer one takes longer than that
+PATIENCE = 3.0  # seconds that a scrape waits for all databases together
+KEPT = 60.0  # seconds for which an overview is shown while a newer one takes longer than `PATIENCE`
 
 
 class NodeCollector(Collector):
-    """Every metric of METRICS but the publishing application's. With several databases each series is labelled with
-    that of its own, with one none is. A database that is away takes its gauges with it, and nothing else; one that is
-    slow keeps for a while what was seen last."""
+    """Every metric of METRICS but the publishing application's. With several databases each series has a label
+    `database`. A database that is away takes its gauges with it, and nothing else; a slow one shows for a while what
+    was seen last."""
 
-    def __init__(self, prefix: str, watched: Sequence[Watched]) -> None:
+    def __init__(self, prefix: str, watched: Sequence[MonitoredSupervisor]) -> None:
         self._prefix = prefix
         self._watched = watched
         self._extra: Labels = ("database",) if len(watched) > 1 else ()
 
     def describe(self) -> list[Family]:
-        """Nothing that registering would have to collect."""
+        """Nothing, so that registering need not collect."""
         return []
 
     def collect(self) -> Iterator[Family]:
         began = time.monotonic()
-        asked = [each.looker.begin() for each in self._watched]
+        asked = [each.probe.begin() for each in self._watched]
         yield from of_processes(self._prefix, [self._read(each) for each in self._watched], self._extra)
-        sights = [
-            _sight(each.looker, each.looker.wait(since, began + PATIENCE - time.monotonic()))
+        results = [
+            _shown(each.probe, each.probe.wait(since, began + PATIENCE - time.monotonic()))
             for each, since in zip(self._watched, asked, strict=True)
         ]
-        yield from of_database(self._prefix, list(self._seen(sights)), self._extra)
-        yield self._up(sights)
+        yield from of_database(self._prefix, list(self._seen(results)), self._extra)
+        yield self._up(results)
         yield self._scrape(began)
 
-    def _read(self, watched: Watched) -> Read:
-        return Read((*self._labels(watched), text(watched.subscription)), watched.meters.read())
+    def _read(self, watched: MonitoredSupervisor) -> LabelledReading:
+        return LabelledReading((*self._labels(watched), text(watched.subscription)), watched.meters.read())
 
-    def _seen(self, sights: Sequence[Sight | None]) -> Iterator[Seen]:
-        for each, sight in zip(self._watched, sights, strict=True):
-            if sight is not None and sight.overview is not None:
-                yield Seen(self._labels(each), sight.overview, each.instances())
+    def _seen(self, results: Sequence[ProbeResult | None]) -> Iterator[LabelledOverview]:
+        for each, result in zip(self._watched, results, strict=True):
+            if result is not None and result.overview is not None:
+                yield LabelledOverview(self._labels(each), result.overview, each.instances())
 
-    def _up(self, sights: Sequence[Sight | None]) -> Family:
+    def _up(self, results: Sequence[ProbeResult | None]) -> Family:
         made = family(self._prefix, BY_NAME["database_up"], self._extra)
-        for each, sight in zip(self._watched, sights, strict=True):
-            made.add_metric(self._labels(each), sight is not None and sight.up)  # type: ignore[attr-defined]
+        for each, result in zip(self._watched, results, strict=True):
+            made.add_metric(self._labels(each), result is not None and result.up)  # type: ignore[attr-defined]
         return made
 
     def _scrape(self, began: float) -> Family:
@@ -62,22 +62,22 @@ class NodeCollector(Collector):
         made.add_metric([], time.monotonic() - began)  # type: ignore[attr-defined]
         return made
 
-    def _labels(self, watched: Watched) -> Labels:
+    def _labels(self, watched: MonitoredSupervisor) -> Labels:
         return (text(watched.database),) if self._extra else ()
 
 
-def _sight(looker: Looker, brought: Sight | None) -> Sight | None:
-    """What to show after a look that has brought this, or (None) was not over in time: of a database that is slow,
-    what it has said within a minute."""
-    sight = brought or _young(looker.latest)
-    return _young(looker.newest) or sight if sight is not None and sight.slow else sight
+def _shown(probe: DatabaseProbe, brought: ProbeResult | None) -> ProbeResult | None:
+    """The result to show for a probe that gave `brought` (None: it was late); for a slow database, an overview of the
+    last `KEPT` seconds."""
+    result = brought or _young(probe.latest)
+    return _young(probe.newest) or result if result is not None and result.slow else result
 
 
-def _young(sight: Sight | None) -> Sight | None:
-    return sight if sight is not None and time.monotonic() - sight.at < KEPT else None
+def _young(result: ProbeResult | None) -> ProbeResult | None:
+    return result if result is not None and time.monotonic() - result.at < KEPT else None
 
 
-def registry_of(prefix: str, watched: Sequence[Watched]) -> CollectorRegistry:
+def registry_of(prefix: str, watched: Sequence[MonitoredSupervisor]) -> CollectorRegistry:
     """A registry of a node's metrics alone."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(prefix, watched))

@@ -1,43 +1,35 @@
-"""All observers of a process as one: calls each hook of those that override it.
+"""All observers of a process as one: each hook is handed on to those that override it.
 
-Whatever an observer raises is logged, and an exception that passes through one goes on whatever it makes of it.
+An error of an observer is logged. An exception that passes through one is raised again even if it is swallowed there.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from partbox.events import DeliveredEvent, Event, checks
-from partbox.observe.observer import Observer
-from partbox.observe.telling import is_ctrl_c, tell
+from partbox.observe.logs.log_event import is_ctrl_c, log_event
+from partbox.observe.observer import Answer, Load, Observer, Started, Turn
+from partbox.rules.parking import Verdict
 
 log = logging.getLogger("partbox.observe")
 
 Hook = Callable[..., Any]
 
-AROUND = ("publishing", "handling")  # hooks that give context managers
 
+class Observers(Observer):
+    """Calls each hook of the observers that override it; `hears("read")` is True if any does.
 
-def _nothing(*_: object) -> None:
-    """For a hook that nobody overrides."""
-
-
-class Observers:
-    """`observers.delivered(turn)` and so on; `observers.hears("read")` says whether anybody wants to know."""
+    One method for each hook of the protocol, which costs next to nothing while nobody hears it.
+    """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._everyone = tuple(observers)
         self._hooks = {name: tuple(_overridden(self._everyone, name)) for name in _names()}
-        for name, hooks in self._hooks.items():
-            if name not in AROUND:
-                setattr(self, name, _told(name, hooks) if hooks else _nothing)
-
-    def __getattr__(self, name: str) -> Hook:  # for types: the hooks are attributes of the instance
-        raise AttributeError(f"there is no hook {name!r}")
 
     def hears(self, *names: str) -> bool:
-        """Whether an observer overrides one of these hooks."""
+        """True if an observer overrides one of these hooks."""
         return any(self._hooks[name] for name in names)
 
     def and_also(self, observer: Observer) -> "Observers":
@@ -46,7 +38,7 @@ class Observers:
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
-        """Around the writing of a batch; the headers that they want its events to have."""
+        """Around the writing of a batch; yields the headers that the observers add to its events."""
         headers: dict[str, str] = {}
         with ExitStack() as stack:
             for hook in self._hooks["publishing"]:
@@ -60,6 +52,80 @@ class Observers:
             for hook in self._hooks["handling"]:
                 _entered(stack, "handling", hook, events, handler)
             yield
+
+    def published(self, events: Sequence[Event]) -> None:
+        for hook in self._hooks["published"]:
+            _call("published", hook, events)
+
+    def started(self, worker: Started) -> None:
+        for hook in self._hooks["started"]:
+            _call("started", hook, worker)
+
+    def claimed(self, partition: int, epoch: int, pause: float | None) -> None:
+        for hook in self._hooks["claimed"]:
+            _call("claimed", hook, partition, epoch, pause)
+
+    def read(self, records: Sequence[tuple[int, int]], seconds: float, late_ids: int) -> None:
+        for hook in self._hooks["read"]:
+            _call("read", hook, records, seconds, late_ids)
+
+    def sending(self, handler: str, messages: int) -> None:
+        for hook in self._hooks["sending"]:
+            _call("sending", hook, handler, messages)
+
+    def answered(self, handler: str, answer: Answer) -> None:
+        for hook in self._hooks["answered"]:
+            _call("answered", hook, handler, answer)
+
+    def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
+        for hook in self._hooks["settled"]:
+            _call("settled", hook, event, handler, verdict)
+
+    def delivered(self, turn: Turn) -> None:
+        for hook in self._hooks["delivered"]:
+            _call("delivered", hook, turn)
+
+    def parked(
+        self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
+    ) -> None:
+        for hook in self._hooks["parked"]:
+            _call("parked", hook, event, handler, verdict, error, seconds)
+
+    def circuit(self, handler: str, is_open: bool) -> None:
+        for hook in self._hooks["circuit"]:
+            _call("circuit", hook, handler, is_open)
+
+    def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
+        for hook in self._hooks["saved"]:
+            _call("saved", hook, partitions, parked, seconds)
+
+    def refused(self, partitions: int) -> None:
+        for hook in self._hooks["refused"]:
+            _call("refused", hook, partitions)
+
+    def released(self, partition: int) -> None:
+        for hook in self._hooks["released"]:
+            _call("released", hook, partition)
+
+    def forgotten(self, partition: int) -> None:
+        for hook in self._hooks["forgotten"]:
+            _call("forgotten", hook, partition)
+
+    def lost(self, partition: int) -> None:
+        for hook in self._hooks["lost"]:
+            _call("lost", hook, partition)
+
+    def loaded(self, load: Load) -> None:
+        for hook in self._hooks["loaded"]:
+            _call("loaded", hook, load)
+
+    def planned(self, moved: int) -> None:
+        for hook in self._hooks["planned"]:
+            _call("planned", hook, moved)
+
+    def buried(self, instances: int) -> None:
+        for hook in self._hooks["buried"]:
+            _call("buried", hook, instances)
 
 
 def _wanted(yielded: Any) -> dict[str, str]:
@@ -81,19 +147,15 @@ def _overridden(observers: Iterable[Observer], name: str) -> Iterator[Hook]:
             yield getattr(observer, name)
 
 
-def _told(name: str, hooks: tuple[Hook, ...]) -> Hook:
-    def tell(*arguments: object) -> None:
-        for hook in hooks:
-            try:
-                hook(*arguments)
-            except BaseException as error:  # SystemExit too: no worker ends of it
-                _log(name, error)
-
-    return tell
+def _call(name: str, hook: Hook, *arguments: object) -> None:
+    try:
+        hook(*arguments)
+    except BaseException as error:  # SystemExit too: no worker ends of it
+        _log(name, error)
 
 
 def _entered(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any:
-    """What the context manager that the hook gives yields; the stack leaves it."""
+    """Enter the context manager that the hook returns and give what it yields; the stack leaves it."""
     try:
         around = hook(*arguments)
         if around is None:
@@ -118,4 +180,4 @@ def _log(name: str, error: BaseException) -> None:
     if is_ctrl_c(error):
         raise error
     text = "an observer's %s failed, which changes nothing else: %s"
-    tell(log, "observer_failed", text, name, error, trace=error, hook=name)
+    log_event(log, "observer_failed", text, name, error, trace=error, hook=name)

@@ -4,8 +4,8 @@
 
     outbox.observe(Tracing())
 
-A publish's context goes along in the event's headers (W3C trace context), and the spans of its handlers link to it. A
-span holds no payload, no aggregate id and no tenant; what a handler raises it holds as the handler says it.
+A publish's context travels in the event's headers (W3C trace context), and the spans of its handlers link to it. A
+span holds no payload, aggregate id or tenant; it holds the text of a handler's exception as it is.
 """
 
 import threading
@@ -28,13 +28,13 @@ from partbox.db import connect
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.observe.observer import Load, Observer, Started
-from partbox.observe.polls import Polls
-from partbox.observe.propagation import headers_for, published_in
-from partbox.observe.span_attributes import of_handle, of_publish
+from partbox.observe.traces.polls import Polls
+from partbox.observe.traces.propagation import headers_for, published_in
+from partbox.observe.traces.span_attributes import of_handle, of_publish
 from partbox.rules.parking import Verdict
 
 FAILED = ("retrying", "dead")
-UNSETTLED = 60.0  # seconds after a handler's end in which its outcome is told, if ever
+UNSETTLED = 60.0  # seconds after a handler's end within which its outcome is known, if ever
 LINKS = 128  # at most; the default limit of the SDK
 
 
@@ -50,7 +50,7 @@ class _Handled:
     outcome: str | None = None  # done, or the state of the first event that is not
 
     def settle(self, verdict: Verdict | None) -> None:
-        """What became of one of its events; the last ends the span."""
+        """Record the outcome of one of its events; the last ends the span."""
         if verdict is not None and verdict.state in FAILED and not self.raised:
             self.span.set_status(StatusCode.ERROR, verdict.error or verdict.state)
         if verdict is not None and self.outcome in (None, "done"):
@@ -71,11 +71,11 @@ class _Handled:
 
 
 class Tracing(Observer):
-    """The observer that makes spans, by the global tracer provider unless one is given.
+    """The observer that makes spans, with the global tracer provider unless one is given.
 
-    A provider does not travel to worker processes that get their handlers from here: give a function that makes one
-    there, or set the global one in the module that they import. `statements`: where the process instruments psycopg,
-    have partbox's own statements traced too, ten a second of an idle worker; those of handlers always are.
+    A provider cannot be sent to worker processes that get their handlers from here: give a function that makes one
+    there, or set the global one in the module that they import. `statements`: if the process instruments psycopg, trace
+    partbox's own statements too, ten a second for an idle worker; those of handlers always are.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Tracing(Observer):
         with self._lock:
             before = [self._handled.pop(key, None) for key in keys]
             self._handled.update(dict.fromkeys(keys, handled))
-        for each in before:  # rolled back, or read anew: it runs again, and what became of the first time is not told
+        for each in before:  # rolled back, or read anew: it runs again, and the first run has no outcome
             if each is not None and each.ended is not None:
                 each.end()
         try:
@@ -178,7 +178,7 @@ class Tracing(Observer):
             handled.settle(verdict)  # the events of a list are settled one after the other
 
     def _end_unsettled(self) -> None:
-        """What never came to an outcome: its partition was lost meanwhile, or its transaction was rolled back."""
+        """End spans without an outcome: the partition was lost, or the transaction was rolled back."""
         over = time.time_ns() - int(UNSETTLED * 1e9)
         with self._lock:
             keys = [key for key, each in self._handled.items() if each.ended is not None and each.ended < over]
@@ -195,7 +195,7 @@ class Tracing(Observer):
                     contexts.setdefault((context.trace_id, context.span_id), Link(context, {"partbox.link": what}))
         return [*contexts.values()]
 
-    # What it works with.
+    # Tracer and polls.
 
     @property
     def _tracer(self) -> Tracer:

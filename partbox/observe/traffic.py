@@ -1,4 +1,4 @@
-"""The observer that sums up what the sinks of one process send, for the process's row."""
+"""The observer that sums up the traffic of the sinks of one process, for the process's row."""
 
 import time
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Publishing: events become records inside the caller's transaction, on the connection of whatever library."""
 
 from partbox.publish.adapter import Adapter, AsyncAdapter
-from partbox.publish.hooks import Hooks, Moment
+from partbox.publish.hooks import Moment, PublishHooks
 from partbox.publish.integrations import register
 from partbox.publish.publisher import Publisher
 from partbox.publish.scope import Scope
@@ -10,8 +10,8 @@ from partbox.publish.sleepers import Sleepers
 __all__ = [
     "Adapter",
     "AsyncAdapter",
-    "Hooks",
     "Moment",
+    "PublishHooks",
     "Publisher",
     "Scope",
     "Sleepers",

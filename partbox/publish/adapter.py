@@ -1,12 +1,12 @@
-"""The adapter protocol: how partbox writes into a transaction that a library holds.
+"""The adapter protocol, by which partbox writes into a transaction that a library holds.
 
-A publish is a generator of steps (`steps`), each a statement of partbox with its values. An adapter carries them
-through a connection of its library, knows whether that is inside a transaction, and whether it can tell how the
-transaction ends. One is made for every publish. To add a library, subclass `Adapter` or `AsyncAdapter` and `register`
+A publish is a generator of steps (`steps`), each a statement of partbox with its values. An adapter runs them on a
+connection of its library, knows whether that is inside a transaction, and whether the library reports the end of the
+transaction. One is made for every publish. To add a library, subclass `Adapter` or `AsyncAdapter` and `register`
 it for the type of its connections; docs/integrations.md has a complete one.
 
-An adapter never writes through the raw connection below a library that keeps account of the transaction itself: one
-that believes to be idle commits nothing, and one that sends its BEGIN late would send it after the event.
+An adapter never writes through the raw connection below a library that tracks the transaction itself: a library that
+believes it is idle commits nothing, and one that sends its BEGIN late would send it after the event.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from partbox.errors import PublishError
-from partbox.publish.ending import Call, Reports
+from partbox.publish.ending import Call, EndReporter
 from partbox.publish.steps import Copy, Row, Steps
 
 T = TypeVar("T")
@@ -29,36 +29,36 @@ Parameters = Mapping[str, Any]
 
 
 class Library:
-    """What adapters of both kinds say of their library. `on_commit` and `on_rollback` are called for what `tells` has.
+    """The common part of both kinds of adapters. `on_commit` and `on_rollback` are called only for ends in `tells`.
 
-    `mark` and `wakes` are as in `ending.Reports`; they suit a library that keeps account of savepoints itself.
+    `mark` and `wakes` are as in `ending.EndReporter`; they suit a library that tracks savepoints itself.
     """
 
     copies: bool = False
-    """Whether `copy` is there."""
+    """True if `copy` is implemented."""
     tells: Sequence[str] = ()
     """The ends of a transaction that are reported: "commit", "rollback"."""
     untold: str = "publish inside `outbox.transaction()`, which has a connection of its own"
-    """What to do where one that is wanted is not among them."""
+    """The remedy if a wanted end is not in `tells`."""
     remedy: str = "open one, and publish inside"
-    """What to do where there is no transaction."""
+    """The remedy if there is no transaction."""
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
 
-    def reports(self) -> Reports:
-        """Who reports how the transaction ends."""
+    def reports(self) -> EndReporter:
+        """The object that reports the end of the transaction."""
         return self
 
     def mark(self) -> int | None:
         return None
 
     def on_commit(self, call: Call) -> None:
-        """Have the call made once what was written so far is committed; not if a savepoint takes it back."""
+        """Make the call once the writes so far are committed; not if a rollback to a savepoint undoes them."""
         raise NotImplementedError
 
     def on_rollback(self, call: Call) -> None:
-        """Have the call made once what was written so far is taken back, with a savepoint or the whole."""
+        """Make the call once the writes so far are rolled back, to a savepoint or entirely."""
         raise NotImplementedError
 
     def wakes(self, call: Call) -> None:
@@ -70,15 +70,15 @@ class Adapter(Library):
     """An adapter of a synchronous library: override `in_transaction` and `execute`, others where there is better."""
 
     def in_transaction(self) -> bool:
-        """Whether what is executed now becomes part of a transaction that the caller ends; may raise PublishError."""
+        """True if statements now become part of a transaction that the caller ends; may raise PublishError."""
         raise NotImplementedError
 
     def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
-        """The rows of a statement with %(name)s parameters; none if it answers none."""
+        """Execute a statement with %(name)s parameters; return its rows, empty if it has none."""
         raise NotImplementedError
 
     def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
-        """The statement with each of these, in their order."""
+        """Execute the statement with each of these parameters, in order."""
         for parameters in many:
             self.execute(statement, parameters)
 
@@ -87,12 +87,12 @@ class Adapter(Library):
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise PublishError where there is no transaction."""
+        """Raise PublishError if there is no transaction."""
         if not self.in_transaction():
             raise PublishError(f"{NO_TRANSACTION}: {self.remedy}")
 
     def run(self, steps: Steps[T]) -> T:
-        """Carry the steps through; what they return."""
+        """Run the steps; return their result."""
         answer = None
         while True:
             try:
@@ -132,5 +132,5 @@ class AsyncAdapter(Library):
             answer = await step.through(self)
 
     def transaction(self) -> AbstractAsyncContextManager[Any] | None:
-        """The outermost transaction, for `outbox.transaction(conn)`, where the library does not report its end."""
+        """The outermost transaction, for `outbox.transaction(conn)`, if the library does not report its end."""
         return None

@@ -1,13 +1,12 @@
-"""How a transaction ends, for those who want to know: hooks, and workers to be woken.
+"""The end of a transaction, for hooks and for workers to be woken.
 
-psycopg and asyncpg do not tell how a transaction of their connection ended. Who opens it through
-`outbox.transaction(conn)` is told, and by then it must be known which of the published batches were taken back with a
-savepoint, whoever made that: psycopg, SQLAlchemy or plain SQL. So every batch notes its number in a setting that is
-local to the transaction, which PostgreSQL takes back together with the savepoint, and the setting is read just before
-the commit. That costs a statement for each batch and one for the commit, and only where after_commit or
-after_rollback hooks are. The setting grows by a few characters a batch, which is felt from ten thousand batches in
-one transaction on. (To ask for the events instead would need an index on their ids and a privilege that publishers do
-not have; psycopg's own count of savepoints is private and does not see those made in SQL.)
+psycopg and asyncpg do not report how a transaction ended; `outbox.transaction(conn)` does. By then it must know which
+batches were undone by a rollback to a savepoint, whether made by psycopg, SQLAlchemy or plain SQL. So every batch adds
+its number to a setting local to the transaction, which PostgreSQL reverts together with the savepoint, and the setting
+is read just before the commit. That costs a statement for each batch and one for the commit, and only if there are
+after_commit or after_rollback hooks. The setting grows by a few characters a batch, which is noticeable from ten
+thousand batches in one transaction. (Querying the events instead would need an index on their ids and a privilege that
+publishers do not have; psycopg's own count of savepoints is private and misses those made in SQL.)
 """
 
 from collections.abc import Callable, Iterator
@@ -17,26 +16,26 @@ Call = Callable[[], Any]
 """Returns an awaitable where it was registered on an asynchronous connection; raises nothing."""
 
 
-class Reports(Protocol):
-    """What a connection that can report its end offers: that half of the adapter protocol which hooks need.
+class EndReporter(Protocol):
+    """Reports the end of a transaction: the half of the adapter protocol that hooks need.
 
-    A call is made once the transaction is over: `on_commit` if what was written before it was registered is committed,
-    `on_rollback` if it was taken back, with a savepoint or the whole.
+    A call is made once the transaction is over: `on_commit` if the writes before its registration are committed,
+    `on_rollback` if they are rolled back, to a savepoint or entirely.
     """
 
     def mark(self) -> int | None:
-        """The number to be noted in the transaction before calls are registered; None if it is not needed."""
+        """The number to add to the transaction's setting before calls are registered; None if not needed."""
 
     def on_commit(self, call: Call) -> None: ...
 
     def on_rollback(self, call: Call) -> None: ...
 
     def wakes(self, call: Call) -> None:
-        """Make the call once after a commit, however often it is registered, savepoints aside."""
+        """Make the call once after a commit, however often it is registered; savepoints are ignored."""
 
 
-class Ending:
-    """The end of a transaction whose savepoints nobody keeps account of."""
+class TransactionEnd:
+    """The end of a transaction whose savepoints no library tracks."""
 
     def __init__(self) -> None:
         self._marks = 0
@@ -45,7 +44,7 @@ class Ending:
 
     @property
     def marked(self) -> bool:
-        """Whether it matters what savepoints have taken back."""
+        """True if the marks must be read before the commit."""
         return self._marks > 0
 
     def mark(self) -> int:
@@ -62,7 +61,7 @@ class Ending:
         self._wakes[call] = None
 
     def calls(self, committed: bool, marks: list[tuple[str | None]]) -> Iterator[Call]:
-        """What is to be called now. `marks` is what the transaction answered for them just before its commit."""
+        """The calls to make now. `marks`: the rows of the setting, read just before the commit."""
         if committed:
             yield from self._wakes
         kept = {int(mark) for (text,) in marks for mark in (text or "").split()} if committed else set()
@@ -71,18 +70,18 @@ class Ending:
                 yield call
 
 
-_open: dict[int, tuple[Any, Ending]] = {}
-"""By the id of the connection, which is held here so that no other gets its id: not all can be referred to weakly."""
+_open: dict[int, tuple[Any, TransactionEnd]] = {}
+"""By the id of the connection, which is held here so that no other gets its id: not all allow weak references."""
 
 
-def begin(conn: Any) -> Ending:
-    """From now on `conn` can report its end, until `forget`."""
-    _open[id(conn)] = conn, Ending()
+def begin(conn: Any) -> TransactionEnd:
+    """Have the end of the transaction of `conn` reported, until `forget`."""
+    _open[id(conn)] = conn, TransactionEnd()
     return _open[id(conn)][1]
 
 
-def of(conn: Any) -> Ending | None:
-    """Who reports how the transaction of `conn` ends; None if nobody can."""
+def of(conn: Any) -> TransactionEnd | None:
+    """The end of the transaction of `conn`; None if it is not reported."""
     found = _open.get(id(conn))
     return None if found is None else found[1]
 

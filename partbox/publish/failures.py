@@ -1,4 +1,4 @@
-"""Errors of the database for which partbox has a word, whichever library raises them."""
+"""Database errors that partbox explains, whichever library raises them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def is_failed_transaction(error: BaseException) -> bool:
-    """Whether a statement was refused because one before it had failed."""
+    """True if a statement was refused because an earlier one had failed."""
     return sqlstate(error) == _IN_FAILED_TRANSACTION
 
 

@@ -21,13 +21,13 @@ COLUMNS = (
 UNTIMED = COLUMNS[:-2]
 
 Fields = tuple[Any, ...]
-"""An event's columns that bring no time, in the order of UNTIMED."""
+"""An event's columns without times, in the order of UNTIMED."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
-    """What is stored of `event`, its times apart. Raises PublishError."""
+    """The stored columns of `event`, without its times. Raises PublishError."""
     if not isinstance(event, Event):
         raise PublishError(f"an Event is needed, not a {type(event).__name__}: wrap it in partbox.Event")
     text, data, content_type, raw = codecs.encode(event.payload, event.content_type)
@@ -75,7 +75,7 @@ def parameters(event: Event, fields: Fields) -> dict[str, Any]:
 
 
 def is_timed(event: Event) -> bool:
-    """Whether the event brings a time."""
+    """True if the event has a time of its own."""
     return event.is_delayed or event.occurred_at is not None
 
 

@@ -1,8 +1,8 @@
-"""What an application does around its publishes: hooks, called once per batch in the order of their registration.
+"""Publish hooks of an application, called once per batch in the order of their registration.
 
-A batch is what one call publishes. `before_publish` gets its list of events and returns the list to publish; it may
-change the list in place and return nothing, and an empty list publishes nothing. The others get the list of what was
-published, those left out whose idempotency key was used before; their errors are logged and change nothing.
+A batch is the events of one call. `before_publish` gets its list of events and returns the list to publish; it may
+change the list in place and return nothing, and an empty list publishes nothing. The others get the list of
+published events, without those whose idempotency key was used before; their errors are logged and change nothing.
 """
 
 import inspect
@@ -14,14 +14,14 @@ from typing import Any
 
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.signature import is_async, name_of, place_of, takes
 
 log = logging.getLogger("partbox.publish")
 
 
 class Moment(Enum):
-    """When a hook is called."""
+    """The moment at which a hook is called."""
 
     BEFORE_PUBLISH = "before_publish"
     AFTER_PUBLISH = "after_publish"
@@ -40,7 +40,7 @@ class Hook:
         return f"{self.moment.value} hook {name_of(self.call)} ({place_of(self.call)})"
 
 
-class Hooks:
+class PublishHooks:
     """The hooks of one outbox. Plain data, so that it travels to processes."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Hooks:
 
     @property
     def follow(self) -> bool:
-        """Whether a hook is to hear how the transaction ends."""
+        """True if a hook needs the end of the transaction."""
         return bool(self._of[Moment.AFTER_COMMIT] or self._of[Moment.AFTER_ROLLBACK])
 
     def check_sync(self) -> None:
@@ -78,7 +78,7 @@ class Hooks:
             )
 
     def before(self, events: list[Event]) -> list[Event]:
-        """What is to be published instead of `events`. The error of a hook is the caller's."""
+        """The events to publish instead of `events`. Errors of hooks are raised."""
         for hook in self._of[Moment.BEFORE_PUBLISH]:
             events = _changed(hook, events, hook.call(events)) if events else events
         return events
@@ -122,4 +122,4 @@ def _changed(hook: Hook, events: list[Event], result: Any) -> list[Event]:
 
 def _log(hook: Hook, error: Exception) -> None:
     text = "the %s failed, which changes nothing about the events: %s"
-    tell(log, "publish_hook_failed", text, hook, error, trace=error, hook=str(hook))
+    log_event(log, "publish_hook_failed", text, hook, error, trace=error, hook=str(hook))

@@ -1,7 +1,7 @@
-"""Publishes events, one or many, on a connection that its library runs synchronously or asynchronously.
+"""Publishes one or many events on a synchronous or asynchronous connection.
 
-On psycopg's own one event without a key, where there are no hooks, goes the short way: the general one, through an
-adapter, takes a fifth more CPU time.
+Fast path: one event without a key, without hooks, on a connection of psycopg. The general path, through an adapter,
+takes a fifth more CPU time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,12 +23,12 @@ from partbox.publish import ending, integrations, steps, transaction
 from partbox.publish.adapter import COMMIT, ROLLBACK, Library
 from partbox.publish.failures import explained
 from partbox.publish.fields import all_fields, fields_of, parameters
-from partbox.publish.hooks import Hooks, Moment
+from partbox.publish.hooks import Moment, PublishHooks
 from partbox.publish.sleepers import Sleepers
 from partbox.publish.writing import write
 
 Batch = tuple[list[Event], list[UUID | None]]
-"""What was to be published after all, and the id of each; None where its idempotency key was used before."""
+"""The events after hooks, and the id of each; None if its idempotency key was used before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Publisher:
     schema: str
     codecs: Codecs
     max_payload: int
-    hooks: Hooks
+    hooks: PublishHooks
     sleepers: Sleepers
     observers: Observers = field(default_factory=Observers)
 
     def publish(self, conn: AnySync, event: Event) -> UUID | None:
-        """Write the event in the caller's transaction; its id, or None if a hook or its key kept it from that."""
+        """Write the event in the caller's transaction; its id, or None if a hook or its key prevented that."""
         if not isinstance(conn, Connection) or self._is_special(event):
             return _id_of(event, self._publish(conn, [event]))
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
@@ -73,8 +73,8 @@ class Publisher:
         return event.event_id
 
     def publish_many(self, conn: AnySync, events: Iterable[Event]) -> list[UUID | None]:
-        """Write the events in the order of the list, all of them or none; their ids in that order, None where an
-        idempotency key was used before."""
+        """Write the events in order, all of them or none; their ids in that order, None if an idempotency key was used
+        before."""
         return self._publish(conn, list(events))[1]
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event]) -> list[UUID | None]:
@@ -108,21 +108,21 @@ class Publisher:
         return events, ids
 
     def _is_special(self, event: Event) -> bool:
-        """Whether it must go the long way."""
+        """True if the event must take the general path."""
         return self.hooks.exist or event.idempotency_key is not None or self.observers.hears("publishing")
 
     @contextmanager
     def _observed(self, events: list[Event]) -> Iterator[list[Event]]:
-        """The events with the headers that observers want them to have."""
+        """The events with the headers that observers add."""
         if not events:
             yield events
             return
         with self.observers.publishing(events) as headers:
             yield [event.with_headers(headers) for event in events] if headers else events
 
-    def _reports(self, adapter: Library) -> ending.Reports | None:
-        """Who reports the end of the transaction, if anybody wants to hear; PublishError if a hook needs what nobody
-        can report."""
+    def _reports(self, adapter: Library) -> ending.EndReporter | None:
+        """The reporter of the end of the transaction, if needed; PublishError if a hook needs an end that cannot be
+        reported."""
         if not self.hooks.follow:
             return adapter.reports() if COMMIT in adapter.tells and self.sleepers else None
         wanted = {COMMIT: self.hooks.at(Moment.AFTER_COMMIT), ROLLBACK: self.hooks.at(Moment.AFTER_ROLLBACK)}
@@ -134,7 +134,7 @@ class Publisher:
         return adapter.reports()
 
     def _writing(
-        self, events: list[Event], reports: ending.Reports | None, tell: Callable[..., Any], *, copies: bool
+        self, events: list[Event], reports: ending.EndReporter | None, tell: Callable[..., Any], *, copies: bool
     ) -> steps.Steps[tuple[list[UUID | None], list[Event]]]:
         """Write the events; their ids, and those that were published."""
         batch = all_fields(events, self.codecs, self.max_payload)
@@ -152,8 +152,8 @@ class Publisher:
         if reports is not None:
             reports.wakes(self.sleepers.wake)
 
-    def _follow(self, reports: ending.Reports, tell: Callable[[Moment], Any]) -> steps.Steps[None]:
-        """Have the hooks told how the transaction ends for what was just published."""
+    def _follow(self, reports: ending.EndReporter, tell: Callable[[Moment], Any]) -> steps.Steps[None]:
+        """Register the hooks with the end of the transaction for the events just published."""
         mark = reports.mark()
         if mark is not None:
             yield steps.Execute(statements.publish_mark(self.schema), {"mark": str(mark)})
@@ -164,7 +164,7 @@ class Publisher:
 
 
 def _id_of(event: Event, batch: Batch) -> UUID | None:
-    """The id of the event, or of the first of those that hooks put in its place."""
+    """The id of the event, or of the first of those that replace it."""
     events, ids = batch
     own = (place for place, each in enumerate(events) if each.event_id == event.event_id)
     return ids[next(own, 0)] if ids else None

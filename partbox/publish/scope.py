@@ -18,7 +18,7 @@ from partbox.publish import ending, integrations, transaction
 from partbox.publish.adapter import AsyncAdapter, Library
 from partbox.publish.ending import Call
 from partbox.publish.failures import is_failed_transaction
-from partbox.publish.steps import Ask
+from partbox.publish.steps import Query
 from partbox.publish.transaction import AnyConnection
 
 PREPARE_FROM = 5  # executions of a statement, as psycopg does by default
@@ -28,20 +28,20 @@ VOID = (
     "inside the block. Let the error leave the block, or put `with conn.transaction():` around what may fail"
 )
 
-_MARKS = Ask(statements.published_marks(), {})  # of no schema
+_MARKS = Query(statements.published_marks(), {})  # of no schema
 
 
 class Scope:
     """A transaction for a `with` block, or an `async with` block on an asynchronous connection; yields the connection.
 
     Opened on `conn`, of psycopg or asyncpg, which must not have one open yet, or on a connection of its own to `dsn()`.
-    Committed at the end unless an exception leaves the block; PublishError if PostgreSQL rolled back instead, for a
+    Committed at the end unless an exception leaves the block; PublishError if PostgreSQL rolled back instead because a
     statement had failed. With `pooler` nothing is prepared on a connection of its own: behind a transaction pooler the
-    next transaction meets what another client prepared, under the same name.
+    next transaction may meet another client's prepared statement of the same name.
     """
 
     def __init__(self, conn: object, dsn: Callable[[], str], *, pooler: bool = False) -> None:
-        self._conn: Any = conn  # of the right kind or not: looked at when the block is entered
+        self._conn: Any = conn  # its type is checked when the block is entered
         self._dsn = dsn
         self._threshold = None if pooler else PREPARE_FROM
         self._block: AbstractContextManager[Connection[Any]]
@@ -150,7 +150,7 @@ async def _adapted(conn: Any) -> AsyncIterator[None]:
 
 
 async def _kept(adapter: AsyncAdapter) -> Any:
-    """What savepoints have not taken back. PublishError if a statement had failed."""
+    """The marks that savepoints have not undone. PublishError if a statement had failed."""
     try:
         return await adapter.execute(_MARKS.statement.decode(), {})
     except Exception as error:
@@ -174,13 +174,13 @@ def _not_for(adapter: Library) -> PublishError:
 
 
 def _check_not_lost(opened: Transaction | AsyncTransaction) -> None:
-    """psycopg ends a block in silence if its connection was lost inside, and the error was caught there."""
+    """Raise if the connection was lost inside the block: psycopg ends it silently if the error was caught."""
     if opened.status == opened.Status.FAILED:
         raise psycopg.OperationalError("the connection was lost inside the transaction: nothing of it is committed")
 
 
 def _has_failed(conn: AnyConnection) -> bool:
-    """Whether a COMMIT would, without an error, roll back: a statement failed, and its error was caught inside."""
+    """True if a COMMIT would roll back without an error: a statement failed, and its error was caught inside."""
     return conn.info.transaction_status == TransactionStatus.INERROR
 
 

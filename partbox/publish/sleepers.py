@@ -1,4 +1,4 @@
-"""The workers that an application has in its own process, to be woken when it has committed something for them."""
+"""The workers embedded in an application, to be woken when it has committed events for them."""
 
 import threading
 from typing import Any, Protocol
@@ -6,13 +6,13 @@ from weakref import WeakSet
 
 
 class Sleeper(Protocol):
-    """An embedded worker, for those who publish."""
+    """An embedded worker, as publishers see it."""
 
     def wake(self) -> None: ...
 
 
 class Sleepers:
-    """Embedded workers, held weakly. They do not travel: in another process there are none."""
+    """Embedded workers, held weakly. Not sent to other processes, which have none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,11 +23,11 @@ class Sleepers:
             self._workers.add(worker)
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """True if there are any."""
         return bool(self._workers)
 
     def wake(self) -> None:
-        """Have those that run look for new records at once."""
+        """Have them poll at once."""
         with self._lock:
             workers = [*self._workers]
         for worker in workers:

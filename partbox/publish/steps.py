@@ -1,7 +1,7 @@
 """The statements of a publish, written once and run on any kind of connection.
 
-Who publishes is a generator of steps that is sent each step's answer; `run` and `run_async` carry it through cursors of
-psycopg, an adapter through other libraries.
+A publish is a generator of steps that is sent each step's answer; `run` and `run_async` run it on cursors of psycopg,
+an adapter on other libraries.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ class Carries(Protocol):
     def copy(self, step: "Copy", /) -> Any: ...
 
 
-class Step(Protocol):
-    """A statement; its methods return its answer, the last one what the adapter returns."""
+class Statement(Protocol):
+    """A statement; its methods return its answer, `through` that of the adapter."""
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
 
@@ -36,12 +36,12 @@ class Step(Protocol):
     def through(self, adapter: Carries) -> Any: ...
 
 
-Steps = Generator[Step, Any, T]
+Steps = Generator[Statement, Any, T]
 
 
 @dataclass(slots=True)
 class Execute:
-    """A statement without an answer: in a pipeline nobody waits for it."""
+    """A statement without rows: in a pipeline nobody waits for it."""
 
     statement: bytes
     parameters: Mapping[str, Any]
@@ -57,8 +57,8 @@ class Execute:
 
 
 @dataclass(slots=True)
-class Ask:
-    """A statement whose rows are wanted."""
+class Query:
+    """A statement with rows."""
 
     statement: bytes
     parameters: Mapping[str, Any]
@@ -75,7 +75,7 @@ class Ask:
 
 @dataclass(slots=True)
 class Repeat:
-    """One statement for each of the parameters, in one go."""
+    """One statement with each of the parameters."""
 
     statement: bytes
     parameters: Iterable[Mapping[str, Any]]
@@ -119,7 +119,7 @@ class Copy:
 
 
 def run(steps: Steps[T], cursor: Cursor[Row]) -> T:
-    """Run the steps; what they return."""
+    """Run the steps; return their result."""
     answer = None
     while True:
         try:

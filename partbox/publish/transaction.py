@@ -1,4 +1,4 @@
-"""Whether a connection is inside a transaction, so that the event and the caller's own writes share their fate."""
+"""Checks that a connection is inside a transaction, so that the event commits together with the caller's writes."""
 
 from typing import Any
 
@@ -28,17 +28,17 @@ SCOPES = ("use `with outbox.transaction(conn):`", "use `async with outbox.transa
 
 
 def is_pipelined(conn: AnyConnection) -> bool:
-    """Whether the connection is in pipeline mode, where COPY is not possible and the server answers later."""
+    """True if the connection is in pipeline mode, where COPY is impossible and the server answers later."""
     return conn.pgconn.pipeline_status != PipelineStatus.OFF
 
 
 def needs_sync(conn: AnyConnection) -> bool:
-    """Whether only the server can tell: a BEGIN may still wait in the pipeline."""
+    """True if the status is uncertain: a BEGIN may still wait in the pipeline."""
     return conn.autocommit and is_pipelined(conn) and conn.info.transaction_status != TransactionStatus.INTRANS
 
 
 def settle(conn: Connection[Any]) -> None:
-    """Have the status of the connection say what is: a pipeline's answers are waited for where they matter."""
+    """Bring the status of the connection up to date: wait for a pipeline's answers where they matter."""
     if needs_sync(conn):
         sync(conn)
 

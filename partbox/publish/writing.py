@@ -1,12 +1,12 @@
-"""The way of events into the log: one by one statement, few by a pipeline of them, many by COPY.
+"""Writes events into the log: one by a statement, few by a pipeline of statements, many by COPY.
 
-Many go by COPY from `COPY_FROM` events on: below it single inserts in one pipeline are as fast (they share a prepared
+COPY is used from `COPY_FROM` events: below it single inserts in one pipeline are as fast (they share a prepared
 statement), above it COPY wins, threefold at two hundred; arrays with `unnest` lose to both. Delays count from the
-database's clock; COPY evaluates no expressions, so it is asked for the time first. A staging table would save that
-round trip and cost every publisher a change of the catalog.
+database's clock; COPY evaluates no expressions, so the time is read first. A staging table would save that round trip
+and cost every publisher a change of the catalog.
 
-Idempotency keys cost no further round trip for one event and one for all events of a list. Their owner is who commits
-first: a concurrent holder is waited for. (In a REPEATABLE READ or SERIALIZABLE transaction PostgreSQL raises a
+Idempotency keys cost no further round trip for one event, and one for all events of a list. The first to commit owns a
+key: a concurrent holder is waited for. (In a REPEATABLE READ or SERIALIZABLE transaction PostgreSQL raises a
 serialization failure where the holder has committed since its snapshot.)
 """
 
@@ -16,9 +16,9 @@ from uuid import UUID
 
 from partbox.db import statements
 from partbox.events import Event
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.publish.fields import COLUMNS, UNTIMED, Fields, is_timed, parameters, timed
-from partbox.publish.steps import Ask, Copy, Execute, Repeat, Steps
+from partbox.publish.steps import Copy, Execute, Query, Repeat, Steps
 
 COPY_FROM = 8
 
@@ -26,7 +26,7 @@ log = logging.getLogger("partbox.publish")
 
 
 def write(schema: str, events: list[Event], batch: list[Fields], *, copies: bool) -> Steps[list[UUID | None]]:
-    """Write the events, whose fields are in `batch`; their ids, None where the idempotency key was used before.
+    """Write the events, whose fields are in `batch`; return their ids, None if the idempotency key was used before.
 
     `copies` = COPY is possible on this connection.
     """
@@ -42,11 +42,11 @@ def _one(schema: str, event: Event, fields: Fields) -> Steps[bool]:
     if event.idempotency_key is None:
         yield Execute(statements.publish(schema), parameters(event, fields))
         return True
-    return bool((yield Ask(statements.publish_once(schema), parameters(event, fields))))
+    return bool((yield Query(statements.publish_once(schema), parameters(event, fields))))
 
 
 def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
-    """Take the keys of the events; whether each has none, or is the first to use it."""
+    """Take the keys of the events; True for each event without a key, or the first to use it."""
     first: dict[str, int] = {}
     for place, event in enumerate(events):
         if event.idempotency_key is not None:
@@ -55,7 +55,7 @@ def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
         return [True] * len(events)
     places = [*first.values()]
     given = {"keys": [*first], "event_ids": [events[place].event_id for place in places], "places": places}
-    taken = {place for (place,) in (yield Ask(statements.take_keys(schema), given))}
+    taken = {place for (place,) in (yield Query(statements.take_keys(schema), given))}
     return [event.idempotency_key is None or place in taken for place, event in enumerate(events)]
 
 
@@ -65,7 +65,7 @@ def _many(schema: str, events: list[Event], batch: list[Fields], copies: bool) -
     if not copies or len(events) < COPY_FROM:
         yield Repeat(statements.publish(schema), map(parameters, events, batch))
     elif any(map(is_timed, events)):
-        ((clock,),) = yield Ask(statements.publish_clock(schema), {})
+        ((clock,),) = yield Query(statements.publish_clock(schema), {})
         yield Copy(statements.publish_copy_timed(schema), schema, COLUMNS, timed(events, batch, clock))
     else:
         yield Copy(statements.publish_copy(schema), schema, UNTIMED, batch)
@@ -76,5 +76,5 @@ def _id(event: Event, is_fresh: bool) -> UUID | None:
         return event.event_id
     text = "event %s of type %r is not published: its idempotency key %r was used before"
     id, kind = str(event.event_id), event.event_type
-    tell(log, "duplicate", text, id, kind, event.idempotency_key, event_id=id, event_type=kind)
+    log_event(log, "duplicate", text, id, kind, event.idempotency_key, event_id=id, event_type=kind)
     return None

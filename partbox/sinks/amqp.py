@@ -57,9 +57,11 @@ class RabbitSink(Sink):
             raise DownstreamUnavailable(f"RabbitMQ cannot be reached: {error}") from error
         pika = library("aio_pika", "rabbitmq")
         results: list[Result] = await asyncio.gather(*(self._publish(pika, exchange, message) for message in messages))
-        if len(messages) == 1 and isinstance(results[0], Refused):
+        if len(messages) == 1 and isinstance(results[0], ChannelRefused):
             results = [await self._alone(pika, messages[0])]
-        gone = any(isinstance(result, DownstreamUnavailable | Refused | UnrecoverableError) for result in results)
+        gone = any(
+            isinstance(result, DownstreamUnavailable | ChannelRefused | UnrecoverableError) for result in results
+        )
         if gone and self._exchange is exchange:
             await self.close()
         return results
@@ -79,7 +81,7 @@ class RabbitSink(Sink):
             return self._exchange
 
     async def _opened(self) -> tuple[Any, Any]:
-        """A connection, and the exchange over it. Nobody else closes it before it is open: it would stay open."""
+        """Open a connection, and the exchange on it. It is not closed while it opens: it would stay open."""
         connection = self._made()
         try:
             await connection.connect(timeout=self._timeout)
@@ -124,14 +126,14 @@ class RabbitSink(Sink):
         return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
 
     async def _alone(self, pika: Any, message: Message) -> Result:
-        """By a channel of its own: the one that was closed may have been so for a message of another list."""
+        """Send it on a channel of its own: the other may have been closed for a message of another list."""
         if self._connection is None:  # closed for another list
             return NOT_YET
         try:
             result = await self._publish(pika, await self._exchange_of(self._connection), message)
         except (pika.exceptions.AMQPError, OSError, RuntimeError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
-        return UnrecoverableError(str(result)) if isinstance(result, Refused) else result
+        return UnrecoverableError(str(result)) if isinstance(result, ChannelRefused) else result
 
     async def _publish(self, pika: Any, exchange: Any, message: Message) -> Result:
         body = pika.Message(
@@ -150,7 +152,7 @@ class RabbitSink(Sink):
         except pika.exceptions.DeliveryError as error:
             return RuntimeError(f"RabbitMQ did not take it: {error}")
         except pika.exceptions.ChannelPreconditionFailed as error:
-            return Refused(f"RabbitMQ says {error}")
+            return ChannelRefused(f"RabbitMQ says {error}")
         except pika.exceptions.ChannelInvalidStateError:  # closed before this was sent
             return NOT_YET
         except (pika.exceptions.AMQPError, OSError) as error:
@@ -158,5 +160,5 @@ class RabbitSink(Sink):
         return None
 
 
-class Refused(ValueError):
-    """All on the channel get this: which message is to blame shows when each comes alone, as one that failed does."""
+class ChannelRefused(ValueError):
+    """The error of all messages on a closed channel: sending each alone, as retries do, shows which one caused it."""

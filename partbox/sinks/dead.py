@@ -1,4 +1,4 @@
-"""Where dead events are sent: from a URL to the function that sends one there."""
+"""The sink of dead events: from its URL to a function that sends one."""
 
 import os
 import re
@@ -22,7 +22,7 @@ SCHEMES = "file:PATH (JSON lines), stdout:, http://… or https://…"
 
 
 def letterbox_of(url: str) -> Letterbox:
-    """The function of a URL; SettingsError in one line if it is none."""
+    """The function for a URL; SettingsError in one line if the URL is invalid."""
     parts = urlsplit(url)
     match parts.scheme:
         case "stdout":
@@ -31,7 +31,7 @@ def letterbox_of(url: str) -> Letterbox:
             return lambda event, error: _append(Path(parts.path), event, error)
         case "http" | "https" if parts.hostname:
             return lambda event, error: _post(url, event, error)
-    raise SettingsError(f"{masked(url)!r} is no place for dead events: use {SCHEMES}")
+    raise SettingsError(f"{masked(url)!r} is not a target for dead events: use {SCHEMES}")
 
 
 def _print(event: DeliveredEvent, error: str) -> None:

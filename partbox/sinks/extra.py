@@ -13,7 +13,7 @@ LOGGERS: Final = {
     "webhook": ("httpx", "httpcore"),
     "sqs": ("boto3", "botocore", "urllib3"),
 }
-"""Loggers of the libraries of an extra. They tell of every message: its URL at INFO, its payload at DEBUG."""
+"""Loggers of the libraries of an extra. They log every message: its URL at INFO, its payload at DEBUG."""
 
 
 def library(module: str, extra: str) -> Any:
@@ -31,7 +31,7 @@ def library(module: str, extra: str) -> Any:
 
 @cache
 def _quiet(extra: str) -> None:
-    """From warnings on, unless the application has set a level of its own."""
+    """Set their level to WARNING, unless the application has set one."""
     for log in map(logging.getLogger, LOGGERS.get(extra, ())):
         if log.level == logging.NOTSET:
             log.setLevel(logging.WARNING)

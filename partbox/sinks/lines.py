@@ -97,7 +97,7 @@ class FileSink(Sink):
         handle = self._open()
         try:
             written = os.write(handle, lines)
-            if written < len(lines):  # what is cut off comes again, whole
+            if written < len(lines):  # a torn line comes again, whole
                 os.write(handle, b"\n")
                 raise OSError(0, "not all of it could be written")
             _sync(handle)

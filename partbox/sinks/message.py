@@ -81,7 +81,7 @@ class Message:
 
     @property
     def time(self) -> str:
-        """When the event occurred, as RFC 3339."""
+        """The time of the event, as RFC 3339."""
         second, microsecond = divmod(microseconds(self.event.record[OCCURRED_AT]), 1_000_000)
         try:
             return "%s.%06dZ" % (_second(second), microsecond)  # noqa: UP031 - faster

@@ -80,8 +80,8 @@ class NatsSink(Sink):
             await connection.close()
 
     async def _while_connected(self, sent: Sequence[asyncio.Future[Any]], before: int) -> list[object]:
-        """The answers; CancelledError of those that are not known when the connection is lost, or when the server has
-        refused a message: nats-py tells those who wait for an answer neither."""
+        """The answers; CancelledError for those unknown when the connection is lost, or when the server has refused a
+        message: nats-py reports neither to callers that wait for an answer."""
         assert self._lost is not None
         lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
         refused: asyncio.Future[Any] = asyncio.ensure_future(self._refused_since(before))
@@ -101,14 +101,14 @@ class NatsSink(Sink):
             await self._refusal.wait()
 
     async def _heard(self, error: Exception) -> None:
-        """Of errors outside a call: an answer that refuses a message is one, and does not say which."""
+        """Handle errors outside a call, such as an answer that refuses a message without naming it."""
         if isinstance(error, library("nats.js.errors", "nats").APIError):
             self._refusals += 1
             self._refusal.set()  # wakes whoever waits now
             self._refusal.clear()
 
     async def _ask(self, stream: Any, message: Message) -> None:
-        """Send it once more, with the same id, by a call that is told what is refused."""
+        """Send it once more, with the same id, by a call that reports a refusal."""
         await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_headers(message))
 
     async def _ready(self) -> Any:
@@ -159,7 +159,7 @@ class NatsSink(Sink):
             return await stream.publish_async(message.topic, message.value, headers=headers)  # type: ignore[no-any-return]
         except Exception as error:
             if self._stream is stream:
-                self._stream = None  # what it has refused it counts as in flight for ever, and stops at 4,000 of those
+                self._stream = None  # the client counts refused messages as in flight for ever, and stops at 4,000
             return _refused(error)
 
 
@@ -185,7 +185,7 @@ def _result(message: Message, said: BaseException) -> Result:
         case answers.NoStreamResponseError():
             return LookupError(_no_stream(message.topic))
         case errors.BadSubjectError():
-            return UnrecoverableError(f"NATS: {message.topic!r} is no subject")
+            return UnrecoverableError(f"NATS: {message.topic!r} is not a subject")
         case answers.APIError():
             text = f"NATS says {said.description} ({said.err_code})"
             return UnrecoverableError(text) if said.err_code == TOO_LARGE else RuntimeError(text)

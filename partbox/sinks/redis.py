@@ -16,9 +16,9 @@ from partbox.sinks.sink import NOT_YET, Result, Sink
 from partbox.sinks.topic import DEFAULT
 
 SMALL: Final = 1 << 20
-"""Bytes of a value that every Redis takes: `proto-max-bulk-len` is not less."""
+"""Bytes of a value that every Redis accepts: the least `proto-max-bulk-len`."""
 USUAL_LIMIT: Final = 512 << 20
-"""That of a Redis that does not tell it."""
+"""The limit of a Redis that does not report it."""
 
 
 class RedisSink(Sink):
@@ -43,7 +43,8 @@ class RedisSink(Sink):
         query = parse_qs(parts.query)
         text = query.pop("maxlen", [None])[-1]
         if text is not None and not (text.isascii() and text.isdigit() and int(text)):
-            raise SettingsError(f"maxlen={text} in {masked_url(url)!r} is no number of entries: such as ?maxlen=100000")
+            where = masked_url(url)
+            raise SettingsError(f"maxlen={text} in {where!r} is not a number of entries, such as ?maxlen=100000")
         plain = urlunsplit(parts._replace(query=urlencode(query, doseq=True)))
         return cls(plain, topic, maxlen=None if text is None else int(text))
 
@@ -73,7 +74,7 @@ class RedisSink(Sink):
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
     async def _within(self, limit: int, messages: Sequence[Message]) -> list[Result]:
-        """Add those that are not too large. One that is would end the connection, and none of its list be taken."""
+        """Add those that are not too large: one that is would end the connection and lose the whole list."""
         results: list[Result] = [NOT_YET] * len(messages)
         failed: set[str | None] = set()
         places = []

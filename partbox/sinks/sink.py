@@ -1,4 +1,4 @@
-"""The base of all sinks: a list of events becomes messages, and what the broker says of each its outcome.
+"""The base of all sinks: a list of events becomes messages, and the broker's answers become their outcomes.
 
 **Order.** The events of an aggregate are in order at the broker if none is sent before those ahead of it are there.
 Most brokers may refuse one message and take the next; so a list goes in *waves*, each with one event of an aggregate
@@ -20,7 +20,7 @@ from partbox.sinks.message import SOURCE, Message
 from partbox.sinks.topic import DEFAULT, Topic
 
 NOT_YET = RetryAfter(0)
-"""The outcome of a message that was not sent, because one of its key before it was not taken."""
+"""The outcome of a message that was not sent, because an earlier one of its key was not accepted."""
 
 Result = BaseException | RetryAfter | None
 """The outcome of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
@@ -48,9 +48,9 @@ class Sink:
     """
 
     max_size: ClassVar[int] = 500
-    """Events in a list, at most: so many are in flight for each of the `concurrency` lists of a process."""
+    """The maximum number of events in a list; all of it is in flight, for each of `concurrency` lists of a process."""
     gapless: ClassVar[bool] = False
-    """True: when `send` has not brought one message of a key there, it brings none behind it."""
+    """True if `send` delivers no message of a key after one that failed."""
 
     _name = ""
     _observers = Observers()
@@ -58,7 +58,7 @@ class Sink:
 
     @property
     def per_key(self) -> int | None:
-        """Events of an aggregate in a list, at most: more than one would wait for each other."""
+        """The maximum number of events of an aggregate in a list: several would wait for each other."""
         return None if self.gapless else 1
 
     def __init__(self, topic: str = DEFAULT, *, source: str = SOURCE, timeout: float = TIMEOUT) -> None:
@@ -67,9 +67,9 @@ class Sink:
         self._timeout = timeout
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send these, and wait until the broker says what became of each: a result for each, in their order.
+        """Send these messages and wait for the broker; return a result for each, in order.
 
-        An exception is the result of all. DownstreamUnavailable: the broker cannot be reached; all waits for it then.
+        An exception is the result of all. DownstreamUnavailable: the broker cannot be reached, and all events wait.
         """
         raise NotImplementedError
 
@@ -78,14 +78,14 @@ class Sink:
 
     @property
     def trouble(self) -> str:
-        """The words of the library on a broker that does not answer; empty where it says nothing."""
+        """The library's error about a broker that does not answer; empty if there is none."""
         return ""
 
     async def close(self) -> None:
         """Close what is open; when the worker ends, or a connection does not answer."""
 
     def observed_by(self, name: str, observers: Observers) -> None:
-        """Tell these of what is sent, under this name; the worker asks for it before it delivers."""
+        """Report to these observers, under this name; called by the worker before it delivers."""
         self._name, self._observers = name, observers
 
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
@@ -109,7 +109,7 @@ class Sink:
         return outcomes
 
     def _opening(self) -> asyncio.Lock:
-        """For whoever connects. Each loop has one of its own: workers of a process come one after the other."""
+        """The lock for connecting. Each event loop has its own: a process may have several workers in turn."""
         loop = asyncio.get_running_loop()
         if self._lock is None or self._lock[0] is not loop:
             self._lock = loop, asyncio.Lock()

@@ -1,6 +1,6 @@
-"""Questions to a broker before workers start, such as whether a topic is there.
+"""Checks of a broker before workers start, such as the existence of a topic.
 
-An answer that does not come, for whatever reason, holds nobody up: events wait for the broker, and sending asks again.
+A missing answer, for whatever reason, does not block the start: events wait for the broker, and sending checks again.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def answer(question: Coroutine[Any, Any, T]) -> T | None:
-    """The answer of the broker, None if that cannot be had now; SettingsError as it is raised."""
+    """The answer of the broker, or None if there is none now; raises SettingsError."""
     try:
         return asyncio.run(asyncio.wait_for(question, PATIENCE))
     except SettingsError:

@@ -19,9 +19,9 @@ _ILLEGAL = re.compile(r"[^a-z0-9._-]")
 
 
 class Topic:
-    """A template of fields of the event in braces. SettingsError for a field that there is not, or wrong braces.
+    """A template of fields of the event in braces. SettingsError for an unknown field, or wrong braces.
 
-    What stands for a field is lower-cased, and characters that a broker may refuse become `-`; the rest of the
+    The value of a field is lower-cased, and characters that a broker may refuse become `-`; the rest of the
     template is taken as it is.
     """
 

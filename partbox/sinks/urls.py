@@ -1,4 +1,4 @@
-"""From a URL to its sink, whose module is loaded only then."""
+"""Makes the sink of a URL; its module is loaded only then."""
 
 from importlib import import_module
 from typing import Any, Final
@@ -31,13 +31,13 @@ SHOWN: Final = "kafka://…, amqp://…, nats://…, redis://…, https://…, s
 
 
 def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Sink:
-    """The sink of a URL; SettingsError in one line for one that there is not, or whose extra is not installed.
+    """The sink of a URL; SettingsError in one line if there is none, or if its extra is not installed.
 
-    `secret` signs the requests of webhooks, and is nothing to others.
+    `secret` signs the requests of webhooks; others ignore it.
     """
     scheme = _split(url).scheme
     if scheme not in KINDS:
-        raise SettingsError(f"{masked_url(url)!r} is no place to send events to: use {SHOWN}")
+        raise SettingsError(f"{masked_url(url)!r} is not a target for events: use {SHOWN}")
     module, name = KINDS[scheme]
     kind: Any = getattr(import_module(f"partbox.sinks.{module}"), name)
     signed = {"secret": secret} if scheme in WEBHOOKS else {}
@@ -49,4 +49,4 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise SettingsError(f"{masked_url(url)!r} is no URL ({error}): use {SHOWN}") from None
+        raise SettingsError(f"{masked_url(url)!r} is not a URL ({error}): use {SHOWN}") from None

@@ -108,7 +108,7 @@ HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
-"""Headers of the connection, which a publisher's must not be taken for."""
+"""Headers of the connection, which a publisher's headers must not replace."""
 
 
 def _key(secret: str) -> bytes:
@@ -140,7 +140,7 @@ def _result(answer: Any) -> Result:
 
 
 def _retry_after(text: str | None) -> float | None:
-    """Seconds; it may be a number of them, or a date. None if it says nothing that can be understood."""
+    """The seconds of a number or a date; None if it is neither."""
     if text is None:
         return None
     if text.strip().isascii() and text.strip().isdigit():

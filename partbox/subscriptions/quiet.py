@@ -17,7 +17,7 @@ from partbox.db.delivery import instances
 from partbox.db.operator import subscriptions
 from partbox.db.operator.subscriptions import Holder
 from partbox.errors import PartboxError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.silence import Silence
 from partbox.rules.wording import command, counted
 
@@ -108,7 +108,7 @@ def _bury(conn: Connection[Any], schema: str, name: str, found: Sequence[Holder]
         if freed:
             text, gone = "subscription %r: %s of dead processes may be claimed", len(buried)
             left = counted(freed, "partition")
-            tell(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
+            log_event(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
 
 
 def _go_on(conn: Connection[Any], schema: str, name: str, again: Again, acting: bool) -> Left:

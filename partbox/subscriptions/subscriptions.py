@@ -13,7 +13,7 @@ from partbox.db.operator import subscriptions
 from partbox.db.operator.subscriptions import Problem, Subscription
 from partbox.db.session import require, session
 from partbox.errors import PartboxError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules import asked, position
 from partbox.rules.asked import ArgumentError
 from partbox.rules.position import Moment, ReplayPosition
@@ -181,4 +181,4 @@ def _refuse_purged(point: ReplayPosition, purged: int) -> NoReturn:
 
 
 def _tell(command: str, subscription: str, text: str, *arguments: object) -> None:
-    tell(log, "command", text, *arguments, command=f"subscription {command}", subscription=subscription)
+    log_event(log, "command", text, *arguments, command=f"subscription {command}", subscription=subscription)

@@ -15,12 +15,12 @@ from partbox.codecs import Codecs
 from partbox.errors import SchemaError
 from partbox.handlers import Handlers
 from partbox.observe import Observers
-from partbox.observe import database as databases
-from partbox.observe.logs import configure
-from partbox.observe.meter import Layout, Meter
-from partbox.observe.recorder import Recorder
-from partbox.observe.strays import pass_over
-from partbox.observe.telling import tell
+from partbox.observe.logs import database as databases
+from partbox.observe.logs.log_event import log_event
+from partbox.observe.logs.setup import configure
+from partbox.observe.logs.strays import pass_over
+from partbox.observe.metrics.meter import Layout, Meter
+from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.settings import Settings
 from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.exits import FATAL, OVERDUE, UNFIT
@@ -96,7 +96,7 @@ def _forget_signals() -> None:
 def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     handlers, codecs = job.load()
     if (lack := handlers.lack(job.subscription, job.settings)) is not None:
-        tell(log, "worker_failed", "the worker ends: %s", lack, subscription=job.subscription)
+        log_event(log, "worker_failed", "the worker ends: %s", lack, subscription=job.subscription)
         return FATAL
     if job.dead_to is not None:
         handlers.dead_letter = both(handlers.dead_letter, letterbox_of(job.dead_to))
@@ -128,10 +128,10 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     if os.getppid() == parent:
         worker.stop()
     else:
-        tell(log, "orphaned", "the supervisor is gone: releasing partitions while the lease holds")
+        log_event(log, "orphaned", "the supervisor is gone: releasing partitions while the lease holds")
         worker.stop(max(0.0, min(job.settings.drain_timeout, slot[DEADLINE] - boottime())))
     return 0
 
 
-def _recorders(job: Job, cells: Any) -> list[Recorder]:
-    return [Recorder(Meter(job.layout, cells))] if job.layout is not None else []
+def _recorders(job: Job, cells: Any) -> list[MetricsRecorder]:
+    return [MetricsRecorder(Meter(job.layout, cells))] if job.layout is not None else []

@@ -17,9 +17,9 @@ from partbox.codecs import Codecs
 from partbox.errors import PartboxError, RegistrationError
 from partbox.handlers import Handlers
 from partbox.observe import Observers
-from partbox.observe.meter import Meter, Meters
-from partbox.observe.recorder import Recorder
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
+from partbox.observe.metrics.meter import Meter, Meters
+from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.settings import Settings
 from partbox.supervisor.membership import NO_HEARTBEAT, Membership
 from partbox.supervisor.purging import Purging
@@ -53,7 +53,7 @@ class EmbeddedWorker:
         self._lack = handlers.lack(subscription, settings)  # of what it has now: later handlers it does not know
         self._meters = meters
         self._meter = Meter(meters.layout) if meters is not None else None
-        recorders = [Recorder(self._meter)] if self._meter is not None else []
+        recorders = [MetricsRecorder(self._meter)] if self._meter is not None else []
         observers = Observers([*handlers.observers, *recorders])
         self._slot = Slot.local()
         self._pid = os.getpid()
@@ -91,7 +91,7 @@ class EmbeddedWorker:
             raise PartboxError(f"this worker {_NOT_RUNNING[self._state]}")
         self._state = "stopped"
         if not self._settings.enabled:
-            tell(log, "disabled", "enabled is false: nothing is delivered by this process")
+            log_event(log, "disabled", "enabled is false: nothing is delivered by this process")
             self._state = "disabled"
             return
         if self._lack is not None:
@@ -129,7 +129,9 @@ class EmbeddedWorker:
             if self._slot.instance is not None:
                 self._membership.bury([self._ward])
         except Error as error:
-            tell(log, "not_buried", "could not leave the cluster, the lease will end by itself: %s", error, instances=1)
+            log_event(
+                log, "not_buried", "could not leave the cluster, the lease will end by itself: %s", error, instances=1
+            )
         self._membership.close()
         if self._meters is not None and self._meter is not None:
             self._meters.retire(self._meter)
@@ -167,7 +169,7 @@ class EmbeddedWorker:
             try:
                 pause = self._membership.tick([self._ward])
             except Error as error:
-                tell(log, "no_heartbeat", NO_HEARTBEAT, error, subscription=self._membership.subscription)
+                log_event(log, "no_heartbeat", NO_HEARTBEAT, error, subscription=self._membership.subscription)
                 pause = 0.2
             self._again.wait(pause)
             self._again.clear()

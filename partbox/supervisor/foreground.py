@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from partbox.db import connect
-from partbox.observe.node import database_names
-from partbox.observe.telling import tell
+from partbox.observe.health.database_names import database_names
+from partbox.observe.logs.log_event import log_event
 from partbox.settings import Settings
 from partbox.supervisor.running import run
 from partbox.supervisor.service import unneeded
@@ -27,7 +27,7 @@ def deliver(
     """
     if not settings.enabled:
         text = "enabled is false: nothing is delivered; publishing works"
-        tell(log, "disabled", text)
+        log_event(log, "disabled", text)
         unneeded(text)
         return 0
     where = settings.http if http is None else None if http == "off" else http

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from psycopg import Error, OperationalError
 
 from partbox.errors import PartboxError
-from partbox.observe.looker import shown
-from partbox.observe.telling import tell
+from partbox.observe.health.database_probe import shown
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.retry import Exponential, Jittered
 from partbox.supervisor.deaths import FIRST_PAUSE, LONGEST_PAUSE
 
@@ -86,13 +86,13 @@ class Joining:
             return
         text = "%s: its events wait, those of the other databases do not; it is tried again, at last every %g s: %s"
         name = "database_away" if isinstance(error, OperationalError) else "database_unfit"
-        tell(log, name, text, _what(error), LONGEST_PAUSE, error, subscription=self._subscription)
+        log_event(log, name, text, _what(error), LONGEST_PAUSE, error, subscription=self._subscription)
 
     def _over(self) -> None:
         if self._said is not None:
             text = "the database is usable after %.1f s: its events are delivered from now on"
             seconds = time.monotonic() - self._since
-            tell(log, "database_joined", text, seconds, subscription=self._subscription, seconds=seconds)
+            log_event(log, "database_joined", text, seconds, subscription=self._subscription, seconds=seconds)
         self._said = None
 
     def _pause(self) -> float:

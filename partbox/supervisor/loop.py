@@ -7,7 +7,7 @@ from typing import Any
 from psycopg import Error
 
 from partbox.errors import PartboxError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.wording import counted
 from partbox.supervisor.child import Job
 from partbox.supervisor.exits import Exit, judge
@@ -56,7 +56,7 @@ class NodeLoop:
                 self._step()
         except BaseException as error:
             self.failure = error
-            tell(log, "worker_failed", "the supervisor ends: %s", error, trace=error)
+            log_event(log, "worker_failed", "the supervisor ends: %s", error, trace=error)
 
     def _step(self) -> None:
         now = self.pulse.turn()
@@ -141,4 +141,4 @@ class NodeLoop:
             self._tell("not_buried", text, dead, error, instances=len(victims))
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        tell(log, name, text, *arguments, subscription=self._job.subscription, **fields)
+        log_event(log, name, text, *arguments, subscription=self._job.subscription, **fields)

@@ -28,7 +28,7 @@ from partbox.db.delivery.instances import Member
 from partbox.db.schema import migrate
 from partbox.errors import SchemaError
 from partbox.observe import Observers
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.burial import SeenHeartbeat, breaks, burials, sightings
 from partbox.rules.lease import deadline
 from partbox.settings import Settings
@@ -177,4 +177,4 @@ class Membership:
             self._tell("buried", "%s", of_burial(dead, freed), instances=dead, partitions=freed)
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        tell(log, name, text, *arguments, subscription=self.subscription, **fields)
+        log_event(log, name, text, *arguments, subscription=self.subscription, **fields)

@@ -11,7 +11,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from partbox.db import deadline as deadlines
 from partbox.db.connect import connect
 from partbox.db.deadline import HungError, allowed
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.settings import Settings
 
 log = logging.getLogger("partbox.supervisor")
@@ -81,7 +81,7 @@ class MembershipPool:
 
     def _hung(self, error: HungError) -> None:
         """The connection was cut while the lease still holds. All may just be slow: the next one has longer."""
-        tell(log, "connection_hung", HUNG, error, subscription=self._subscription, loop="membership")
+        log_event(log, "connection_hung", HUNG, error, subscription=self._subscription, loop="membership")
         self._patience = min(self._patience * 2, allowed(self._lease))
 
 

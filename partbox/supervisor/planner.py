@@ -8,7 +8,7 @@ from psycopg import Connection
 from partbox.db.delivery import instances
 from partbox.db.operator import subscriptions
 from partbox.observe import Observers
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.assignment import assign, needs_plan
 from partbox.supervisor.wording import of_plan
 
@@ -58,4 +58,4 @@ class Planner:
         self._still = paused is not False
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        tell(log, name, text, *arguments, subscription=self._subscription, **fields)
+        log_event(log, name, text, *arguments, subscription=self._subscription, **fields)

@@ -9,8 +9,8 @@ from types import TracebackType
 from psycopg import Error
 
 from partbox.errors import PartboxError
-from partbox.observe.database import about
-from partbox.observe.telling import tell
+from partbox.observe.logs.database import about
+from partbox.observe.logs.log_event import log_event
 from partbox.purge import purge
 from partbox.rules.duration import written
 from partbox.settings import Settings
@@ -67,11 +67,11 @@ class Purging:
             self._failed(f"{type(error).__name__}: {error}", interval)
         else:
             if purged.total:
-                tell(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
+                log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
 
     def _failed(self, said: str, interval: float) -> None:
         text = "purge failed, what has expired stays until the next one in %s: %s"
-        tell(log, "purge_failed", text, written(interval), said)
+        log_event(log, "purge_failed", text, written(interval), said)
 
     def __enter__(self) -> "Purging":
         self.start()

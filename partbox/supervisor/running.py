@@ -14,8 +14,8 @@ from types import FrameType
 from psycopg import Error
 
 from partbox.errors import PartboxError
-from partbox.observe.database import about
-from partbox.observe.telling import tell
+from partbox.observe.logs.database import about
+from partbox.observe.logs.log_event import log_event
 from partbox.supervisor.flag import Flag
 from partbox.supervisor.service import Service, service
 from partbox.supervisor.supervisor import Supervisor
@@ -102,17 +102,19 @@ def _empty(supervisor: Supervisor) -> bool:
         try:
             return supervisor.empty()
         except Error as error:
-            tell(log, "loop_error", "cannot determine whether everything is delivered: %s", error, loop="until-empty")
+            log_event(
+                log, "loop_error", "cannot determine whether everything is delivered: %s", error, loop="until-empty"
+            )
             return False
 
 
 def _say_empty(left: Sequence[tuple[Supervisor, str]]) -> None:
     if not left:
-        tell(log, "all_delivered", "everything that is due is delivered")
+        log_event(log, "all_delivered", "everything that is due is delivered")
     for each, hindrance in left:
         with about(each.database):
             text = "what is due in the other databases is delivered, and nothing of this one: %s"
-            tell(log, "not_delivered", text, hindrance, subscription=each.subscription)
+            log_event(log, "not_delivered", text, hindrance, subscription=each.subscription)
 
 
 @contextmanager

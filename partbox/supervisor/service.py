@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from partbox.observe.health import deadly, hindering
-from partbox.observe.node import Vitals
+from partbox.observe.health.health import deadly, hindering
+from partbox.observe.health.vitals import SupervisorVitals
 from partbox.rules.wording import counted
 from partbox.supervisor.notify_socket import NotifySocket, taken
 from partbox.supervisor.supervisor import Supervisor
@@ -38,7 +38,7 @@ class Service:
         if self._socket is not None:
             self._tell(self._socket, [(each.database, each.vitals()) for each in self._supervisors], time.monotonic())
 
-    def _tell(self, to: NotifySocket, nodes: Sequence[tuple[str, Vitals]], now: float) -> None:
+    def _tell(self, to: NotifySocket, nodes: Sequence[tuple[str, SupervisorVitals]], now: float) -> None:
         said = dict.fromkeys({*states([its for _, its in nodes])} - self._once, "1")
         if (text := status(nodes)) != self._status and (said or now >= self._status_at):
             said["STATUS"] = text
@@ -73,7 +73,7 @@ def unneeded(why: str) -> None:
         given.close()
 
 
-def states(vitals: Sequence[Vitals]) -> Iterator[str]:
+def states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
     """The states that they have reached, each to be sent once."""
     if works(vitals):
         yield READY
@@ -81,30 +81,30 @@ def states(vitals: Sequence[Vitals]) -> Iterator[str]:
         yield STOPPING
 
 
-def works(vitals: Sequence[Vitals]) -> bool:
+def works(vitals: Sequence[SupervisorVitals]) -> bool:
     """True if a process of each database has a lease; one of several that cannot be worked for is excused."""
     leases = [any(process.ready and process.trusted for process in its.processes) for its in vitals]
     stopping = any(its.stopping for its in vitals)
     return any(leases) and not stopping and all(map(_excused, leases, vitals))
 
 
-def _excused(lease: bool, vitals: Vitals) -> bool:
+def _excused(lease: bool, vitals: SupervisorVitals) -> bool:
     return lease or vitals.hindrance is not None
 
 
-def lives(vitals: Vitals, within: float) -> bool:
+def lives(vitals: SupervisorVitals, within: float) -> bool:
     """True if its loop has turned within `within` seconds, and nothing else is wrong that needs a restart."""
     turns = not vitals.started or not vitals.running or vitals.stepped <= within
     return turns and not any(deadly(vitals))
 
 
-def status(nodes: Sequence[tuple[str, Vitals]]) -> str:
+def status(nodes: Sequence[tuple[str, SupervisorVitals]]) -> str:
     """One line on all of them: partitions, processes, and hindrances."""
     said = [(database, _status(its)) for database, its in nodes]
     return "; ".join(f"{database}: {text}" if len(said) > 1 else text for database, text in said)
 
 
-def _status(vitals: Vitals) -> str:
+def _status(vitals: SupervisorVitals) -> str:
     owned = sum(process.partitions for process in vitals.processes)
     has = f"{counted(owned, 'partition')} in {counted(len(vitals.processes), 'process')}"
     return ", ".join((has, *deadly(vitals), *hindering(vitals)))

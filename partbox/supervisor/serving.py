@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any
 
 from partbox.db.inspect.cached_overview import CachedOverview
-from partbox.observe.address import Address, address
-from partbox.observe.hosts import names
-from partbox.observe.looker import Looker
-from partbox.observe.meter import Meters
-from partbox.observe.node import Watched
-from partbox.observe.server import HttpServer, check_installed
-from partbox.observe.siblings import Siblings, folder, siblings
-from partbox.observe.telling import tell
+from partbox.http.address import Address, address
+from partbox.http.hosts import names
+from partbox.http.server import HttpServer, check_installed
+from partbox.observe.health.database_probe import DatabaseProbe
+from partbox.observe.health.siblings import Siblings, folder, siblings
+from partbox.observe.health.vitals import MonitoredSupervisor
+from partbox.observe.logs.log_event import log_event
+from partbox.observe.metrics.meter import Meters
 from partbox.settings import Settings
 from partbox.supervisor.supervisor import Supervisor
 
@@ -39,7 +39,7 @@ def served(where: str | None, supervisors: Sequence[Supervisor], pages: Pages | 
     check_installed()
     from starlette.applications import Starlette
 
-    from partbox.observe.http import routes
+    from partbox.http.routes import routes
 
     first = supervisors[0]
     with ExitStack() as stack:
@@ -52,7 +52,7 @@ def served(where: str | None, supervisors: Sequence[Supervisor], pages: Pages | 
         server.start()
         stack.callback(server.stop)
         text = f"metrics and health checks at %s{', with the live page' if more else ''}"
-        tell(log, "http_started", text, server.address, address=server.address)
+        log_event(log, "http_started", text, server.address, address=server.address)
         yield
 
 
@@ -61,7 +61,7 @@ def _pages(
     pages: Pages,
     wanted: Address,
     glances: Sequence[CachedOverview],
-    watched: Sequence[Watched],
+    watched: Sequence[MonitoredSupervisor],
 ) -> list[Any]:
     from starlette.routing import Mount
 
@@ -79,16 +79,16 @@ def _glance(supervisor: Supervisor, stack: ExitStack) -> CachedOverview:
     return glance
 
 
-def _watched(supervisors: Sequence[Supervisor], glances: Sequence[CachedOverview]) -> list[Watched]:
+def _watched(supervisors: Sequence[Supervisor], glances: Sequence[CachedOverview]) -> list[MonitoredSupervisor]:
     return [_watch(*each) for each in zip(supervisors, glances, strict=True)]
 
 
-def _watch(supervisor: Supervisor, glance: CachedOverview) -> Watched:
-    return Watched(
+def _watch(supervisor: Supervisor, glance: CachedOverview) -> MonitoredSupervisor:
+    return MonitoredSupervisor(
         supervisor.database,
         supervisor.settings.node,
         supervisor.subscription,
         supervisor.meters if supervisor.meters is not None else Meters(()),
-        Looker(glance.look, supervisor.database),
+        DatabaseProbe(glance.look, supervisor.database),
         supervisor.vitals,
     )

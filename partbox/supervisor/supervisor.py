@@ -16,11 +16,11 @@ from typing import Any
 from partbox.errors import PartboxError
 from partbox.handlers import Handlers
 from partbox.observe import Observers
-from partbox.observe.database import about
-from partbox.observe.meter import Meters
-from partbox.observe.node import Vitals
-from partbox.observe.recorder import Recorder
-from partbox.observe.telling import tell
+from partbox.observe.health.vitals import SupervisorVitals
+from partbox.observe.logs.database import about
+from partbox.observe.logs.log_event import log_event
+from partbox.observe.metrics.meter import Meters
+from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.rules.wording import counted
 from partbox.supervisor.child import Job
 from partbox.supervisor.joining import Joining
@@ -60,7 +60,7 @@ class Supervisor:
         self.database = job.database
         self.meters = meters
         self._handlers = handlers
-        observers = [*handlers.observers, *([Recorder(meters.own)] if meters is not None else [])]
+        observers = [*handlers.observers, *([MetricsRecorder(meters.own)] if meters is not None else [])]
         self._membership = Membership(job.settings, job.subscription, job.dsn, Observers(observers), job.database)
         self._purging = Purging(job.settings, job.dsn, job.database)
         self._prepare = prepare
@@ -107,10 +107,10 @@ class Supervisor:
         known."""
         return self._joining.hindrance()
 
-    def vitals(self) -> Vitals:
+    def vitals(self) -> SupervisorVitals:
         """Its state, as far as it knows by itself. Any thread, never waits."""
         now, beaten = time.monotonic(), self._membership.beaten_at
-        return Vitals(
+        return SupervisorVitals(
             started=bool(self._loop.pulse.turned_at),
             running=self.running,
             stopping=self._shutdown.asked,
@@ -190,7 +190,7 @@ class Supervisor:
         )
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        tell(log, name, text, *arguments, subscription=self.subscription, **fields)
+        log_event(log, name, text, *arguments, subscription=self.subscription, **fields)
 
     def _run(self) -> None:
         with about(self.database):

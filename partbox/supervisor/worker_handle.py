@@ -6,8 +6,8 @@ import time
 from typing import Any
 from uuid import UUID
 
-from partbox.observe.meter import Meter
-from partbox.observe.node import Process
+from partbox.observe.health.vitals import ProcessVitals
+from partbox.observe.metrics.meter import Meter
 from partbox.rules.lease import Signs
 from partbox.supervisor.child import Job, main
 from partbox.supervisor.ward import Ward
@@ -105,10 +105,10 @@ class WorkerHandle:
         """Seconds since it has read, or saved, but for the time in which a handler held the interpreter."""
         return boottime() - max(self.ward.slot[field], self._held_at, self._ready_at) if self.ready else 0.0
 
-    def process(self) -> Process:
+    def process(self) -> ProcessVitals:
         """Its state at the supervisor's last check, a quarter of a second ago. Any thread."""
         slot, seen = self.ward.slot, self.seen
-        return Process(
+        return ProcessVitals(
             pid=self.pid,
             ready=self.ready,
             silent=seen.silent if seen is not None else 0.0,

@@ -10,8 +10,8 @@ from typing import Any
 from multiprocess import get_context
 
 from partbox.errors import PartboxError
-from partbox.observe.meter import Meters
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
+from partbox.observe.metrics.meter import Meters
 from partbox.rules.lease import Patience, gives_up, vouches
 from partbox.rules.wording import counted, ending
 from partbox.supervisor.child import Job
@@ -161,4 +161,4 @@ class Workers:
             self._meters.retire(handle.meter)
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        tell(log, name, text, *arguments, subscription=self._job.subscription, **fields)
+        log_event(log, name, text, *arguments, subscription=self._job.subscription, **fields)

@@ -21,7 +21,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class Arguments:
-    """The parameters of the function of a task. RegistrationError if they cannot travel."""
+    """The parameters of the function of a task. RegistrationError if they cannot be sent as JSON."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self._task = task

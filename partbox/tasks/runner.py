@@ -1,4 +1,4 @@
-"""The handler of a task, as it is registered and as it travels to worker processes."""
+"""The handler of a task, as it is registered and sent to worker processes."""
 
 import importlib
 import inspect
@@ -12,11 +12,11 @@ from partbox.outcomes import Outcome
 from partbox.tasks.arguments import Arguments
 
 
-class Runner:
+class TaskRunner:
     """Calls the function of a task with the arguments that an event brings.
 
-    What the function returns is for those who call it themselves: only an outcome means something here. It travels by
-    name where it can be imported, and else as it is.
+    The return value matters only if it is an outcome. The function is sent by name if it can be imported, else by
+    value.
     """
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
@@ -29,7 +29,7 @@ class Runner:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """Who asks for the place of the code finds the function."""
+        """The function: inspection finds its code and place."""
         return self.function
 
     @property
@@ -44,26 +44,26 @@ class Runner:
         return type(self), (self.function, self.task)
 
 
-class AsyncRunner(Runner):
+class AsyncTaskRunner(TaskRunner):
     """The same for an `async def`."""
 
     async def __call__(self, event: DeliveredEvent) -> Any:
         return _outcome(await self.function(**self.arguments.of(event)))
 
 
-def runner(function: Any, task: str) -> Runner:
+def runner(function: Any, task: str) -> TaskRunner:
     """The handler of a function. RegistrationError if it cannot be a task."""
     if not inspect.isfunction(function):
         raise RegistrationError(f"{function!r} cannot be a task: decorate a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise RegistrationError(f"task {task!r} is a generator, and calling it would run nothing: drop `yield`")
-    return (AsyncRunner if inspect.iscoroutinefunction(function) else Runner)(function, task)
+    return (AsyncTaskRunner if inspect.iscoroutinefunction(function) else TaskRunner)(function, task)
 
 
-def imported(module: str, name: str) -> Runner:
+def imported(module: str, name: str) -> TaskRunner:
     """The runner of the task of that name, in a process that imports its module."""
     found = getattr(_found(module, name), "runner", None)
-    if isinstance(found, Runner):
+    if isinstance(found, TaskRunner):
         return found
     raise RegistrationError(
         f"there is no task {module}.{name} in a worker process: define it where importing the module defines it, "

@@ -15,7 +15,7 @@ from partbox.events.fields import TaskFields
 from partbox.events.reserved import TASK
 from partbox.handlers import ANY, Handlers
 from partbox.handlers import Options as HandlerOptions
-from partbox.tasks.runner import Runner, runner
+from partbox.tasks.runner import TaskRunner, runner
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +24,7 @@ _MAIN = ("__main__", "__mp_main__")
 
 
 class Publishes(Protocol):
-    """What a task needs of its outbox."""
+    """The part of an outbox that a task needs."""
 
     def publish(self, conn: AnySync, event: Event, /) -> UUID | None: ...
 
@@ -32,10 +32,10 @@ class Publishes(Protocol):
 
 
 class Task(Generic[P, R]):
-    """Calls its function when it is called; `publish` has a worker call it, with the same arguments by name."""
+    """Calls its function when called; `publish` has a worker call it, with the same arguments by name."""
 
     def __init__(
-        self, outbox: Publishes, runner: Runner, aggregate_type: str | Enum = TASK, fields: TaskFields | None = None
+        self, outbox: Publishes, runner: TaskRunner, aggregate_type: str | Enum = TASK, fields: TaskFields | None = None
     ) -> None:
         self._outbox = outbox
         self._aggregate_type = aggregate_type

@@ -1,4 +1,4 @@
-"""What a test of a handler costs beside its handler: `python -m partbox.testing.bench [TESTS] [DSN]`.
+"""Measures what a test of a handler costs beside its handler: `python -m partbox.testing.bench [TESTS] [DSN]`.
 
 Each of the tests gets a fresh database and a kit, publishes an event, drains, and gives the database back, as a pytest
 test with `partbox_kit` does; the time that the handler takes is subtracted. The bound is for a machine with nothing

@@ -1,4 +1,4 @@
-"""The psycopg connection under what an application calls its connection."""
+"""The psycopg connection below an application's connection."""
 
 from typing import Any
 

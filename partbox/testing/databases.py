@@ -1,8 +1,8 @@
-"""The database that the tests of a process take in turn: after each it is put back to what migrations left.
+"""The database that the tests of a process use in turn: after each it is restored to the state after migrations.
 
-Putting rows back takes less of the processor than a clone, and none of its checkpoints. A database in which more than
-rows has changed - tables, functions, statistics, settings, the marker - is dropped instead, and so is one that somebody
-enters again; the next test gets a fresh clone. What has changed is told by PostgreSQL's own counts of written rows, the
+Restoring rows takes less CPU than a clone, and no checkpoints. A database in which more than rows has changed - tables,
+functions, statistics, settings, the marker - is dropped instead, and so is one that is entered again; the next test
+gets a fresh clone. What has changed is told by PostgreSQL's own counts of written rows, the
 system catalogs' above all: they begin anew with each test. Without the rights for that every test gets a clone.
 """
 
@@ -41,7 +41,7 @@ select row(d.datdba, d.datallowconn, d.datconnlimit, d.datacl)::text,
 
 @dataclass(slots=True)
 class Lent:
-    """A database, the tests that it still serves, and since when its rows are counted."""
+    """A database, the number of tests that it still serves, and the start of the count of its rows."""
 
     name: str
     settings: tuple[Any, ...] | None = None
@@ -52,7 +52,7 @@ class Lent:
 class Shelf:
     """Lends one database at a time, a clone of `template` on the server of `dsn`.
 
-    `sessions` may stay in it: whose they are says that nothing is open there between two tests.
+    `sessions` may stay in it: their owner guarantees that nothing is open there between two tests.
     """
 
     def __init__(self, dsn: str, template: str, sessions: Sessions | None = None) -> None:
@@ -65,14 +65,14 @@ class Shelf:
         self._lent: Lent | None = None
 
     def lend(self) -> str:
-        """The DSN of a database as migrations left it."""
+        """The DSN of a database in the state after migrations."""
         if self._lent is not None and self._sessions(self._lent):  # somebody of an earlier test is in it again
             self._discard()
         lent = self._lent = self._lent or self._clone()
         return self._dsn(lent)
 
     def take_back(self) -> None:
-        """Put the database back as it was, without anybody in it, or drop it."""
+        """Restore the database, once nobody is connected, or drop it."""
         assert self._lent is not None
         self._lent.uses -= 1
         kept = False
@@ -129,7 +129,7 @@ class Shelf:
             time.sleep(LOOK)
 
     def _empty(self, lent: Lent) -> None:
-        """Wait until nobody is in it: sessions say at their end what they have written."""
+        """Wait until nobody is connected: sessions report at their end what they have written."""
         until = time.monotonic() + PATIENCE
         while self._sessions(lent):
             if time.monotonic() > until:
@@ -137,12 +137,12 @@ class Shelf:
             time.sleep(LOOK)
 
     def _sessions(self, lent: Lent) -> list[Any]:
-        """Those that are in it, who are sent away."""
+        """Terminate the sessions in it; return them."""
         staying: Sequence[int] = [] if self._staying is None else self._staying.pids()
         return self._ask(SESSIONS, lent.name, list(staying))
 
     def _settings(self, lent: Lent) -> tuple[Any, ...] | None:
-        """What is changed by other means than rows of the database's own catalogs."""
+        """State that is not rows of the database's own catalogs."""
         return next(iter(self._ask(SETTINGS, lent.name)), None)
 
     def _ask(self, question: LiteralString, *about: object) -> list[tuple[Any, ...]]:

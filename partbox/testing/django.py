@@ -60,7 +60,7 @@ class PartboxMixin(_Case):
         return self.kit.drain(subscription)
 
     def handle(self, event_type: Any = None, **wanted: Any) -> Drained:
-        """Hand what was published, these of it, to the handlers, without the log: see `Kit.handle`."""
+        """Hand the published events that match to the handlers, without the log: see `Kit.handle`."""
         return self.kit.handle(*self.published(event_type, **wanted), conn=connections[self.using])
 
 

@@ -1,6 +1,6 @@
-"""One drain: delivers what is due now, one event at a time, in the order of the log.
+"""One drain: delivers the events that are due now, one at a time, in the order of the log.
 
-It is a worker without its threads, which owns the partitions in which something is due, for as long as it takes.
+It is a worker without threads, which owns the partitions with due events while it runs.
 """
 
 import os
@@ -29,7 +29,7 @@ from partbox.worker.session import Session
 
 LEASE = 3_600.0  # seconds: who debugs a handler takes his time
 MOST = 10_000
-"""Events that one drain delivers: more are a handler that publishes what it handles."""
+"""The maximum number of events of one drain: more mean a handler that publishes what it handles."""
 
 
 class Connections(NamedTuple):
@@ -47,7 +47,7 @@ Connect = Callable[[bool], Connections]
 
 
 class Drain:
-    """Runs once. `connect` gives its connections, anew after one was lost."""
+    """Runs once. `connect` gives its connections, new ones after one was lost."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Drain:
             self._transactor.one_by_one()
 
     def run(self) -> Drained:
-        """Deliver; what became of each event. What ends a test (Ctrl-C, `pytest.fail`) goes through a handler."""
+        """Deliver, and return the outcome of each event. What ends a test (Ctrl-C, `pytest.fail`) passes through."""
         self._open()
         self._check()
         self._slot.instance = self._me = self._join()
@@ -107,7 +107,7 @@ class Drain:
         self._session = Session(log, log, effects)
 
     def _check(self) -> None:
-        """Nobody else may deliver; who has died owns nothing when its lease is over."""
+        """Check that nobody else delivers; dead processes own nothing once their lease has ended."""
         members = instances.members(self._conn, self._schema, self._subscription)
         for member in members:
             if member.left > 0:
@@ -139,7 +139,7 @@ class Drain:
         return testing.assign(self._conn, self._schema, self._subscription, self._me)
 
     def _round(self) -> bool:
-        """Claim, read, deliver, save; False when there was nothing to do: what is due has run, or waits for that."""
+        """Claim, read, deliver, save; False if there was nothing to do."""
         self._poller.tick_next()
         brought = self._poller.look(self._session)
         stepped = self._step_all()
@@ -164,7 +164,7 @@ class Drain:
         return self._transact() or self._stepper.step()
 
     def _transact(self) -> bool:
-        """Whether a transactional handler had its event."""
+        """True if a transactional handler got its event."""
         assert self._transactor is not None
         before = len(self._noting)
         ended = self._transactor.once()
@@ -201,7 +201,7 @@ class Drain:
         return [Settled(event, None, "held", each.attempts) for event, each in events if event.id not in known]
 
     def _give_up(self) -> None:
-        """Free what is owned, as if its process had been told to end: nothing of it is suspect."""
+        """Release the owned partitions as at a graceful stop: none becomes suspect."""
         try:
             conn = self._connect(False).membership
             instances.leave(conn, self._schema, self._me)

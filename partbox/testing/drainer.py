@@ -31,7 +31,7 @@ class Drainer:
         return self._drain(subscription, self.await_it)
 
     async def drain_async(self, subscription: str) -> Drained:
-        """Handlers that are `async def` run in the event loop of the caller, others in a thread."""
+        """Drain; `async def` handlers run in the event loop of the caller, others in a thread."""
         loop = asyncio.get_running_loop()
 
         def await_it(walk: Coroutine[Any, Any, None]) -> None:
@@ -79,7 +79,7 @@ class Drainer:
         return Connections(self.connection(), log, self._lend() if effects else None, checked)
 
     def _lend(self) -> WatchedConnection:
-        """The connection of transactional handlers. It does not stay: they may do with its session what they like."""
+        """The connection of transactional handlers. It is not kept: they may change its session."""
         if self._effects is None or self._effects.closed:
             settings = self._outbox.settings
             self._effects = connect(self._dsn, lease=settings.lease, pooler=settings.pooler, name=NAME, lent=True)

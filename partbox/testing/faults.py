@@ -1,4 +1,4 @@
-"""Errors that a test wants its handlers to meet: an interceptor, the one next to the handler."""
+"""Errors that a test injects into handlers: an interceptor, the innermost one."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ class _Fault:
 
 
 class Faults:
-    """Raises what it was told to before a handler runs."""
+    """Raises the injected errors before a handler runs."""
 
     def __init__(self) -> None:
         self._faults: deque[_Fault] = deque()
 
     def add(self, event_type: str | Enum | None, error: Error, times: int) -> None:
-        """Raise it at the next `times` deliveries of this type; None: of any."""
+        """Raise the error at the next `times` deliveries of this type; None: of any."""
         if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
-            raise TypeError(f"{error!r} is no exception: give what is to be raised")
+            raise TypeError(f"{error!r} is not an exception: give the one to raise")
         if times < 1:
             raise ValueError(f"times must be 1 or more, not {times}")
         self._faults.append(_Fault(None if event_type is None else kind("event_type", event_type), error, times))

@@ -1,4 +1,4 @@
-"""Hands events to their handlers without the log: what a worker makes of one, but for parking it.
+"""Hands events to their handlers without the log, as a worker does, but without parking.
 
 For events that no worker can see: those of a transaction that is rolled back at the end of a test, or built by hand.
 """

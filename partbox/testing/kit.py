@@ -1,4 +1,4 @@
-"""What a test does with an outbox: look at what was published, deliver it, let time pass, make things fail."""
+"""The test kit of an outbox: see what was published, deliver it, let time pass, make things fail."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -34,8 +34,8 @@ Id = str | int | UUID
 class Kit:
     """An outbox under test: `with Kit(outbox, dsn) as kit:`.
 
-    Until it is closed the outbox publishes to, and delivers from, the database of `dsn`, and what is registered with
-    it meanwhile is forgotten afterwards. Without `dsn` it stays where it is. One thread, or task, at a time.
+    Until it is closed the outbox publishes to, and delivers from, the database of `dsn`; registrations made meanwhile
+    are forgotten afterwards. Without `dsn` it keeps its own database. One thread, or task, at a time.
     `sessions`: connections that stay open when it is closed, for the next kit.
     """
 
@@ -60,9 +60,9 @@ class Kit:
         tenant_id: str | None = None,
         conn: Any = None,
     ) -> Published:
-        """The events published so far, in their order: of this type, aggregate and tenant where these are given.
+        """The events published so far, in order, filtered by type, aggregate and tenant if given.
 
-        What is committed; with `conn` (psycopg's, Django's, a Session …) also what its open transaction has written.
+        Committed ones; with `conn` (psycopg's, Django's, a Session …) also those of its open transaction.
         """
         chosen = self._connection() if conn is None else psycopg_of(conn)
         if not isinstance(chosen, Connection):
@@ -89,10 +89,10 @@ class Kit:
         return Published(wanted, events_of(rows, self.outbox.codecs))
 
     def drain(self, subscription: str = "default") -> Drained:
-        """Deliver what is due now, one event after the other, by id, in this thread; what became of each.
+        """Deliver the events that are due now, one by one, by id, in this thread; return the outcome of each.
 
-        Also what handlers publish, if it is due. A retry waits for another drain, even one that is due at once. What
-        is not committed is not seen. RegistrationError if the subscription has no handler; PartboxError if a worker
+        Includes due events that handlers publish. A retry waits for another drain, even if due at once. Uncommitted
+        events are not seen. RegistrationError if the subscription has no handler; PartboxError if a worker
         delivers from this database too.
         """
         return self._drainer.drain(subscription)
@@ -102,7 +102,7 @@ class Kit:
         return await self._drainer.drain_async(subscription)
 
     def handle(self, *events: DeliveredEvent, conn: Any = None) -> Drained:
-        """Hand these to their handlers as a worker would, but without the log: nothing is parked, or tried again.
+        """Hand these events to their handlers as a worker would, but without the log: nothing is parked or retried.
 
         For events that no worker can see: of `published(conn=…)` in a transaction, or of `delivered(…)`. `conn` is for
         transactional handlers.
@@ -119,7 +119,7 @@ class Kit:
         self._faults.add(event_type, error, times)
 
     def record_sinks(self) -> RecordingSink:
-        """Put a recording sink into the place of every sink of the outbox; it has the messages of all.
+        """Replace every sink of the outbox by one recording sink; it has the messages of all.
 
         PartboxError if there is none.
         """
@@ -133,7 +133,7 @@ class Kit:
         testing.forget(self._connection(), self._schema)
 
     def close(self) -> None:
-        """Give the outbox back as it was. Any number of times."""
+        """Restore the outbox. Idempotent."""
         self._drainer.close()
         if self._restore is not None:
             self._restore()

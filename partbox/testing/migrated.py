@@ -1,4 +1,4 @@
-"""The rows of a database as migrations left them, an application's own tables included."""
+"""The rows of a database after migrations, an application's own tables included."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ select c.oid::regclass::text
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where c.relkind = 'S' and n.nspname <> 'information_schema' and n.nspname !~ '^pg_' order by 1
 """
-# What says which cluster an outbox is of: a copy of its rows would be another's.
+# The marker of the cluster: a copy of its rows would be another's.
 MARKERS = """
 select c.oid::regclass::text
   from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'xid' and a.atttypid = 'xid8'::regtype
@@ -44,10 +44,10 @@ UNCHECKED = "set local session_replication_role = replica"  # foreign keys hold 
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """What tables held, which were analysed, and where sequences stood; names are as SQL writes them."""
+    """Contents of tables, those that were analysed, and values of sequences; names are quoted for SQL."""
 
     rows: dict[str, bytes]
-    """What tables hold that are not empty, in the form of COPY."""
+    """The contents of tables that are not empty, in the text form of COPY."""
     analysed: frozenset[str]
     sequences: dict[str, tuple[int, bool]]
     markers: frozenset[str]
@@ -70,7 +70,7 @@ class Migrated:
         )
 
     def put_back(self, conn: Connection[Any]) -> bool:
-        """Make the rows of every table what they were; False if more than rows has changed."""
+        """Restore the rows of every table; False if more than rows has changed."""
         conn.execute(ANYWHERE)
         written = conn.execute(WRITTEN).fetchall()
         if any(catalog or name in self.markers for name, catalog, _ in written):

@@ -1,4 +1,4 @@
-"""The observer of a drain: notes what became of each event."""
+"""The observer of a drain: notes the outcome of each event."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from partbox.rules.parking import Verdict
 from partbox.testing.settled import Settled, State
 
 NOT_FATAL = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
-"""What a handler may raise as its own error; all else (Ctrl-C, pytest.fail, a timeout of pytest) ends the drain too."""
+"""Errors that are the handler's own; any other (Ctrl-C, pytest.fail, a timeout of pytest) also ends the drain."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _Note:
 
 
 class Noting(Observer):
-    """Notes of one drain; `on_settled` is called with each event that something has become of."""
+    """Notes of one drain; `on_settled` is called with each event that has an outcome."""
 
     def __init__(self, on_settled: Callable[[Sequence[DeliveredEvent]], None]) -> None:
         self._on_settled = on_settled
@@ -56,7 +56,7 @@ class Noting(Observer):
                 return
 
     def settlements(self) -> list[Settled]:
-        """What became of each event so far, in their order."""
+        """The outcome of each event so far, in order."""
         return [_settled(note) for note in self._notes]
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Where tests take place: a server, and a fresh database for one test after the other."""
+"""The place of tests: a server, and a fresh database for each test in turn."""
 
 import atexit
 import os
@@ -23,7 +23,7 @@ DSN = "PARTBOX_TEST_DSN"
 
 @dataclass(frozen=True, slots=True)
 class TestServer:
-    """A server, as somebody who may create databases sees it, and the name of the database that tests get clones of."""
+    """A server, by a role that may create databases, and the name of the template database of tests."""
 
     __test__ = False  # for pytest, which takes its name for that of a class of tests
 
@@ -65,7 +65,7 @@ def _embedded() -> Iterator[str]:
 
 @cache
 def _kept() -> Path:
-    """Named by whoever starts the run; else by this process, which then deletes it."""
+    """The folder named by the process that started the run; else made here, and deleted at the end."""
     if KEPT not in os.environ:
         os.environ[KEPT] = name = f"pb-{uuid4().hex[:8]}"
         atexit.register(forget_kept, name)

@@ -1,6 +1,6 @@
 """An application's own outbox, for the time of a test: at the test's database, with handlers that are the test's own.
 
-What the test registers, or puts in the place of something, is gone afterwards.
+Registrations and replacements of the test are undone afterwards.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from partbox.handlers import Handlers
 from partbox.outbox import Outbox
-from partbox.publish import Hooks
+from partbox.publish import PublishHooks
 from partbox.sinks.sink import Sink
 from partbox.testing.faults import Faults
 from partbox.testing.sink import RecordingSink, StandIn
@@ -18,7 +18,7 @@ Restore = Callable[[], None]
 
 
 def point(outbox: Outbox, dsn: str, faults: Faults) -> Restore:
-    """Point the outbox at this database, with these faults around its handlers; what undoes it."""
+    """Point the outbox at this database, with these faults around its handlers; return the undo."""
     before = dict(vars(outbox))
     outbox._dsn = dsn
     outbox._hooks = _own_hooks(outbox._hooks)
@@ -34,7 +34,7 @@ def point(outbox: Outbox, dsn: str, faults: Faults) -> Restore:
 
 
 def record(handlers: Handlers, sink: RecordingSink) -> int:
-    """Put the recording sink into the place of every sink that is registered; of how many."""
+    """Replace every registered sink by the recording sink; return their number."""
     sinks = {key: getattr(each.call, "__self__", None) for key, each in handlers._registered.items()}
     found = {key: StandIn(original, sink) for key, original in sinks.items() if isinstance(original, Sink)}
     for key, each in found.items():
@@ -49,7 +49,7 @@ def _own(handlers: Handlers) -> Handlers:
     return own
 
 
-def _own_hooks(hooks: Hooks) -> Hooks:
+def _own_hooks(hooks: PublishHooks) -> PublishHooks:
     own = copy(hooks)
     own._of = dict(hooks._of)
     return own

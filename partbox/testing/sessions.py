@@ -15,13 +15,13 @@ from partbox.db.deadline import WatchedConnection
 from partbox.settings import Settings
 
 NAME = "partbox testing"
-FLUSH = "select pg_stat_force_next_flush()"  # what was written so far counts from here on
+FLUSH = "select pg_stat_force_next_flush()"  # rows written so far count from here on
 
 _Key = tuple[str, str, float, bool]
 
 
 class Sessions:
-    """Connections by what they are for, to one database at a time."""
+    """Connections by purpose, to one database at a time."""
 
     def __init__(self) -> None:
         self._kept: dict[_Key, WatchedConnection] = {}
@@ -37,13 +37,13 @@ class Sessions:
         return conn
 
     def first_of(self, conn: WatchedConnection, schema: str) -> bool:
-        """Whether this is the first session of a drain on this connection, in this schema, which is to be checked."""
+        """True for the first session of a drain on this connection and schema, which is to be checked."""
         first = (conn, schema) not in self._checked
         self._checked.add((conn, schema))
         return first
 
     def own(self, dsn: str) -> Connection[Any]:
-        """A plain connection in autocommit, for who puts the database back."""
+        """A plain connection in autocommit, for restoring the database."""
         if self._own is None or self._own[0] != dsn or not _answers(self._own[1]):
             self._own = (dsn, psycopg.connect(dsn, autocommit=True, application_name=NAME))
         return self._own[1]
@@ -75,7 +75,7 @@ class Sessions:
 
 
 def _answers(conn: Connection[Any]) -> bool:
-    """Whether it is still there: a test may have ended it."""
+    """True if it still exists: a test may have ended it."""
     try:
         conn.execute("")
     except psycopg.Error:

@@ -1,4 +1,4 @@
-"""What became of the events of a drain."""
+"""The outcomes of a drain."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,20 +6,19 @@ from typing import Literal
 from partbox.events import DeliveredEvent
 
 State = Literal["done", "ignored", "retrying", "deferred", "held", "dead"]
-"""done: the handler ended well. ignored: it failed, and its `on_error` says that it does not matter. retrying: it is to
-be tried again. deferred: it asked for later, or its circuit is open. held: behind another event of its aggregate. dead:
-never again."""
+"""done: the handler succeeded. ignored: it failed, and its `on_error` ignores that. retrying: it will be retried.
+deferred: put off by the handler, or by an open circuit. held: behind another event of its aggregate. dead: given up."""
 
 LONGEST = 200  # characters of a reason in a line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
-    """What became of one event.
+    """The outcome of one event.
 
-    `handler`: its name, None if the event was not handed over (held). `attempts` are charged so far. `due`: seconds
-    from then until the next attempt, None if none comes by itself. `error`: what was raised; `reason`: what is stored
-    of it, or of the reason that the handler gave.
+    `handler`: its name, None if the event was not handed over (held). `attempts`: charged so far. `due`: seconds until
+    the next attempt, None if none comes by itself. `error`: the exception; `reason`: the stored text of it, or of the
+    reason that the handler gave.
     """
 
     event: DeliveredEvent
@@ -46,7 +45,7 @@ class Settled:
 
 
 class Drained(list[Settled]):
-    """What became of each event, in the order in which they were handed over; what is held comes last."""
+    """The outcome of each event, in the order in which they were handed over; held ones come last."""
 
     @property
     def states(self) -> list[State]:
@@ -61,9 +60,9 @@ class Drained(list[Settled]):
         )
 
     def assert_done(self) -> "Drained":
-        """Itself, if something was delivered and all of it is done; else AssertionError with what became of each.
+        """Return itself if something was delivered and all of it is done; else AssertionError with all outcomes.
 
-        Its cause is what the first handler that failed has raised.
+        Its cause is the exception of the first handler that failed.
         """
         if self and all(each.state == "done" for each in self):
             return self

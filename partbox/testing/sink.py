@@ -1,4 +1,4 @@
-"""A sink that keeps what it is given, in the place of a broker."""
+"""A sink that keeps its messages, in place of a broker."""
 
 import asyncio
 from collections import deque
@@ -38,7 +38,7 @@ class RecordingSink(Sink):
         return [each for each in self.messages if topic in (None, each.topic) and wanted in (None, each.key)]
 
     def clear(self) -> None:
-        """Forget the messages, and what was to fail."""
+        """Forget the messages, and the failures to come."""
         self.messages.clear()
         self._results.clear()
         self._failures.clear()
@@ -53,7 +53,7 @@ class RecordingSink(Sink):
 
 
 class StandIn(Sink):
-    """In the place of an application's sink: its messages, with its topics, go to a recording sink."""
+    """Replaces an application's sink: its messages, with its topics, go to a recording sink."""
 
     def __init__(self, original: Sink, recording: RecordingSink) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A worker that is moved by hand: its own code of delivery, without its threads.
+"""A worker that is stepped by hand: the delivery code of a worker, without its threads.
 
 `step` hands over one event, that of the lowest id which waits, in the caller's thread; an async handler runs in the
 event loop of `await_it`. What ran once does not run again: a retry that is due at once waits for another drain.
@@ -23,7 +23,7 @@ Await = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class _OneByOne(EventLoop):
-    """Runs each coroutine to its end before it comes back."""
+    """Runs each coroutine to its end before it returns."""
 
     await_it: Await
 
@@ -72,7 +72,7 @@ class Stepper(Dispatcher):
         self._ran.update(event.id for event in events)
 
     def _summon(self, runners: int) -> None:
-        """Nobody comes: `step` is called."""
+        """No runners: `step` is called."""
 
     def _new_walk(self, began: float, tally: Tally | None) -> Walk:
         walk = super()._new_walk(began, tally)

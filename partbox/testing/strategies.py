@@ -1,7 +1,7 @@
 """Hypothesis strategies of everything that may be published (`pip install 'partbox[testing]'`).
 
-Each produces all that is valid, the rare included: any text without NUL and lone surrogates, the empty one where it may
-be. So what a test finds with them is no excuse: publishing takes it, and a handler gets it.
+Each produces everything that is valid, rare values included: any text without NUL and lone surrogates, empty where
+allowed. Publishing accepts every example, and a handler gets it.
 """
 
 from datetime import datetime, timedelta, timezone
@@ -63,14 +63,14 @@ def headers(max_size: int = 8, *, full: bool = False) -> SearchStrategy[dict[str
 
 
 def json_values(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """What JSON can hold and comes back equal: None, bools, integers of 64 bits, finite floats, texts, lists, dicts."""
+    """JSON values that come back equal: None, bools, integers of 64 bits, finite floats, texts, lists, dicts."""
     floats = st.floats(allow_nan=False, allow_infinity=False)
     leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | floats | _texts()
     return st.recursive(leaves, _nested, max_leaves=max_leaves)
 
 
 def payloads(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """What may be a payload without a content type and comes back equal: JSON values, or bytes."""
+    """Payloads without a content type that come back equal: JSON values, or bytes."""
     return json_values(max_leaves) | st.binary()
 
 
@@ -87,7 +87,7 @@ def moments() -> SearchStrategy[datetime]:
 def events(*, delayed: bool = False, **fields: SearchStrategy[Any]) -> SearchStrategy[Event]:
     """Events with any mixture of fields. `fields` are strategies of your own, by the names of the fields of `Event`.
 
-    With `delayed` some have a time to wait for, also in the far future: a test that drains may never see them.
+    With `delayed` some are delayed, even to the far future: a test that drains may never see them.
     """
     own: dict[str, SearchStrategy[Any]] = {
         "event_type": event_types(),

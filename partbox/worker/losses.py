@@ -5,7 +5,7 @@ import logging
 from psycopg import Error
 
 from partbox.db.deadline import HungError
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 
 log = logging.getLogger("partbox.worker")
 
@@ -14,7 +14,7 @@ def tell_lost(error: Error, subscription: str, loop: str) -> None:
     """Log the loss of the connection that `loop` works on; of one that hung, that nothing went on there until now."""
     if isinstance(error, HungError):
         text = "a connection hangs, and nothing went on in the %s until now; all are made anew: %s"
-        tell(log, "connection_hung", text, loop, error, subscription=subscription, loop=loop)
+        log_event(log, "connection_hung", text, loop, error, subscription=subscription, loop=loop)
     else:
         text = "the connection is lost and made anew: %s"
-        tell(log, "connection_lost", text, error, subscription=subscription)
+        log_event(log, "connection_lost", text, error, subscription=subscription)

@@ -12,7 +12,7 @@ from psycopg import Connection, Error
 
 from partbox.db.delivery import traffic
 from partbox.db.delivery.traffic import Traffic
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.observe.traffic import TrafficObserver
 
 log = logging.getLogger("partbox.worker")
@@ -50,6 +50,6 @@ class SinkNotes:
             if conn.closed:
                 raise
             text = "what the sinks have sent could not be noted, which is tried again: %s"
-            tell(log, "not_noted", text, error, subscription=self._subscription)
+            log_event(log, "not_noted", text, error, subscription=self._subscription)
         else:
             self._noted = sent

@@ -9,7 +9,7 @@ from partbox.codecs import Codecs
 from partbox.errors import SchemaError
 from partbox.handlers import Handlers, Routes
 from partbox.observe import Observers, Started
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.observe.traffic import TrafficObserver
 from partbox.rules.wording import counted
 from partbox.settings import Settings
@@ -198,7 +198,7 @@ class Worker:
         drained = self.drain(self._settings.drain_timeout if timeout is None else timeout)
         for lane in self.dispatcher.running():
             text = "stopped while the handler of %s was running: it may be delivered again"
-            tell(log, "abandoned", text, lane.current, about=lane.current)
+            log_event(log, "abandoned", text, lane.current, about=lane.current)
         return self._end(drained)
 
     def leave_stuck(self) -> None:
@@ -220,7 +220,7 @@ class Worker:
         return released
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        tell(log, name, text, *arguments, subscription=self._about.subscription, **fields)
+        log_event(log, name, text, *arguments, subscription=self._about.subscription, **fields)
 
     def _fail(self, error: BaseException) -> None:
         """A thread has ended that must not: the worker is of no use any more, and says so."""

@@ -2,8 +2,8 @@
 
 from mutations.mutation import Mutation
 
-OUTLET = "partbox/observe/outlet.py"
-FULL = "tests/observe/test_full_pipe.py"
+OUTLET = "partbox/observe/logs/outlet.py"
+FULL = "tests/observe/logs/test_full_pipe.py"
 
 MUTATIONS = (
     Mutation(

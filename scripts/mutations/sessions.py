@@ -50,10 +50,10 @@ MUTATIONS = (
     Mutation(
         "any-name-is-answered",
         "A name that another site made to point here reads what the browser reaches.",
-        "partbox/observe/hosts.py",
+        "partbox/http/hosts.py",
         'or "." not in name or',
         'or "." in name or',
-        ("tests/observe/test_hosts.py::test_a_name_that_somebody_can_register_is_refused",),
+        ("tests/http/test_hosts.py::test_a_name_that_somebody_can_register_is_refused",),
     ),
     Mutation(
         "streams-without-end",
@@ -61,6 +61,6 @@ MUTATIONS = (
         "partbox/dashboard/routes.py",
         "        self._streams += 1\n",
         "",
-        ("tests/observe/test_shut_out.py::test_a_burst_of_streams_at_once_is_bounded_too",),
+        ("tests/http/test_shut_out.py::test_a_burst_of_streams_at_once_is_bounded_too",),
     ),
 )  # fmt: skip

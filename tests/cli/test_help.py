@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from partbox.observe import strays
+from partbox.observe.logs import strays
 
 ROOT = Path(__file__).parents[2]
 

@@ -64,7 +64,7 @@ def test_the_topic_and_the_start_are_what_was_asked_for(run, dsn, conn, publishe
     [
         ((), "give --to, for example `partbox relay --to stdout:`"),
         (("--topic", "orders"), "--topic is that of --to, which is missing"),
-        (("--to", "ftp://there"), "is no place to send events to: use kafka://"),
+        (("--to", "ftp://there"), "is not a target for events: use kafka://"),
         (("--to", "kafka://"), "names no servers: write kafka://HOST:9092"),
         (("--to", "file:/no/such/folder/x"), "cannot be written to /no/such/folder/x: No such file or directory"),
         (("--to", "stdout:", "--topic", "{key}"), "names {key}: there are {aggregate_type}"),

@@ -17,7 +17,7 @@ from scraping import Numbers, Watched, publish, settled
 from servers import new_database
 from waiting import eventually
 
-from partbox.observe.metrics import METRICS, Source
+from partbox.observe.metrics.table import METRICS, MetricSource
 
 FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
 
@@ -82,7 +82,7 @@ def test_every_metric_of_the_table_is_exposed_with_exactly_its_labels_beside_the
             name = family.name.removeprefix("partbox_") + ("_total" if family.type == "counter" else "")
             of_family[name] |= {frozenset(set(sample.labels) - {"le"}) for sample in family.samples}
         for metric in METRICS:
-            expected = set() if metric.source is Source.APPLICATION else {frozenset(metric.labels)}
+            expected = set() if metric.source is MetricSource.APPLICATION else {frozenset(metric.labels)}
             assert of_family[metric.name] == expected, metric.name
         return True
 

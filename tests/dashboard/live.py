@@ -10,8 +10,8 @@ from starlette.applications import Starlette
 
 from partbox.dashboard import access, routes
 from partbox.db.inspect.cached_overview import FRESH, CachedOverview
-from partbox.observe.address import Address
-from partbox.observe.server import HttpServer
+from partbox.http.address import Address
+from partbox.http.server import HttpServer
 from partbox.settings import load
 
 TOKEN = "a-token-of-this-test"

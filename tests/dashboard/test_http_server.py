@@ -16,8 +16,8 @@ from starlette.routing import Route
 from waiting import eventually
 
 from partbox.errors import PartboxError
-from partbox.observe import connections
-from partbox.observe.server import HttpServer
+from partbox.http import connections
+from partbox.http.server import HttpServer
 
 
 def hello(_):

@@ -15,7 +15,7 @@ from partbox.doctor.doctor import Report
 from partbox.doctor.finding import Finding, Severity
 
 
-class Glance:
+class CachedOverview:
     """Gives what it is told to, and counts; waits to be let go on."""
 
     def __init__(self) -> None:
@@ -30,9 +30,9 @@ class Glance:
 
 
 @pytest.fixture
-def glance(monkeypatch) -> Glance:
+def glance(monkeypatch) -> CachedOverview:
     monkeypatch.setattr(feed, "EVERY", 0.01)
-    return Glance()
+    return CachedOverview()
 
 
 async def watched(feed: Feed, turns: int, name: str | None = None) -> dict:

@@ -17,7 +17,7 @@ from partbox.dashboard.news import PageNews
 from partbox.dashboard.texts import cut, visible
 from partbox.db.inspect.stats import Running
 from partbox.errors import PartboxError
-from partbox.observe.address import Address, address
+from partbox.http.address import Address, address
 from partbox.stats.rates import Rates
 from partbox.terminal.roster import Roster
 

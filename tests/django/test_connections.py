@@ -53,7 +53,7 @@ import asyncio
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Permission
 from django.db import connection
-from partbox.django.connections import Fresh
+from partbox.django.connections import FreshConnections
 
 def cut():
     with connection.cursor() as cursor:
@@ -63,14 +63,14 @@ def cut():
             pass
 
 async def main():
-    async with Fresh(None):
+    async with FreshConnections(None):
         rows = Permission.objects.aiterator(chunk_size=1)
         await anext(rows)
-        async with Fresh(None):
+        async with FreshConnections(None):
             await Permission.objects.acount()
         print("others:", len([row async for row in rows]) > 1)
         await sync_to_async(cut)()
-        async with Fresh(None):
+        async with FreshConnections(None):
             print("again:", await Permission.objects.acount() > 1)
     print("closed:", await sync_to_async(lambda: connection.connection is None)())
 

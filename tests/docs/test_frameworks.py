@@ -139,7 +139,7 @@ def test_with_autocommit_of_advanced_alchemy_a_commit_that_fails_answers_201(run
 def rabbit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of a RabbitMQ."""
     monkeypatch.setattr(sys, "path", [str(Path(__file__).resolve().parents[1] / "sinks"), *sys.path])
-    from brokers import Rabbit
+    from broker_rabbit import Rabbit
 
     (folder := tmp_path / "rabbit").mkdir()
     broker = Rabbit(folder)

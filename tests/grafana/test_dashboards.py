@@ -10,7 +10,7 @@ import yaml
 from expressions import BOARDS, GRAFANA, ROOT, RULES, alerts, board, of_boards, panels
 from promtool import needed, promtool
 
-from partbox.observe.metrics import METRICS
+from partbox.observe.metrics.table import METRICS
 
 NAME = re.compile(r"\bpartbox_\w+")
 

@@ -1,13 +1,16 @@
 """The observer protocol: who is called, and what an observer can and cannot do to the others."""
 
 import logging
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from inspect import signature
 
 import pytest
 
 from partbox import Event, Outbox
 from partbox.errors import RegistrationError
 from partbox.observe import Observer, Observers
+
+HOOKS = [name for name in vars(Observer) if not name.startswith("_")]
 
 
 class Ears(Observer):
@@ -51,10 +54,28 @@ def test_only_what_somebody_overrides_is_heard():
     observers.delivered(object())  # and nobody minds
 
 
-def test_every_hook_of_the_protocol_can_be_told_of():
-    names = [name for name in vars(Observer) if not name.startswith("_")]
-    assert len(names) > 15
-    assert all(callable(getattr(Observers(), name)) for name in names)
+def test_every_hook_of_the_protocol_has_a_method_of_its_own():
+    assert len(HOOKS) > 15
+    assert [name for name in HOOKS if name not in vars(Observers)] == []
+    assert all(callable(getattr(Observers(), name)) for name in HOOKS)
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_each_hook_hands_on_its_arguments_to_those_that_override_it_alone(name):
+    heard, arguments = [], [object() for _ in signature(getattr(Observer, name)).parameters][1:]
+
+    def hear(self, *given):
+        heard.append(given)
+        return nullcontext()
+
+    ears = type("Ears", (Observer,), {name: hear})
+    with getattr(Observers([Observer(), ears(), ears()]), name)(*arguments) or nullcontext():
+        assert heard == [tuple(arguments)] * 2
+
+
+def test_a_hook_that_is_mistyped_does_not_exist():
+    with pytest.raises(AttributeError):
+        Observers().deliverd(object())
 
 
 def test_a_hook_that_raises_is_logged_and_the_others_are_called(caplog):

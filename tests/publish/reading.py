@@ -1,5 +1,6 @@
-"""Reads the log as a handler's process does, for the tests of publishing."""
+"""Reads the log as a handler's process does, and hands it to handlers, for the tests of publishing."""
 
+import asyncio
 from typing import Any
 
 import psycopg
@@ -7,6 +8,7 @@ from psycopg import pq
 from psycopg.adapt import Loader
 from psycopg.rows import tuple_row
 
+from partbox import Outbox
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent
 
@@ -40,3 +42,14 @@ def count(conn: psycopg.Connection[Any]) -> int:
     with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         ((number,),) = cursor.execute("select count(*) from partbox.record").fetchall()
     return int(number)
+
+
+def deliver(outbox: Outbox, conn: psycopg.Connection[Any]) -> list[Any]:
+    """Hand every record of the log to its handler, as a worker would; the outcomes."""
+    routes = outbox.handlers.routes("default", outbox.settings)
+    outcomes = []
+    for event in delivered(conn):
+        handler = routes[event.event_type, event.aggregate_type]
+        assert handler is not None
+        outcomes.append(asyncio.run(handler.call(event)) if handler.is_async else handler.call(event))
+    return outcomes

@@ -249,7 +249,7 @@ def test_an_own_codec_may_replace_json_but_must_write_json(dsn: str, conn: Conne
     outbox = Outbox(dsn, codecs={"application/json": Json()})
     with conn.transaction():
         outbox.publish(conn, "T", {"big": 2**70})
-        with pytest.raises(PublishError, match="wrote what is no JSON"):
+        with pytest.raises(PublishError, match="wrote invalid JSON"):
             outbox.publish(conn, "T", float("nan"))
     assert [event.payload for event in delivered(conn, outbox.codecs)] == [{"big": 2**70}]
 

@@ -2,7 +2,12 @@
 
 import os
 
-from brokers import Broker, Hook, Nats, Rabbit, Redis, Sqs
+from broker_hook import Hook
+from broker_nats import Nats
+from broker_rabbit import Rabbit
+from broker_redis import Redis
+from broker_sqs import Sqs
+from brokers import Broker
 from kafkas import BOOTSTRAP, MockKafka, RealKafka
 
 BROKERS: dict[str, type[Broker]] = {

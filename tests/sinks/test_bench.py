@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from brokers import Redis
+from broker_redis import Redis
 
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench.py"
 RATE = r"[\d,]+/s"

@@ -10,7 +10,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from brokers import HOST, Broker, Sqs, free_port
+from broker_sqs import Sqs
+from brokers import HOST, Broker, free_port
 from forked import Command, Forks, forks
 from kafkas import Kafka
 from waiting import eventually

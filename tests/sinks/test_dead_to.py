@@ -17,7 +17,7 @@ from partbox.sinks.dead import letterbox_of
 
 @pytest.mark.parametrize("url", ["", "dead.jsonl", "file:", "ftp://there/x", "http://", "redis://:secret@there"])
 def test_a_url_that_is_no_place_is_refused_in_one_line_without_its_secrets(url):
-    with pytest.raises(SettingsError, match=r"is no place for dead events: use file:PATH") as refused:
+    with pytest.raises(SettingsError, match=r"is not a target for dead events: use file:PATH") as refused:
         letterbox_of(url)
     assert "\n" not in str(refused.value)
     assert "secret" not in str(refused.value)

@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
-from brokers import HOST, Nats, Redis, free_port
+from broker_nats import Nats
+from broker_redis import Redis
+from brokers import HOST, free_port
 from confluent_kafka import KafkaError
 from delivered import delivered
 from kafkas import MockKafka

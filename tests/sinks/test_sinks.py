@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from brokers import Nats
+from broker_nats import Nats
 from delivered import delivered as event
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,18 +50,18 @@ def handled(sink: Sink, *events: DeliveredEvent) -> list[object]:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "is no place to send events to: use kafka://"),
-        ("kafka", "is no place to send events to"),
-        ("ftp://there/x", "is no place to send events to"),
-        ("http://[", "is no URL"),
+        ("", "is not a target for events: use kafka://"),
+        ("kafka", "is not a target for events"),
+        ("ftp://there/x", "is not a target for events"),
+        ("http://[", "is not a URL"),
         ("kafka://", "names no servers: write kafka://HOST:9092"),
         ("kafka://h:1/topic", "names no servers"),
         ("kafka://h:1?no.such=1", "No such configuration property"),
         ("kafka://h:1?enable.idempotence=false", "enable.idempotence cannot be set"),
         ("amqp://", "names no host"),
         ("nats://", "names no servers"),
-        ("redis://h:1/0?maxlen=-1", "maxlen=-1 .* is no number of entries"),
-        ("redis://:secret@h:1/0?maxlen=x", "is no number of entries"),
+        ("redis://h:1/0?maxlen=-1", "maxlen=-1 .* is not a number of entries"),
+        ("redis://:secret@h:1/0?maxlen=x", "is not a number of entries"),
         ("https://", "names no host"),
         ("sqs://", "names no region"),
         ("sqs://eu-central-1/orders", "names no region"),

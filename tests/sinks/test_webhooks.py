@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from brokers import Hook
+from broker_hook import Hook
 from standardwebhooks import Webhook
 from waiting import eventually
 

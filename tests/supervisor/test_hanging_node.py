@@ -9,10 +9,10 @@ from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.db.inspect.cached_overview import CachedOverview
-from partbox.observe.health import Health
-from partbox.observe.looker import Looker
-from partbox.observe.meter import Meters
-from partbox.observe.node import Watched
+from partbox.observe.health.database_probe import DatabaseProbe
+from partbox.observe.health.health import Health
+from partbox.observe.health.vitals import MonitoredSupervisor
+from partbox.observe.metrics.meter import Meters
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.worker.owning.slot import POLL_TICK, READ_AT, RUNNING_SINCE, SAVE_TICK, SAVED_AT, Slot, boottime
 
@@ -28,7 +28,7 @@ def test_a_node_whose_process_cannot_read_or_save_is_not_ready_until_it_can(dsn,
     outbox.register(lambda event: None, "Counted")
     node = outbox.supervisor(processes=1, concurrency=1)
     glance = CachedOverview(Outbox(dsn).settings, lambda: dsn)
-    health = Health([Watched("", "one", "default", Meters(["h"]), Looker(glance.look), node.vitals)])
+    health = Health([MonitoredSupervisor("", "one", "default", Meters(["h"]), DatabaseProbe(glance.look), node.vitals)])
     node.start()
     try:
         publish(conn, dsn, 1)

@@ -91,7 +91,9 @@ def test_the_next_deliveries_fail_with_the_error_that_a_test_wants(kit, shop):
     assert shop.seen == [2, 1]
 
 
-@pytest.mark.parametrize(("error", "times", "said"), [("no", 1, "is no exception"), (OSError(), 0, "times must be 1")])
+@pytest.mark.parametrize(
+    ("error", "times", "said"), [("no", 1, "is not an exception"), (OSError(), 0, "times must be 1")]
+)
 def test_what_cannot_be_raised_is_refused(kit, error, times, said):
     with pytest.raises((TypeError, ValueError), match=said):
         kit.fail_next("Noted", error, times)

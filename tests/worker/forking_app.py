@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 from partbox import Dead, Outbox
-from partbox.observe.logs import level_of
+from partbox.observe.logs.setup import level_of
 from partbox.supervisor.child import Job
 from partbox.supervisor.supervisor import Supervisor
 

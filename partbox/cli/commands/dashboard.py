@@ -13,8 +13,8 @@ from partbox.cli.shell.stopping import until_stopped
 from partbox.db.connect import connect
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.schema import migrate
-from partbox.observe.address import address
-from partbox.observe.server import Asgi, HttpServer, check_installed
+from partbox.http.address import address
+from partbox.http.server import Asgi, HttpServer, check_installed
 from partbox.settings import Settings
 
 PATIENCE = 10.0  # seconds for the check at the start

@@ -9,9 +9,9 @@ from partbox import settings
 from partbox.cli.shell.flags import typed
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.errors import SettingsError
-from partbox.observe.address import Address
-from partbox.observe.logs import configure, level_said
-from partbox.observe.siblings import Siblings
+from partbox.http.address import Address
+from partbox.observe.health.siblings import Siblings
+from partbox.observe.logs.setup import configure, level_said
 
 Processes = Annotated[
     int | None, typer.Option(min=1, metavar="N", show_default=False, help="Processes per database (else all cores).")

@@ -21,7 +21,7 @@ STATUS = {"done": Status.SUCCESSFUL, "dead": Status.FAILED}
 class PartboxBackend(BaseTaskBackend):
     """OPTIONS are those of a handler, such as max_attempts, and `subscription`.
 
-    A result's id names the record, so that it is found by the key of the log. What a task returns is not kept.
+    A result's id names the record, so that it is found by the key of the log. The return value of a task is not kept.
     """
 
     supports_defer = True
@@ -48,25 +48,23 @@ class PartboxBackend(BaseTaskBackend):
         row = queries.task(*where, record, event_id)
         if row is None:
             raise DoesNotExist(result_id)
-        return self._result(result_id, *row)
+        return self._result(result_id, row)
 
-    def _result(
-        self, id: str, path: str, payload: Any, created_at: Any, status: str, attempts: int, error: str, trace: str
-    ) -> Any:
+    def _result(self, id: str, row: queries.TaskRow) -> Any:
         return calls.result(
-            path,
+            row.path,
             self.alias,
-            payload,
+            row.payload,
             id,
-            status=STATUS.get(status, Status.READY),
-            enqueued_at=created_at,
-            errors=[_error(error, trace)] if error else [],
-            worker_ids=[""] * (attempts or 0),
+            status=STATUS.get(row.status, Status.READY),
+            enqueued_at=row.created_at,
+            errors=[_error(row.error, row.trace)] if row.error else [],
+            worker_ids=[""] * (row.attempts or 0),
         )
 
 
 def _transaction(conn: Any) -> AbstractContextManager[Any]:
-    """That of the caller, if there is one. Not an inner `atomic`, which would break it where publishing is refused."""
+    """The caller's transaction, if there is one. Not an inner `atomic`: a refused publish would break it."""
     return nullcontext() if conn.in_atomic_block else transaction.atomic(using=conn.alias)
 
 

@@ -14,14 +14,14 @@ PREFIX = "django.task"
 
 
 def aggregate_type(alias: str) -> str:
-    """That of the events of a backend, by which its handler takes them, whatever the task."""
+    """The aggregate type of a backend's events, by which its handler takes them, whatever the task."""
     return f"{PREFIX}.{alias}"
 
 
 def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
     """The event of a call; its type is the path of the function. TypeError for arguments that are not JSON.
 
-    Its result would refuse the same arguments, but when the event is committed.
+    TaskResult would refuse the same arguments, but only after the event is committed.
     """
     payload = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "queue": task.queue_name}
     return Event(
@@ -41,7 +41,7 @@ def found(path: str, alias: str, payload: Mapping[str, Any]) -> Any:
     """The task of that path, as it was called."""
     task = import_string(path)
     if not isinstance(task, Task):
-        raise TypeError(f"{path} is no task: it is a {type(task).__name__}")
+        raise TypeError(f"{path} is not a task but a {type(task).__name__}")
     return task.using(backend=alias, queue_name=payload["queue"])
 
 

@@ -1,7 +1,7 @@
 """asyncpg: connections, also those that a pool lends.
 
-asyncpg does not tell how a transaction ends, nor whether the open one has failed: PostgreSQL refuses the first
-statement then. COPY goes as text, for in its binary form the application's own codecs would take part.
+asyncpg reports neither how a transaction ends nor that the open one has failed: PostgreSQL then refuses the first
+statement. COPY uses the text format, because the application's own codecs would take part in the binary one.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +15,7 @@ from partbox.publish.steps import Copy, Row
 from partbox.publish.values import numbered
 
 
-class Asyncpg(AsyncAdapter):
+class AsyncpgAdapter(AsyncAdapter):
     copies = True
     remedy = "open one with `async with conn.transaction():`, or with `async with outbox.transaction(conn):`"
     untold = "open it with `async with outbox.transaction(conn):`"
@@ -25,7 +25,7 @@ class Asyncpg(AsyncAdapter):
         self._ending = ending.of(conn)
         self.tells = () if self._ending is None else BOTH
 
-    def reports(self) -> ending.Reports:
+    def reports(self) -> ending.EndReporter:
         assert self._ending is not None
         return self._ending
 
@@ -60,7 +60,7 @@ async def copied(conn: Any, step: Copy) -> None:
 
 
 KINDS = {
-    "Connection": Asyncpg,
-    "PoolConnectionProxy": Asyncpg,
+    "Connection": AsyncpgAdapter,
+    "PoolConnectionProxy": AsyncpgAdapter,
     "Pool": "take a connection, `async with pool.acquire() as conn, conn.transaction():`, and pass that",
 }

@@ -1,7 +1,7 @@
 """Django: `django.db.connection`, `connections[alias]`, the wrappers behind them.
 
-Django tells of commits alone, by `transaction.on_commit`, which minds its own savepoints. After an error that was
-caught inside `atomic` it takes for a commit what PostgreSQL rolls back, so the hooks ask what became of it.
+Django reports commits only, by `transaction.on_commit`, which respects its own savepoints. After an error caught inside
+`atomic` it treats as a commit what PostgreSQL rolls back, so the hooks check the status of the transaction.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from partbox.publish.failures import FAILED
 from partbox.publish.steps import Copy, Row
 
 
-class Django(Adapter):
+class DjangoAdapter(Adapter):
     copies = True
     tells: Sequence[str] = (COMMIT,)
     remedy = "publish inside `with transaction.atomic():`, which ATOMIC_REQUESTS does for each request"
@@ -62,7 +62,7 @@ class Django(Adapter):
         self.conn.on_commit(committed, robust=True)
 
     def _was_aborted(self, xid: str) -> bool:
-        """Whether PostgreSQL says so. In a TestCase the outermost transaction is still in progress."""
+        """True if PostgreSQL has rolled back. In a TestCase the outermost transaction is still in progress."""
         try:
             ((status,),) = self.execute(statements.published_status().decode(), {"xid": xid})
         except Exception:  # the connection was lost since the commit
@@ -74,7 +74,7 @@ class Django(Adapter):
 
 
 KINDS = {
-    "ConnectionProxy": Django,
-    "BaseDatabaseWrapper": Django,
+    "ConnectionProxy": DjangoAdapter,
+    "BaseDatabaseWrapper": DjangoAdapter,
     "BaseConnectionHandler": 'pass one of its connections, `connections["default"]`',
 }

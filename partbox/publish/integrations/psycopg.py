@@ -21,12 +21,12 @@ class _Psycopg(Library):
         self._ending = ending.of(conn)
         self.tells = () if self._ending is None else BOTH
 
-    def reports(self) -> ending.Reports:
+    def reports(self) -> ending.EndReporter:
         assert self._ending is not None
         return self._ending
 
 
-class Psycopg(_Psycopg, Adapter):
+class PsycopgAdapter(_Psycopg, Adapter):
     conn: Connection[Any]
 
     def check(self) -> None:
@@ -38,7 +38,7 @@ class Psycopg(_Psycopg, Adapter):
             return steps.run(steps_, cursor)
 
 
-class AsyncPsycopg(_Psycopg, AsyncAdapter):
+class AsyncPsycopgAdapter(_Psycopg, AsyncAdapter):
     conn: AsyncConnection[Any]
 
     async def check(self) -> None:
@@ -55,8 +55,8 @@ _ASYNC_POOL = "take a connection, `async with pool.connection() as conn:`, and p
 _CURSOR = "pass its connection, `cursor.connection`"
 
 KINDS = {
-    "Connection": Psycopg,
-    "AsyncConnection": AsyncPsycopg,
+    "Connection": PsycopgAdapter,
+    "AsyncConnection": AsyncPsycopgAdapter,
     "BaseCursor": _CURSOR,
     "ConnectionPool": _POOL,
     "AsyncConnectionPool": _ASYNC_POOL,

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, scoped_session
 from partbox.errors import PublishError
 from partbox.publish import transaction
 from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Parameters
-from partbox.publish.ending import Reports
+from partbox.publish.ending import EndReporter
 from partbox.publish.failures import FAILED
 from partbox.publish.integrations.sqlalchemy_copy import can_copy, copy
 from partbox.publish.integrations.sqlalchemy_end import check_not_over, ending_of
@@ -31,7 +31,7 @@ _REMEDY = (
 _UNTOLD = "it is in two phases; leave out these hooks, or begin one in one phase"
 
 
-class Sqlalchemy(Adapter):
+class SqlalchemyAdapter(Adapter):
     """Through a Connection, or the one that a session gives."""
 
     conn: Session | scoped_session[Any] | Connection
@@ -45,7 +45,7 @@ class Sqlalchemy(Adapter):
         self.tells = () if isinstance(on.get_transaction(), TwoPhaseTransaction) else BOTH
         return not on.connection.dbapi_connection.autocommit  # type: ignore[union-attr]
 
-    def reports(self) -> Reports:
+    def reports(self) -> EndReporter:
         return ending_of(self._on)
 
     def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
@@ -61,7 +61,7 @@ class Sqlalchemy(Adapter):
         copy(self._on, step)
 
 
-class AsyncSqlalchemy(AsyncAdapter):
+class AsyncSqlalchemyAdapter(AsyncAdapter):
     """Through an asynchronous object whose synchronous one is behind `run_sync`."""
 
     conn: AsyncSession | async_scoped_session[Any] | AsyncConnection
@@ -73,14 +73,14 @@ class AsyncSqlalchemy(AsyncAdapter):
         self._run = target.run_sync
 
         def there(within: Session | Connection) -> bool:
-            self._sync = Sqlalchemy(within)
+            self._sync = SqlalchemyAdapter(within)
             return self._sync.in_transaction()
 
         answer = await self._run(there)
         self.copies, self.tells = self._sync.copies, self._sync.tells
         return answer
 
-    def reports(self) -> Reports:
+    def reports(self) -> EndReporter:
         return self._sync.reports()
 
     async def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
@@ -94,7 +94,7 @@ class AsyncSqlalchemy(AsyncAdapter):
 
 
 def _connection(given: Session | scoped_session[Any] | Connection) -> Connection:
-    """What a session would execute on now, in its savepoint if it has one; begins its transaction if need be."""
+    """The connection of a session now, in its savepoint if it has one; begins its transaction if needed."""
     if isinstance(given, Connection):
         return given
     try:
@@ -141,12 +141,12 @@ _ENGINE = "open a connection, `with engine.begin() as conn:`, and pass that"
 _MAKER = "open a session, `with factory.begin() as session:`, and pass that"
 
 KINDS = {
-    "Session": Sqlalchemy,
-    "scoped_session": Sqlalchemy,
-    "Connection": Sqlalchemy,
-    "AsyncSession": AsyncSqlalchemy,
-    "async_scoped_session": AsyncSqlalchemy,
-    "AsyncConnection": AsyncSqlalchemy,
+    "Session": SqlalchemyAdapter,
+    "scoped_session": SqlalchemyAdapter,
+    "Connection": SqlalchemyAdapter,
+    "AsyncSession": AsyncSqlalchemyAdapter,
+    "async_scoped_session": AsyncSqlalchemyAdapter,
+    "AsyncConnection": AsyncSqlalchemyAdapter,
     "Engine": _ENGINE,
     "AsyncEngine": _ENGINE.replace("with", "async with"),
     "sessionmaker": _MAKER,

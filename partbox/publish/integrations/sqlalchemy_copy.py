@@ -12,7 +12,7 @@ from partbox.publish.steps import Copy
 
 
 def can_copy(on: Connection) -> bool:
-    """Whether its driver is one of those below."""
+    """True if its driver is one of those below."""
     return (on.dialect.driver, on.dialect.is_async) in _COPIES
 
 
@@ -37,7 +37,7 @@ def _adapted(on: Connection) -> Any:
 
 
 def _has_begun(on: Connection) -> bool:
-    """Whether both, SQLAlchemy and PostgreSQL, are inside a transaction."""
+    """True if both SQLAlchemy and PostgreSQL are inside a transaction."""
     driver = _driver(on)
     if hasattr(driver, "info"):
         return on.in_transaction() and bool(driver.info.transaction_status == TransactionStatus.INTRANS)

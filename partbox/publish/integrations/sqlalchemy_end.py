@@ -1,11 +1,11 @@
-"""How a transaction of SQLAlchemy really ends.
+"""The true end of a transaction of SQLAlchemy.
 
-None of SQLAlchemy's events says it: `Session.after_commit` comes also when a savepoint is released, and where a session
-has joined a transaction that is rolled back later; `commit` of a connection comes before COMMIT, which may fail; an
-asynchronous session has no events. So the dialect of the engine, whose `do_commit`, `do_rollback`, `do_close` and
-`do_terminate` SQLAlchemy calls for every transaction of the driver, however it was begun, is watched from the first
-publish on that asks for its end. Just before the COMMIT the transaction is asked what savepoints have taken back, and
-whether it is one still: PostgreSQL answers the COMMIT of a failed transaction with a rollback and no error.
+None of SQLAlchemy's events reports it: `Session.after_commit` also comes when a savepoint is released, and when a
+session has joined a transaction that is rolled back later; `commit` of a connection comes before COMMIT, which may
+fail; an asynchronous session has no events. So we wrap the engine's dialect, whose `do_commit`, `do_rollback`,
+`do_close` and `do_terminate` SQLAlchemy calls for every transaction of the driver, from the first publish that needs
+its end. Just before the COMMIT we read which batches savepoints have undone, and whether the transaction still stands:
+PostgreSQL answers the COMMIT of a failed transaction with a rollback and no error.
 """
 
 import inspect
@@ -20,8 +20,8 @@ from sqlalchemy.exc import MissingGreenlet
 
 from partbox.db import statements
 from partbox.errors import PublishError
-from partbox.observe.telling import tell
-from partbox.publish.ending import Call, Ending
+from partbox.observe.logs.log_event import log_event
+from partbox.publish.ending import Call, TransactionEnd
 from partbox.publish.failures import is_failed_transaction
 
 log = logging.getLogger("partbox.publish")
@@ -29,16 +29,16 @@ log = logging.getLogger("partbox.publish")
 Marks = list[tuple[str | None]]
 
 _watched: WeakSet[Dialect] = WeakSet()
-_open: dict[Any, Ending] = {}
+_open: dict[Any, TransactionEnd] = {}
 """The ends that somebody waits for, by the driver's connection, or what SQLAlchemy adapts it by."""
 _over: set[Any] = set()
 """The connections whose transaction has ended, and whose calls are being made."""
 
 
-def ending_of(conn: Connection) -> Ending:
+def ending_of(conn: Connection) -> TransactionEnd:
     """The end of the transaction that is open on `conn`, or that its next statement begins."""
     _watch(conn.dialect)
-    return _open.setdefault(conn.connection.dbapi_connection, Ending())
+    return _open.setdefault(conn.connection.dbapi_connection, TransactionEnd())
 
 
 def check_not_over(conn: Connection) -> None:
@@ -82,7 +82,7 @@ def _of(given: Any) -> Any:
 
 
 def _marks(conn: Any) -> Marks | None:
-    """What savepoints have not taken back; None if PostgreSQL will roll back."""
+    """The marks that savepoints have not undone; None if PostgreSQL will roll back."""
     if not _open[conn].marked:
         return []
     try:
@@ -114,4 +114,4 @@ def _make(call: Call, conn: Any) -> None:
             conn.run_async(lambda _: result)
         except MissingGreenlet as error:  # the connection is given up where nothing can be awaited
             text = "asynchronous hooks are not called, for their connection was lost outside of an await: %s"
-            tell(log, "publish_hook_failed", text, error, hook="after_rollback")
+            log_event(log, "publish_hook_failed", text, error, hook="after_rollback")

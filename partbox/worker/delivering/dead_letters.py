@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from partbox.events import DeliveredEvent
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.signature import is_async, takes
 from partbox.worker.forks import leave
 from partbox.worker.state.holdings import Holdings
@@ -44,7 +44,7 @@ class DeadLetters:
             leave(failed)
         if failed is not None:
             text = "the dead-letter hook failed for %s and is called again in %g s: %s"
-            tell(log, "dead_letter_failed", text, event, RETRY, failed, about=event, trace=failed, delay=RETRY)
+            log_event(log, "dead_letter_failed", text, event, RETRY, failed, about=event, trace=failed, delay=RETRY)
         with self._holdings.lock:
             if not lane.partition.lost and lane.partition.life == lane.life:
                 lane.partition.parked.letter(event, None if failed is None else RETRY)

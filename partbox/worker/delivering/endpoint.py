@@ -16,7 +16,7 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
 from partbox.interceptors import wrap
 from partbox.observe import Observers
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.rules.circuit import PROBE_LOST, Circuit
 from partbox.rules.parking import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
@@ -152,11 +152,11 @@ class Endpoint:
                 wrong.__context__ = error
             text = "%s failed: %s; and on_error of %s failed too, so its policy decides: %s"
             name = self.handler.name
-            tell(log, "on_error_failed", text, event, error, name, wrong, about=event, trace=wrong, handler=name)
+            log_event(log, "on_error_failed", text, event, error, name, wrong, about=event, trace=wrong, handler=name)
             return None
         if isinstance(advice, Ignore):
             text = "the error of %s is ignored, as on_error says: %s"
-            tell(log, "error_ignored", text, event, error, about=event, handler=self.handler.name)
+            log_event(log, "error_ignored", text, event, error, about=event, handler=self.handler.name)
         return advice
 
     def _is_own(self, error: BaseException, verdict: Verdict) -> bool:
@@ -193,11 +193,13 @@ class Endpoint:
     def _tell_policy(self, event: DeliveredEvent, fault: BaseException) -> None:
         text = "the retry policy of %s cannot be used, so its events are tried again after %g s: %s: %s"
         name, kind = self.handler.name, type(fault).__name__
-        tell(log, "retry_policy_failed", text, name, LAST_RESORT, kind, fault, about=event, trace=fault, handler=name)
+        log_event(
+            log, "retry_policy_failed", text, name, LAST_RESORT, kind, fault, about=event, trace=fault, handler=name
+        )
 
     def _tell_circuit(self, name: str, text: str, *arguments: object) -> None:
         handler = self.handler
-        tell(log, name, text, handler.name, *arguments, subscription=handler.subscription, handler=handler.name)
+        log_event(log, name, text, handler.name, *arguments, subscription=handler.subscription, handler=handler.name)
 
     def _note_undecided(self, started: float | None) -> None:
         if self._circuit.is_open and started is not None:

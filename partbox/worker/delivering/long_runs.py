@@ -15,7 +15,7 @@ from partbox.db.delivery import running
 from partbox.db.delivery.running import Running
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.printing import printable_line
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
@@ -65,7 +65,7 @@ class LongRuns:
             if conn.closed:
                 raise
             text = "which handlers run for long could not be noted, which is tried again: %s"
-            tell(log, "not_noted", text, error, subscription=self._subscription)
+            log_event(log, "not_noted", text, error, subscription=self._subscription)
         else:
             self._noted, self._ever = which, True
 

@@ -7,7 +7,7 @@ from partbox.errors import PayloadError
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.observe import Observers
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.parking import AT_ONCE, Verdict
 from partbox.rules.trace import application_frames
 from partbox.worker.delivering.endpoint import Endpoint
@@ -66,10 +66,10 @@ def _tell(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, 
     if state == "dead":
         name = "decode_error" if issubclass(type(error), PayloadError) else "dead"
         text, told = "%s is dead after %d attempts: %s", (event, attempts, why)
-        tell(log, name, text, *told, about=event, trace=trace, handler=handler, attempts=attempts)
+        log_event(log, name, text, *told, about=event, trace=trace, handler=handler, attempts=attempts)
     elif state in ("retrying", "deferred"):
         text, said = "%s is %s, due in %.3g s: %s", (event, state, delay, why)
-        tell(log, state, text, *said, about=event, handler=handler, attempts=attempts, delay=delay)
+        log_event(log, state, text, *said, about=event, handler=handler, attempts=attempts, delay=delay)
         if trace is not None:
             text = "what the handler of %s raised"
-            tell(log, "failure", text, event, about=event, trace=trace, handler=handler, attempts=attempts)
+            log_event(log, "failure", text, event, about=event, trace=trace, handler=handler, attempts=attempts)

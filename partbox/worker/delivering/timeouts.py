@@ -11,7 +11,7 @@ from functools import cached_property
 
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.settlement import Settlement
@@ -81,14 +81,14 @@ class Timeouts:
             text = (
                 "the handler of %s has been running for %.0f s: its aggregate waits, and so would a rebalance or a stop"
             )
-            tell(
+            log_event(
                 log, "slow_handler", text, event, ran, about=event, handler=endpoint.handler.name, seconds=round(ran, 1)
             )
 
     def _overdue(self, lane: Lane, event: DeliveredEvent, endpoint: Endpoint, timeout: float, ran: float) -> None:
         what = ": this process ends and is replaced" if self._isolates else "; nothing can end it here"
         text, name = "the handler of %s is over its timeout of %g s%s", endpoint.handler.name
-        tell(log, "overdue", text, event, timeout, what, about=event, handler=name, seconds=round(ran, 1))
+        log_event(log, "overdue", text, event, timeout, what, about=event, handler=name, seconds=round(ran, 1))
         if not self._isolates:
             return
         error = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from partbox.events import DeliveredEvent
 from partbox.handlers import Row
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 
 log = logging.getLogger("partbox.worker")
 
@@ -40,7 +40,7 @@ class Unroutable:
         last = "; further types are not named" if len(self._seen) >= MOST else ""
         text = "no handler takes %r of aggregate type %r in subscription %r: on_unroutable is %r; handlers take %s%s"
         given = event.event_type, event.aggregate_type, self._subscription, self._becomes, self._named(), last
-        tell(log, "unroutable", text, *given, about=event)
+        log_event(log, "unroutable", text, *given, about=event)
 
     def _named(self) -> str:
         """The registered types, with the aggregate type where only one is taken."""

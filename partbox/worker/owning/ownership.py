@@ -12,7 +12,7 @@ from partbox.db.delivery import cursors, instances, parked
 from partbox.db.delivery.cursors import Owned, SeenPartition
 from partbox.db.delivery.parked import Stored
 from partbox.observe import Observers
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.printing import first_few
 from partbox.rules.wording import counted
 from partbox.settings import Settings
@@ -151,7 +151,7 @@ class Ownership:
         self.lose(partitions)
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        tell(log, name, text, *arguments, subscription=self._subscription, **fields)
+        log_event(log, name, text, *arguments, subscription=self._subscription, **fields)
 
     def _compare(self, seen: Mapping[int, SeenPartition]) -> None:
         """Lose what was taken, drain what is asked for, forget what was lost before and is quiet now."""

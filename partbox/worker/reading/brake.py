@@ -2,7 +2,7 @@
 
 import logging
 
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.printing import first_few
 from partbox.rules.wording import counted
 from partbox.worker.state.holdings import Holdings
@@ -36,11 +36,11 @@ class Brake:
                 counted(len(off), "partition"),
             )
             numbers = first_few(sorted(off))
-            tell(log, "brake_released", text, what, numbers, subscription=self._subscription, partitions=len(off))
+            log_event(log, "brake_released", text, what, numbers, subscription=self._subscription, partitions=len(off))
         self._on = (self._on | on) - off
 
     def _say_on(self, numbers: list[int]) -> None:
-        tell(
+        log_event(
             log,
             "brake",
             "nothing new is delivered in %s (%s) until some of its parked records are done: %d are open there "

@@ -18,7 +18,7 @@ from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import records
 from partbox.events.record import ID, PARTITION, PLACE
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 
 log = logging.getLogger("partbox.worker")
 
@@ -89,7 +89,7 @@ class Payloads:
         except QueryCanceled as error:
             self._step = 1
             text = "fetching payloads of %d bytes and more took too long, it goes on one by one: %s"
-            tell(log, "loop_error", text, most, error, subscription=self._subscription, loop="poller")
+            log_event(log, "loop_error", text, most, error, subscription=self._subscription, loop="poller")
             return {}
         if time.monotonic() - began > self._slow:
             self._step = max(1, most // 2)

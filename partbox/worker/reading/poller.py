@@ -20,7 +20,7 @@ from partbox.db.blocking import lean
 from partbox.db.connect import check
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.timeouts import Timeouts
@@ -192,7 +192,7 @@ class Poller:
             if session.reading.closed:
                 raise
             text = "reading failed and is tried again: %s"
-            tell(log, "loop_error", text, error, subscription=self._subscription, loop="poller")
+            log_event(log, "loop_error", text, error, subscription=self._subscription, loop="poller")
             self._ended.wait(RETRY)
 
     def _step(self, session: Session) -> None:

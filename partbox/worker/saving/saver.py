@@ -21,7 +21,7 @@ from psycopg import Connection, Error
 
 from partbox.db.delivery import cursors
 from partbox.observe import Observers
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.worker.losses import tell_lost
 from partbox.worker.owning.slot import SAVE_TICK, SAVED_AT, Slot, boottime
 from partbox.worker.saving.partition_save import PartitionSave, committed, gather, sent, tell_saved
@@ -133,7 +133,7 @@ class Saver:
                     self._signals.broken()
                     return 0.0
                 text = "saving failed and is tried again: %s"
-                tell(log, "loop_error", text, error, subscription=self._subscription, loop="saver")
+                log_event(log, "loop_error", text, error, subscription=self._subscription, loop="saver")
                 self._holdings.progressed.set()  # there may be no other progress before this is saved
                 return RETRY
         self._well = True

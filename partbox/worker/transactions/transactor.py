@@ -10,7 +10,7 @@ from psycopg import Connection, Error
 
 from partbox.db.deadline import HungError
 from partbox.observe import Observers
-from partbox.observe.telling import tell
+from partbox.observe.logs.log_event import log_event
 from partbox.rules.wording import counted
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.losses import tell_lost
@@ -159,7 +159,7 @@ class Transactor:
         """Rolled back, or perhaps not: the saved cursors will tell. Until they are read nothing here goes on."""
         subscription, events = self._around.subscription, len(transaction.runs)
         text, of = "a transaction of %s failed, which runs again: %s", counted(events, "event")
-        tell(log, "transaction_failed", text, of, error, subscription=subscription, events=events)
+        log_event(log, "transaction_failed", text, of, error, subscription=subscription, events=events)
         if isinstance(error, HungError):
             tell_lost(error, subscription, "transactions")
         with self._lock:

@@ -1,0 +1,61 @@
+"""The routes `/metrics`, `/healthz` and `/readyz` of a node, for safe host names only. Needs `partbox[http]`."""
+
+from collections.abc import Sequence
+
+import orjson
+from prometheus_client.exposition import choose_encoder
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from partbox.http.hosts import ELSEWHERE, Names
+from partbox.observe.collector import registry_of
+from partbox.observe.health.health import Health, HealthReport
+from partbox.observe.health.vitals import MonitoredSupervisor
+
+NOBODY_ELSE = Names()
+FRESH = {"Cache-Control": "no-store"}
+
+
+class Guard:
+    """ASGI middleware: 403 for a host name that may be another site's; see `hosts`."""
+
+    def __init__(self, app: ASGIApp, names: Names) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        admitted = self._names.admit(Headers(scope=scope).get("host", ""))
+        app = self._app if admitted else PlainTextResponse(ELSEWHERE, 403, FRESH)
+        await app(scope, receive, send)
+
+
+def routes(prefix: str, watched: Sequence[MonitoredSupervisor], names: Names = NOBODY_ELSE) -> list[BaseRoute]:
+    """The routes of a node. Those that may wait for a database run in threads; `/healthz` does not, since all threads
+    may be waiting."""
+    registry, health = registry_of(prefix, watched), Health(watched)
+
+    def metrics(request: Request) -> Response:
+        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={"Content-Type": kind, **FRESH})
+
+    async def healthz(_: Request) -> Response:
+        return _response(health.alive())
+
+    def readyz(_: Request) -> Response:
+        return _response(health.ready())
+
+    guard = [Middleware(Guard, names)]
+    return [
+        Route("/metrics", metrics, middleware=guard),
+        Route("/healthz", healthz, middleware=guard),
+        Route("/readyz", readyz, middleware=guard),
+    ]
+
+
+def _response(answer: HealthReport) -> Response:
+    body = orjson.dumps(answer.body, option=orjson.OPT_INDENT_2)
+    return Response(body, status_code=answer.status, media_type="application/json", headers=FRESH)

@@ -1,0 +1,137 @@
+"""Serves an ASGI application over HTTP, in a thread of this process.
+
+A long response, such as a stream of events, must end when the server stops: `request.state.stopping` is an
+asyncio.Event that is set then. Nothing here handles signals, and the thread does not keep the process alive.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from partbox.errors import PartboxError
+from partbox.http.address import LOOPBACK, Address
+from partbox.observe.logs.log_event import log_event
+
+if TYPE_CHECKING:
+    import uvicorn
+
+log = logging.getLogger("partbox.http")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PATIENCE = 2  # seconds that running requests have left at a stop
+TO_START = 10.0  # seconds
+
+
+def check_installed() -> None:
+    """Raise PartboxError, with the remedy, unless the packages for HTTP are installed."""
+    try:
+        import starlette  # noqa: F401  only to see that it is there
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise PartboxError(f"serving HTTP needs {error.name}: pip install 'partbox[http]'") from None
+
+
+class HttpServer:
+    """`start` returns once it answers; `stop` waits `PATIENCE` at most, and may be called before it, or twice."""
+
+    def __init__(self, app: Asgi, host: str = LOOPBACK, port: int = 0) -> None:
+        self._app = app
+        self._wanted = Address(host, port)
+        self._socket: socket.socket | None = None
+        self._server: uvicorn.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._answers = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """The URL, such as `http://127.0.0.1:9464`, with the actual port."""
+        return f"http://{self._wanted}"
+
+    def start(self) -> None:
+        """Serve. PartboxError if the address is taken or not ours, or if the packages are missing."""
+        if self._socket is not None:
+            return
+        check_installed()
+        self._socket = _listening(self._wanted)
+        self._wanted = self._wanted._replace(port=self._socket.getsockname()[1])
+        self._server = self._made()
+        self._thread.start()
+        if not self._answers.wait(TO_START) or self._loop is None:
+            raise PartboxError(f"HTTP at {self.address} did not start: see the log")
+
+    def stop(self) -> None:
+        """Stop: streams end at once, other requests have `PATIENCE`."""
+        if self._server is None:
+            return
+        self._server.should_exit = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended already
+                self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(PATIENCE + 1.0)
+
+    def _made(self) -> "uvicorn.Server":
+        import uvicorn
+
+        from partbox.http.connections import Connection
+
+        return uvicorn.Server(
+            uvicorn.Config(
+                self._serve,
+                interface="asgi3",
+                http=Connection,
+                ws="none",
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=PATIENCE,
+                callback_notify=self._note,
+            )
+        )
+
+    def _run(self) -> None:
+        assert self._server is not None
+        assert self._socket is not None
+        try:
+            self._server.run(sockets=[self._socket])
+        except BaseException as error:  # it exits the thread in its own ways
+            text = "HTTP at %s ended: nobody can look there any more; deliveries go on"
+            log_event(log, "http_ended", text, self.address, trace=error, address=self.address)
+        finally:
+            self._socket.close()
+            self._answers.set()
+
+    async def _note(self) -> None:
+        """Called by uvicorn when it answers, and now and then."""
+        self._loop = asyncio.get_running_loop()
+        self._answers.set()
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["stopping"] = self._stopping
+        await self._app(scope, receive, send)
+
+
+def _listening(wanted: Address) -> socket.socket:
+    try:
+        family, *_, where = socket.getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(where[:2], family=family)
+    except OSError as error:
+        unknown = isinstance(error, socket.gaierror) or error.errno is None
+        said = error.strerror or error if unknown else os.strerror(error.errno or 0)
+        raise PartboxError(
+            f"cannot serve HTTP at {wanted}: {said}: give another HOST:PORT; port 0 is any free one"
+        ) from None

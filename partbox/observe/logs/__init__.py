@@ -1,0 +1,5 @@
+"""Log lines: the table of their names, the function that logs one, and their two formats."""
+
+from partbox.observe.logs.formats import JsonLines
+
+__all__ = ["JsonLines"]

@@ -1,0 +1,100 @@
+"""The two formats of log lines: text for people, or one JSON object a line for programs.
+
+An application that sets up logging itself may use `JsonLines` in a handler of its own.
+"""
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from partbox.observe.logs.database import current
+from partbox.rules.printing import printable, printable_json
+from partbox.rules.secrets import masked
+
+HEAD = "%(asctime)s %(levelname)s %(name)s[%(process)d]"
+LONGEST = 4_096  # bytes of a JSON line: a pipe does not mix those of several processes
+LEAST = 200  # characters kept of what is cut
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class TextLines(logging.Formatter):
+    """`2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`; the trace of an error follows.
+
+    If a node works for several databases, the name follows the process: `partbox.worker[4711] orders:`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(f"{HEAD}: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        if not (name := current()):
+            return super().formatMessage(record)
+        return f"{HEAD % vars(record)} {name}: {record.message}"
+
+    def format(self, record: logging.LogRecord) -> str:
+        # A trace that another handler's formatter has left in the record is not masked.
+        kept, record.exc_text = record.exc_text, None
+        try:
+            return super().format(record)
+        finally:
+            record.exc_text = kept
+
+    def formatException(self, ei: Any) -> str:
+        return safe(super().formatException(ei))
+
+
+class JsonLines(logging.Formatter):
+    """An object with `time`, `level`, `logger`, `pid`, `event`, `message`, the record's own fields, and `trace`.
+
+    Also `database`, if a node works for several.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": record.process,
+            "event": own.pop("event", None),
+            "message": masked(record.getMessage()),
+            **({"database": current()} if current() else {}),
+            **own,
+        }
+        if record.exc_info:
+            line["trace"] = safe(self.formatException(record.exc_info))
+        return _within(line)
+
+
+def safe(trace: str) -> str:
+    return printable(masked(trace))
+
+
+def _within(line: dict[str, Any]) -> str:
+    """The line as JSON; if too long, the middle of its longest texts is cut."""
+    text = _json(line)
+    while len(text.encode()) > LONGEST:
+        name = max((name for name in line if isinstance(line[name], str)), key=lambda name: len(line[name]))
+        if len(line[name]) <= LEAST:
+            return text
+        line[name] = _shorter(line[name])
+        text = _json(line)
+    return text
+
+
+def _shorter(text: str) -> str:
+    """The text without its middle: a trace begins with the call and ends with the error."""
+    keep = max(LEAST // 2, min(len(text) * 2 // 5, LONGEST // 2))
+    return f"{text[:keep]}…{text[-keep + 1 :]}"
+
+
+def _json(line: dict[str, Any]) -> str:
+    try:
+        text = orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # a lone surrogate, a number beyond 64 bits, an object without a text, in an application's field
+        text = orjson.dumps({name: ascii(value) for name, value in line.items()})
+    return printable_json(text.decode())

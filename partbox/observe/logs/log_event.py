@@ -1,0 +1,105 @@
+"""Logs one line: every line has a name, whose level and fields are in one table (`table`).
+
+Texts of events and errors are cut, escaped and rid of passwords first.
+"""
+
+import logging
+import threading
+import time
+from types import TracebackType
+from typing import Any, Final
+
+from partbox.events import DeliveredEvent
+from partbox.observe.logs.database import current
+from partbox.observe.logs.table import LOG_EVENTS, PREFIX, LogEvent
+from partbox.rules.flood import Flood
+from partbox.rules.printing import printable_line, text_of
+from partbox.rules.secrets import masked
+
+LONGEST = 1_000  # characters of one argument in a line
+
+Traced = tuple[type[BaseException], BaseException, TracebackType | None]
+_TRACEBACK: Final = BaseException.__dict__["__traceback__"].__get__
+
+flood = Flood()
+
+
+def log_event(
+    log: logging.Logger,
+    name: str,
+    text: str,
+    *arguments: object,
+    about: DeliveredEvent | None = None,
+    trace: BaseException | Traced | None = None,
+    **fields: object,
+) -> None:
+    """Log `text % arguments` as the log event `name`, with `fields`, those of the event it is `about`, and the trace of
+    an error, or of a tuple of its type, itself and its frames. If a node works for several databases, the field
+    `database` names its own.
+
+    Lines that may come in floods are limited to ten within ten seconds; the others are logged at DEBUG, and the next
+    line counts them.
+    """
+    event = LOG_EVENTS[name]
+    level, more = event.level, ""
+    if not event.every:
+        kind = (log.name, name, text, fields.get("handler"), fields.get("subscription"), current())
+        level, more = _admitted(event, kind)
+    if log.isEnabledFor(level):
+        where = {"database": current()} if current() else {}
+        named = {"event": PREFIX + name, **where, **(_of(about) if about is not None else {}), **fields}
+        said = [_shown(each) for each in arguments]
+        # Ever less, until it works: a record factory may use one of these names, a filter may fail, an error may raise
+        # when it is formatted. No worker ends of it.
+        for options in ({"extra": named, "exc_info": _traced(trace)}, {"exc_info": _traced(trace)}, {}):
+            try:
+                return log.log(level, text + more, *said, stacklevel=2, **options)
+            except BaseException as error:
+                if is_ctrl_c(error):
+                    raise
+    return None
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """True for Ctrl-C, which only the main thread gets."""
+    return issubclass(type(error), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def _traced(error: BaseException | Traced | None) -> Traced | None:
+    """The `exc_info` of an error, without calling the error, which may be anything."""
+    if error is None or isinstance(error, tuple):
+        return error
+    return type(error), error, _TRACEBACK(error)
+
+
+def _admitted(event: LogEvent, kind: tuple[object, ...]) -> tuple[int, str]:
+    held = flood.admit(kind, time.monotonic())
+    if held is None:
+        return logging.DEBUG, ""
+    return event.level, f" (and {held} times more since this was last said)" if held else ""
+
+
+def _of(event: DeliveredEvent) -> dict[str, object]:
+    return {
+        "subscription": event.subscription,
+        "partition": event.partition,
+        "record_id": event.id,
+        "event_id": str(event.event_id),
+        "event_type": event.event_type,
+        "aggregate_type": event.aggregate_type,
+        "attempt": event.attempt,
+        "epoch": event.epoch,
+    }
+
+
+def _shown(value: object) -> Any:
+    if issubclass(type(value), int | float):
+        return value
+    return printable_line(masked(_text(value)), LONGEST)
+
+
+def _text(value: object) -> str:
+    """The text of an error in one line, of an event, or of any value; cut to a little more than fits."""
+    if isinstance(value, BaseException):
+        return " ".join(text_of(value)[: 2 * LONGEST].split())
+    return text_of(value)[: 2 * LONGEST]

@@ -1,0 +1,1 @@
+"""Metrics: their table, the meters that count them, and their Prometheus form."""

@@ -1,0 +1,110 @@
+"""The metrics in an application's own registry: the events it has published, and the workers in its process."""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from prometheus_client import CollectorRegistry
+from prometheus_client import Metric as Family
+from prometheus_client.registry import Collector
+
+from partbox.errors import SettingsError
+from partbox.events import Event
+from partbox.observe.metrics.families import LabelledReading, family, of_processes, text
+from partbox.observe.metrics.meter import Layout, Meters
+from partbox.observe.metrics.table import BY_NAME
+from partbox.observe.observer import Observer
+
+
+class ApplicationCollector(Collector):
+    """The collector of one registry, shared by all its outboxes: equal series are summed."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._published = 0
+        self._meters: list[tuple[str, Meters]] = []
+        self._totals: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Meters] = {}
+
+    def count(self, events: int) -> None:
+        """Count published events."""
+        with self._lock:
+            self._published += events
+
+    def add(self, subscription: str, meters: Meters) -> None:
+        """Show these meters too; once their node has ended, only their counts remain, merged with those of others."""
+        meters.ended = partial(self._merge, subscription, meters)
+        with self._lock:
+            self._meters.append((subscription, meters))
+
+    def meters(self, subscription: str, handlers: Iterable[str], sinks: Iterable[str] = ()) -> Meters:
+        """The meters of workers with these handlers, shared with earlier ones so that short workers leak nothing."""
+        with self._lock:
+            return self._shared(subscription, Layout(handlers, sinks))
+
+    def describe(self) -> list[Family]:
+        """The names, so that the registry can detect duplicates."""
+        return list(self._families(0, []))
+
+    def collect(self) -> Iterator[Family]:
+        with self._lock:
+            published, meters = self._published, list(self._meters)
+        return self._families(published, [LabelledReading((text(name),), each.read()) for name, each in meters])
+
+    def _shared(self, subscription: str, layout: Layout) -> Meters:
+        key = subscription, layout.handlers, layout.sinks
+        if key not in self._totals:
+            self._totals[key] = Meters(layout.handlers, layout.sinks)
+            self._meters.append((subscription, self._totals[key]))
+        return self._totals[key]
+
+    def _merge(self, subscription: str, ended: Meters) -> None:
+        """A second time does nothing."""
+        with self._lock:
+            if any(meters is ended for _, meters in self._meters):
+                self._shared(subscription, ended.layout).absorb(ended)
+                self._meters = [each for each in self._meters if each[1] is not ended]
+
+    def _families(self, published: int, reads: Sequence[LabelledReading]) -> Iterator[Family]:
+        made = family(self._prefix, BY_NAME["published_total"])
+        made.add_metric([], published)  # type: ignore[attr-defined]
+        yield made
+        yield from of_processes(self._prefix, reads)
+
+
+class Publications(Observer):
+    """Counts published events. Not sent to worker processes: no registry is shown there."""
+
+    def __init__(self, application: ApplicationCollector | None = None) -> None:
+        self._application = application
+
+    def published(self, events: Sequence[Event]) -> None:
+        if self._application is not None:
+            self._application.count(len(events))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Publications, ()
+
+
+_applications: WeakKeyDictionary[CollectorRegistry, dict[str, ApplicationCollector]] = WeakKeyDictionary()
+_registering = threading.Lock()
+
+
+def application_of(registry: CollectorRegistry, prefix: str) -> ApplicationCollector:
+    """The collector of this registry, registered at the first call. SettingsError if its names are taken."""
+    if not isinstance(registry, CollectorRegistry):
+        raise SettingsError(f"registry = {registry!r} must be a prometheus_client.CollectorRegistry, such as REGISTRY")
+    with _registering:
+        known = _applications.setdefault(registry, {})
+        if prefix not in known:
+            made = ApplicationCollector(prefix)
+            try:
+                registry.register(made)
+            except ValueError:
+                raise SettingsError(
+                    f"the registry has metrics of others whose names begin with {prefix}_: set metrics_prefix"
+                ) from None
+            known[prefix] = made
+        return known[prefix]

@@ -1,0 +1,84 @@
+"""By which names metrics and health checks may be asked for: none that another site can have point here."""
+
+import http.client
+from urllib.parse import urlsplit
+
+import pytest
+from overviews import watched
+from starlette.applications import Starlette
+
+from partbox.http import hosts
+from partbox.http.hosts import Names, names
+from partbox.http.routes import routes
+from partbox.http.server import HttpServer
+
+SAFE = [
+    *("127.0.0.1", "127.0.0.1:9464", "10.244.3.17:9464", "[::1]:9464", "[fd00::12]", "192.168.0.7"),
+    *("localhost", "LOCALHOST:9464", "localhost.", "node-1:9464", "outbox", "printer.local", ""),
+    *("worker.shop.svc:9464", "worker.shop.svc.cluster.local:9464", "host.docker.internal"),
+]
+FOREIGN = [
+    *("evil.example", "evil.example:9464", "127.0.0.1.evil.example", "localhost.evil.example", "127.1.example", "@"),
+    *("worker.shop", "worker.shop:9464", "evil.example.", "svc.evil.example", "evil.examplelocalhost.com"),
+    *("user@evil.example", "evil.example/..", "[::1", "[evil.example]", ":9464", "evil.example:port"),
+]
+
+
+@pytest.mark.parametrize("host", SAFE)
+def test_numbers_and_names_that_nobody_can_register_are_admitted(host):
+    assert Names().admit(host)
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+def test_a_name_that_somebody_can_register_is_refused(host):
+    assert not Names().admit(host)
+
+
+def test_the_names_of_what_is_served_and_of_the_setting_are_admitted(monkeypatch):
+    monkeypatch.setattr(hosts.socket, "gethostname", lambda: "Ada.example.org")
+    for bound, more in (("Metrics.example.org", None), ("0.0.0.0", " a.example , metrics.example.org.,"), ("::", "*")):
+        given = names(bound, more)
+        assert given.admit("metrics.example.org:9464")
+        assert given.admit("ada.example.org.")
+        assert given.admit("10.0.0.1")
+    assert not names("0.0.0.0", "a.example").admit("b.a.example")
+
+
+@pytest.fixture
+def served():
+    server = HttpServer(Starlette(routes=routes("partbox", [watched()], names("127.0.0.1", "proxy.example"))))
+    server.start()
+    yield server
+    server.stop()
+
+
+def answer(server, path, host):
+    connection = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=30)
+    try:
+        connection.putrequest("GET", path, skip_host=True)
+        connection.putheader("Host", host)
+        connection.endheaders()
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+def test_every_path_of_a_node_looks_at_the_name(served, path):
+    for host in ("evil.example", "evil.example:80"):
+        status, text = answer(served, path, host)
+        assert status == 403
+        assert "http_names" in text
+        assert "partbox_" not in text
+    for host in ("10.0.0.7:9464", "proxy.example", "node-1"):
+        assert answer(served, path, host)[0] == 200
+
+
+def test_a_probe_of_the_old_protocol_without_a_name_is_answered(served):
+    import socket
+
+    where = urlsplit(served.address)
+    with socket.create_connection((where.hostname, where.port), timeout=30) as conn:
+        conn.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert b" 200 " in conn.recv(4096)

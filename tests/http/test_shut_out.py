@@ -1,0 +1,89 @@
+"""Who watches the live page, or keeps connections open, does not keep probes from their answers."""
+
+import http.client
+import socket
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+import pytest
+from overviews import overview, watched
+from starlette.applications import Starlette
+from waiting import eventually
+
+from partbox.dashboard import access
+from partbox.dashboard import routes as page
+from partbox.dashboard.routes import MOST_STREAMS
+from partbox.http import connections
+from partbox.http.address import Address
+from partbox.http.routes import routes
+from partbox.http.server import HttpServer
+from partbox.settings import load
+
+
+class Still:
+    """A glance that always sees the same."""
+
+    def look(self):
+        return overview()
+
+
+@pytest.fixture
+def node():
+    shown = page(Still(), lambda: "", load(), access(Address("127.0.0.1", 0), None))
+    server = HttpServer(Starlette(routes=[*routes("partbox", [watched()]), *shown]))
+    server.start()
+    yield urlsplit(server.address)
+    server.stop()
+
+
+def opened(stack, node, path):
+    connection = http.client.HTTPConnection(node.netloc, timeout=30)
+    stack.callback(connection.close)
+    connection.request("GET", path)
+    return connection.getresponse()
+
+
+def probe(node):
+    with ExitStack() as stack:
+        return opened(stack, node, "/healthz").status
+
+
+def test_open_streams_are_bounded_and_probes_are_answered_beside_them(node):
+    with ExitStack() as pages:
+        streams = [opened(pages, node, "/events") for _ in range(MOST_STREAMS)]
+        assert {each.status for each in streams} == {200}
+        assert all(each.readline().startswith(b"data: ") for each in streams)
+        with ExitStack() as more:
+            refused = [opened(more, node, "/events") for _ in range(20)]
+            assert {each.status for each in refused} == {503}
+            assert b"close one" in refused[0].read()
+        assert probe(node) == 200
+
+    def admitted():
+        with ExitStack() as stack:
+            return opened(stack, node, "/events").status == 200
+
+    eventually(admitted, 30, 0.05)
+
+
+def test_a_burst_of_streams_at_once_is_bounded_too(node):
+    """All requests are there before the first of them is answered."""
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(socket.create_connection((node.hostname, node.port), 30)) for _ in range(120)]
+        for each in crowd:
+            each.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        heads = [each.recv(12) for each in crowd]
+        assert heads.count(b"HTTP/1.1 200") == MOST_STREAMS
+        assert heads.count(b"HTTP/1.1 503") == 120 - MOST_STREAMS
+        assert probe(node) == 200
+
+
+def test_connections_that_are_kept_without_a_request_make_room_for_a_probe(node, monkeypatch):
+    monkeypatch.setattr(connections, "MOST", 20)
+    with ExitStack() as stack:
+        for number in range(20):
+            conn = stack.enter_context(socket.create_connection((node.hostname, node.port), 30))
+            if number % 2:  # answered once, and kept alive
+                conn.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert conn.recv(12) == b"HTTP/1.1 200"
+        assert [probe(node) for _ in range(30)] == [200] * 30

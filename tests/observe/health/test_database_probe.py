@@ -1,0 +1,219 @@
+"""Looking at a database that may not answer."""
+
+import threading
+import time
+
+import psycopg
+import pytest
+from overviews import cluster, overview, watched
+from prometheus_client import generate_latest
+from waiting import eventually
+
+from partbox.errors import SchemaError
+from partbox.observe import collector
+from partbox.observe.collector import registry_of
+from partbox.observe.health.database_names import database_names
+from partbox.observe.health.database_probe import DatabaseProbe
+
+
+@pytest.fixture
+def gate():
+    """Open at the end of the test: what waits for it does not outlive it."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def test_those_who_ask_at_once_share_one_look(gate):
+    looks = []
+
+    def look():
+        looks.append(1)
+        gate.wait(30)
+        return overview()
+
+    probe = DatabaseProbe(look)
+    asked = [probe.begin() for _ in range(5)]
+    gate.set()
+    assert all(probe.wait(since, 30).overview == overview() for since in asked)
+    assert looks == [1]
+
+
+def test_an_answer_from_before_the_question_is_not_given(gate):
+    answers = iter([overview(cluster(completed=1)), overview(cluster(completed=2))])
+    gate.set()
+    probe = DatabaseProbe(lambda: gate.wait(30) and next(answers))
+    first = probe.wait(probe.begin(), 30)
+    gate.clear()
+    since = probe.begin()
+    assert probe.wait(since, 0.01) is None
+    assert probe.latest == first
+    gate.set()
+    second = probe.wait(since, 30)
+    assert [result.overview.clusters[0].completed for result in (first, second)] == [1, 2]
+    assert probe.latest == second
+
+
+def test_what_is_wrong_is_shown_without_what_a_driver_or_an_application_says(caplog):
+    def unreachable():
+        raise psycopg.OperationalError("connection to postgresql://ada:s3cret@db/shop\nfailed")
+
+    def broken():
+        raise SchemaError("no schema: run `partbox init`")
+
+    def rotating():
+        raise KeyError("vault")
+
+    def refused():
+        raise psycopg.errors.InsufficientPrivilege("permission denied for table payroll")
+
+    results = [probe.wait(probe.begin(), 30) for probe in map(DatabaseProbe, (unreachable, broken, rotating, refused))]
+    assert [result.error for result in results] == [
+        "OperationalError",
+        "no schema: run `partbox init`",
+        "KeyError",
+        "InsufficientPrivilege (SQLSTATE 42501)",
+    ]
+    assert [result.broken for result in results] == [False, True, False, False]
+    assert "OperationalError: connection to postgresql://ada:***@db/shop failed" in caplog.text
+    assert "KeyError: 'vault'" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+def test_what_is_wrong_is_logged_when_it_begins_and_when_it_changes(caplog):
+    errors = iter(["away", "away", "starting up", None, "starting up"])
+
+    def look():
+        if error := next(errors):
+            raise psycopg.OperationalError(error)
+        return overview()
+
+    probe = DatabaseProbe(look)
+    for _ in range(5):
+        assert probe.wait(probe.begin(), 30)
+    assert [record.args[1] for record in caplog.records] == ["away", "starting up", "starting up"]
+
+
+def test_without_a_thread_to_be_had_nobody_fails_and_the_next_look_is_one(monkeypatch):
+    def none(thread):
+        raise RuntimeError("can't start new thread")
+
+    probe = DatabaseProbe(overview)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none)
+        assert probe.wait(probe.begin(), 0.01) is None
+    assert probe.wait(probe.begin(), 30).overview == overview()
+
+
+def test_a_look_is_begun_again_after_one_that_failed():
+    answers = iter([psycopg.OperationalError("away"), overview()])
+
+    def look():
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    probe = DatabaseProbe(look)
+    assert probe.wait(probe.begin(), 30).overview is None
+    assert probe.wait(probe.begin(), 30).overview == overview()
+
+
+def test_a_scrape_does_not_wait_for_a_database_that_does_not_answer(gate, monkeypatch):
+    monkeypatch.setattr(collector, "PATIENCE", 0.05)
+    node = watched(lambda: gate.wait(60) and overview())
+    lines = generate_latest(registry_of("p", [node])).decode().splitlines()
+    assert "p_database_up 0.0" in lines
+    assert 'p_processes{subscription="default"} 0.0' in lines
+    assert 'p_delivered_total{handler="confirm",subscription="default"} 0.0' in lines
+    assert not [line for line in lines if line.startswith("p_records{")]
+    gate.set()
+    eventually(lambda: "p_database_up 1.0" in generate_latest(registry_of("p", [node])).decode())
+
+
+def shown(node) -> list[str]:
+    return generate_latest(registry_of("p", [node])).decode().splitlines()
+
+
+def test_a_database_that_is_slow_keeps_for_a_minute_what_was_seen_last(gate, monkeypatch):
+    gate.set()
+    node = watched(lambda: gate.wait(60) and overview())
+    assert "p_database_up 1.0" in shown(node)
+    gate.clear()
+    monkeypatch.setattr(collector, "PATIENCE", 0.05)
+    lines = shown(node)
+    assert "p_database_up 1.0" in lines
+    assert 'p_partitions{subscription="default"} 256.0' in lines
+    monkeypatch.setattr(collector, "KEPT", 0.0)
+    lines = shown(node)
+    assert "p_database_up 0.0" in lines
+    assert not [line for line in lines if line.startswith("p_partitions{")]
+
+
+@pytest.mark.parametrize(
+    ("error", "up"), [(psycopg.errors.QueryCanceled("timeout"), 1.0), (psycopg.OperationalError("away"), 0.0)]
+)
+def test_a_look_that_the_server_cut_off_shows_that_it_answers(error, up, monkeypatch):
+    answers = iter([overview()])
+
+    def look():
+        for answer in answers:
+            return answer
+        raise error
+
+    node = watched(look)
+    shown(node)
+    lines = shown(node)
+    assert f"p_database_up {up}" in lines
+    assert ('p_partitions{subscription="default"} 256.0' in lines) is bool(up)
+    monkeypatch.setattr(collector, "KEPT", 0.0)
+    lines = shown(node)
+    assert f"p_database_up {up}" in lines
+    assert not [line for line in lines if line.startswith("p_partitions{")]
+
+
+def test_one_of_two_databases_that_is_away_takes_only_its_own_numbers():
+    def away():
+        raise psycopg.OperationalError("away")
+
+    nodes = [watched(database="orders"), watched(away, database="billing")]
+    text = generate_latest(registry_of("p", nodes)).decode()
+    assert 'p_database_up{database="orders"} 1.0' in text
+    assert 'p_database_up{database="billing"} 0.0' in text
+    assert 'p_partitions{database="orders",subscription="default"} 256.0' in text
+    assert 'p_processes{database="billing",subscription="default"} 0.0' in text
+
+
+def test_a_look_that_fails_says_at_which_of_several_databases(caplog):
+    def away():
+        raise psycopg.OperationalError("away")
+
+    probe = DatabaseProbe(away, "billing")
+    probe.wait(probe.begin(), 30)
+    (line,) = [record for record in caplog.records if record.event == "partbox.look_failed"]
+    assert line.database == "billing"
+
+
+def test_a_wait_ends_when_its_time_is_over(gate):
+    probe = DatabaseProbe(lambda: gate.wait(60) and overview())
+    since = probe.begin()
+    assert probe.wait(since, 0.01) is None
+    assert probe.wait(since, -1.0) is None
+    assert probe.latest is None
+    assert since <= time.monotonic()
+
+
+@pytest.mark.parametrize(
+    ("dsns", "names"),
+    [
+        (["postgresql://u:s3cret@a/orders", "host=b dbname=billing password=s3cret"], ["orders", "billing"]),
+        (["postgresql://u:s3cret@a/shop", "postgresql://b:5433/shop"], ["a:5432/shop", "b:5433/shop"]),
+        (["postgresql://a/shop", "postgresql://a/shop"], ["a:5432/shop", "a:5432/shop #2"]),
+        (["user=ada", "nonsense"], ["ada", "default"]),
+        (["service=one user=u", "service=two user=u"], ["one", "two"]),
+        (["dbname='a\x1b[2J\nb'", f"dbname={'x' * 70}"], ["a\\x1b[2J\\nb", f"{'x' * 59}…"]),
+    ],
+    ids=["by name", "by place", "the same twice", "unnamed", "by service", "hostile"],
+)
+def test_databases_are_named_as_shortly_as_they_can_be_told_apart(dsns, names):
+    assert database_names(dsns) == names

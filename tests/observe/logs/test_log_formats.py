@@ -1,0 +1,98 @@
+"""The two formats of log lines: whatever is said, a line can be read, is one line, and holds no password."""
+
+import json
+import logging
+import os
+from pathlib import Path
+
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logged import deliver, publish
+from waiting import eventually
+
+from partbox.observe.logs.formats import LONGEST, JsonLines, TextLines
+from partbox.observe.logs.log_event import log_event
+from partbox.settings import load
+from partbox.supervisor import Purging
+
+PASSWORD = "s3cr3t"
+
+log = logging.getLogger("partbox.worker")
+
+
+def test_a_password_in_an_error_is_masked_in_its_line_and_in_its_trace(lines):
+    def dsn() -> str:
+        raise RuntimeError(f"cannot reach postgresql://shop:{PASSWORD}@db/shop")
+
+    purging = Purging(load(dsn="host=nowhere", purge_interval=0.01), dsn)
+    with purging:
+        line = eventually(lambda: lines.of("purge_failed"))[0]
+    assert "postgresql://shop:***@db/shop" in line.getMessage()
+
+    try:
+        dsn()
+    except RuntimeError as error:
+        log_event(log, "worker_failed", "the worker ends: %s", error, trace=error, subscription="default")
+    record = lines.one("worker_failed")
+    for made in (JsonLines(), TextLines()):
+        text = made.format(record)
+        assert "shop:***@db" in text
+        assert "RuntimeError" in text
+        assert PASSWORD not in text
+
+
+def record(text: str, *arguments: object, error: BaseException | None = None, **extra: object) -> logging.LogRecord:
+    info = (type(error), error, error.__traceback__) if error is not None else None
+    made = logging.LogRecord("shop", logging.ERROR, __file__, 1, text, arguments, info)
+    vars(made).update(extra)
+    return made
+
+
+def test_a_record_of_the_application_comes_in_the_same_form_with_its_own_fields():
+    line = json.loads(JsonLines().format(record("order %d", 7, order=7, place=Path("/shop"))))
+
+    time = line.pop("time")
+    assert time.endswith("Z")
+    assert line == {
+        "level": "ERROR", "logger": "shop", "pid": os.getpid(), "event": None, "message": "order 7",
+        "order": 7, "place": "/shop",
+    }  # fmt: skip
+
+
+texts = st.text(max_size=10) | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp"]), max_size=10)
+fields = st.one_of(texts, st.integers(), st.none(), st.dictionaries(st.integers(), texts, max_size=2))
+
+
+@settings(deadline=None, max_examples=examples(50))  # no assertion about time
+@given(texts, texts, fields, st.sampled_from([1, 1_000]))
+def test_whatever_is_said_a_json_line_is_one_line_that_can_be_read(message, trouble, field, times):
+    made = JsonLines().format(record("%s", message * times, error=ValueError(trouble * times), field=field))
+
+    assert made.isprintable()
+    assert len(made.encode()) <= LONGEST
+    assert set(json.loads(made)) >= {"time", "level", "logger", "event", "message", "trace", "field"}
+
+
+def test_what_is_too_long_keeps_its_beginning_and_its_end():
+    made = JsonLines().format(record("short", error=ValueError("x" * 20_000 + " the end")))
+
+    line = json.loads(made)
+    assert len(made.encode()) <= LONGEST
+    assert line["trace"].startswith("ValueError: xxx")
+    assert line["trace"].endswith("the end")
+    assert line["message"] == "short"
+
+
+def test_what_an_event_says_cannot_pass_for_a_line_of_its_own(outbox, lines):
+    outbox.on("Counted", max_attempts=1)(lambda event: 1 / 0)
+    publish(outbox, 1, key="Ann\n2026-01-31 09:00:00 ERROR partbox: all is lost\x1b[31m\u202e" + "x" * 10_000)
+    deliver(outbox)
+
+    dead = lines.one("dead")
+    assert dead.getMessage().isprintable()
+    assert len(dead.getMessage()) < 2_500
+    assert "ZeroDivisionError" in dead.getMessage()
+    first, *trace = TextLines().format(dead).splitlines()
+    assert "all is lost" in first
+    assert trace[0].startswith("Traceback")

@@ -1,0 +1,115 @@
+"""The table of log events against the code that logs, and against the page that shows it."""
+
+import ast
+import logging
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import partbox
+from partbox.observe.logs.table import EVENT, LOG_EVENTS, rows
+
+SOURCE = Path(partbox.__file__).parent
+TABLE = SOURCE / "observe" / "logs" / "table.py"
+DOCUMENT = SOURCE.parent / "docs" / "logs.md"
+PLAIN = {"observe/logs/log_event.py", "interceptors/hooks.py"}
+"""Who may call a logger itself: the one that does it for all, and one that is below it."""
+ASIDE = ("demo",)
+"""Rooms whose lines are a performance."""
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
+KNOWN = {"about", "trace"}
+
+
+@cache
+def calls() -> list[tuple[str, ast.Call]]:
+    """Every call in the code, with its file."""
+    return [
+        (str(path.relative_to(SOURCE)), node)
+        for path in SOURCE.rglob("*.py")
+        if path.relative_to(SOURCE).parts[0] not in ASIDE
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
+
+
+def constants(node: ast.expr) -> set[str]:
+    """The texts that an expression can be: a text, a choice of two, or names that are assigned one elsewhere."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return {text}
+        case ast.IfExp(body=body, orelse=orelse):
+            return constants(body) | constants(orelse)
+    return set()
+
+
+def told() -> list[tuple[str, set[str], set[str]]]:
+    """Of every line that is told: where, the names that it may have, its fields."""
+    found = []
+    for path, call in calls():
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name not in ("log_event", "_tell", "_tell_circuit") or path == "observe/logs/log_event.py":
+            continue
+        at = 1 if name == "log_event" else 0
+        fields = {keyword.arg for keyword in call.keywords if keyword.arg} - KNOWN
+        if len(call.args) > at:
+            found.append((f"{path}:{call.lineno}", constants(call.args[at]), fields))
+    return found
+
+
+def test_nobody_logs_past_the_table():
+    past = [
+        f"{path}:{call.lineno}"
+        for path, call in calls()
+        if path not in PLAIN
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in LEVELS
+        and getattr(call.func.value, "id", None) in ("log", "logger", "logging")
+    ]
+    assert past == []
+
+
+def test_what_is_told_has_a_name_and_only_its_own_fields():
+    wrong = []
+    for place, names, fields in told():
+        for name in names & LOG_EVENTS.keys():
+            strange = fields - set(LOG_EVENTS[name].fields)
+            wrong += [(place, name, field) for field in strange]
+    assert wrong == []
+
+
+def test_every_name_is_told_somewhere():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if path != TABLE)
+    unused = {name for name in LOG_EVENTS if f'"{name}"' not in text and f"partbox.{name}" not in text}
+    assert unused == set()
+
+
+@pytest.mark.parametrize("name", ["dead", "decode_error", "loop_error", "fence_rejection", "crash"])
+def test_trouble_is_an_error(name):
+    assert LOG_EVENTS[name].level == logging.ERROR
+
+
+@pytest.mark.parametrize("name", ["brake", "circuit_open", "slow_handler", "takeover"])
+def test_what_has_consequences_is_a_warning(name):
+    assert LOG_EVENTS[name].level == logging.WARNING
+
+
+@pytest.mark.parametrize(
+    "name", ["planned", "purged", "node_started", "node_stopped", "worker_started", "worker_stopped"]
+)
+def test_what_is_as_it_should_be_is_information(name):
+    assert LOG_EVENTS[name].level == logging.INFO
+
+
+def test_no_field_is_a_place_for_payloads_or_identities():
+    fields = {field for each in LOG_EVENTS.values() for field in each.fields} | set(re.split(", ", EVENT))
+    assert not fields & {"payload", "headers", "aggregate_id", "tenant_id", "dsn", "error"}
+    assert not fields & set(vars(logging.makeLogRecord({})))
+
+
+def test_the_page_holds_the_table():
+    remedy = (
+        'replace the table there by what `python -c "from partbox.observe.logs.table import rows; print(rows())"` says'
+    )
+    assert rows() in DOCUMENT.read_text(encoding="utf-8"), remedy

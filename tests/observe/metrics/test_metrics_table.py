@@ -1,0 +1,84 @@
+"""The table of metrics is what is exposed, and what is documented."""
+
+import re
+from pathlib import Path
+
+import pytest
+from overviews import cluster, overview, watched
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from partbox.observe.collector import registry_of
+from partbox.observe.metrics.application import application_of
+from partbox.observe.metrics.page import page
+from partbox.observe.metrics.table import METRICS, Metric, MetricSource
+
+ROOT = Path(__file__).resolve().parents[3]
+MARKED = {"histogram": {"le"}}
+
+
+def exposed(registry: CollectorRegistry) -> dict[str, tuple[str, set[frozenset[str]]]]:
+    """The type of each metric, and the names of the labels of its samples."""
+    found = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        sums = [sample for sample in family.samples if sample.name.endswith(("_sum", "_count"))]
+        samples = sums if family.type == "histogram" else family.samples
+        found[name] = (family.type, {frozenset(sample.labels) for sample in samples})
+    return found
+
+
+def in_table(metric: Metric, *extra: str) -> tuple[str, set[frozenset[str]]]:
+    return metric.kind, {frozenset([*metric.labels, *extra])}
+
+
+def test_a_node_exposes_what_the_table_says_and_nothing_else():
+    ours = [metric for metric in METRICS if metric.source is not MetricSource.APPLICATION]
+    assert exposed(registry_of("partbox", [watched()])) == {f"partbox_{m.name}": in_table(m) for m in ours}
+
+
+def test_with_several_databases_every_series_of_one_says_of_which():
+    found = exposed(registry_of("partbox", [watched(database="a"), watched(database="b")]))
+    expected = {
+        f"partbox_{m.name}": in_table(m) if m.name == "scrape_seconds" else in_table(m, "database")
+        for m in METRICS
+        if m.source is not MetricSource.APPLICATION
+    }
+    assert found == expected
+
+
+def test_an_application_exposes_what_it_published_and_its_workers_from_the_table():
+    registry = CollectorRegistry()
+    application_of(registry, "shop").meters("default", ["confirm"], ["bus"])
+    by_name = {f"shop_{metric.name}": metric for metric in METRICS}
+    found = exposed(registry)
+    assert "shop_published_total" in found
+    assert found == {name: in_table(by_name[name]) for name in found}
+    assert {by_name[name].source for name in found} == {
+        MetricSource.APPLICATION,
+        MetricSource.PROCESSES,
+        MetricSource.NODE,
+    }
+
+
+def test_an_outbox_with_several_subscriptions_shows_each_of_them():
+    both = overview(cluster(subscription="default"), cluster(subscription="audit", paused=True, paused_at=None))
+    text = generate_latest(registry_of("partbox", [watched(lambda: both)])).decode()
+    assert 'partbox_subscription_paused{subscription="audit"} 1.0' in text
+    assert 'partbox_subscription_paused{subscription="default"} 0.0' in text
+
+
+def test_the_documentation_lists_the_metrics_as_they_are():
+    committed = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert page() == committed, "partbox metrics --markdown > docs/metrics.md"
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_names_follow_the_rules_of_prometheus(metric):
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    assert bool(metric.buckets) == (metric.kind == "histogram")
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+    assert len({each.name for each in METRICS}) == len(METRICS)
+    assert "|" not in metric.meaning
+    assert not {"aggregate_id", "tenant_id", "event_id"} & set(metric.labels)

@@ -1,0 +1,25 @@
+"""Traced outboxes, closed at the end."""
+
+from typing import Any
+
+import pytest
+from spans import Traced
+
+
+@pytest.fixture
+def traced_with(dsn):
+    made: list[Traced] = []
+
+    def make(**settings: Any) -> Traced:
+        made.append(Traced(dsn, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.conn.close()
+        each.provider.shutdown()
+
+
+@pytest.fixture
+def traced(traced_with) -> Traced:
+    return traced_with()

@@ -1,0 +1,75 @@
+"""An outbox that is traced, and the spans that it leaves."""
+
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from waiting import eventually
+
+from partbox import Event, Outbox
+from partbox.observe.tracing import Tracing
+
+CANARY = "canary-7731"
+"""What no span may say: it is in payloads, aggregate ids and tenants."""
+
+
+class Traced:
+    """An outbox that is traced, and the spans that ended, in their order."""
+
+    def __init__(self, dsn: str, **settings: Any) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.outbox = Outbox(dsn, **settings)
+        self.outbox.observe(Tracing(self.provider))
+        self.conn = psycopg.connect(dsn, autocommit=True)
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        return list(self.exporter.get_finished_spans())
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.name == f"partbox.{name}"]
+
+    def one(self, name: str) -> ReadableSpan:
+        (span,) = self.named(name)
+        return span
+
+    def publish(self, *numbers: int, event_type: str = "Counted", key: str | None = None, **fields: Any) -> None:
+        events = [
+            Event(event_type, {"n": number, "secret": CANARY}, aggregate_type="Key", aggregate_id=key, **fields)
+            for number in numbers
+        ]
+        with self.conn.transaction():
+            self.outbox.publish_many(self.conn, events)
+
+    def place(self, payload: Any = None, event_type: str = "OrderPlaced", **fields: Any) -> UUID | None:
+        """Publish one event."""
+        with self.conn.transaction():
+            return self.outbox.publish(self.conn, event_type, payload, **fields)
+
+    def headers(self) -> list[dict[str, str]]:
+        rows = self.conn.execute("select headers from partbox.record order by id").fetchall()
+        return [headers or {} for (headers,) in rows]
+
+    def deliver(self, polls: int = 1, handles: int = 1) -> None:
+        """Deliver until the spans of so many polls and handlers have ended, and nothing is due."""
+        with self.outbox.worker() as worker:
+            eventually(lambda: len(self.named("poll")) >= polls and len(self.named("handle")) >= handles)
+            assert worker.wait_until_empty(30)
+
+
+def told(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def linked(span: ReadableSpan, what: str) -> list[int]:
+    """The ids of the spans that it links to."""
+    return [link.context.span_id for link in span.links if (link.attributes or {}).get("partbox.link") == what]
+
+
+def errors(span: ReadableSpan) -> list[Any]:
+    return [(event.attributes or {}).get("exception.type") for event in span.events if event.name == "exception"]
