@@ -34,15 +34,9 @@ MANY_ATTRIBUTES: set[str] = {
 DEFINED_TWICE: set[str] = {
     "Dead",
 }
-NUMBERED_ROWS: set[str] = {
-    "partbox/cli/top_view.py::row[:3]",
-}
+NUMBERED_ROWS: set[str] = set()
 ROOMS_THAT_ASK: set[str] = set()
-CYCLES: set[frozenset[str]] = {
-    frozenset(
-        {"partbox.django", "partbox.django.loading", "partbox.django.tasks.backend", "partbox.django.tasks.handler"}
-    )
-}
+CYCLES: set[frozenset[str]] = set()
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Graph = dict[str, set[str]]

@@ -141,8 +141,9 @@ def _long_runs(scene: Scene, roomy: bool, room: int) -> list[Table]:
     table.add_column(event, no_wrap=True, overflow="ellipsis", ratio=1)
     if roomy:
         table.add_column(process, no_wrap=True, overflow="ellipsis", max_width=24)
-    for row in rows[: room - 1]:
-        table.add_row(*(Text(_short(cell)) for cell in (row if roomy else row[:3])))
+    shown = len(table.columns)
+    for cells in rows[: room - 1]:
+        table.add_row(*(Text(_short(cell)) for cell in cells[:shown]))
     return [table]
 
 

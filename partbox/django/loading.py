@@ -1,12 +1,9 @@
 """Finds the outbox of a Django project, and gives it what its handlers need there."""
 
-from importlib import import_module
 from threading import RLock
 
-from django.core.exceptions import ImproperlyConfigured
-
-from partbox.django.conf import config
 from partbox.django.connections import FreshConnections
+from partbox.django.named import named
 from partbox.outbox import Outbox
 
 TARGET = "partbox.django.target:outbox"
@@ -22,20 +19,6 @@ def loaded() -> Outbox:
             _take_tasks(outbox)
             outbox.handlers.interceptors = (FreshConnections, *outbox.handlers.interceptors)  # around the application's
     return outbox
-
-
-def named() -> Outbox:
-    """The same as the application has made it."""
-    target = config().outbox
-    if not target:
-        raise ImproperlyConfigured('PARTBOX has no "OUTBOX": name it, such as "shop.outbox:outbox"')
-    module, colon, attribute = target.partition(":")
-    if not (module and colon and attribute):
-        raise ImproperlyConfigured(f'PARTBOX["OUTBOX"] is {target!r}: write MODULE:OUTBOX, as in "shop.outbox:outbox"')
-    found = getattr(import_module(module), attribute, None)
-    if not isinstance(found, Outbox):
-        raise ImproperlyConfigured(f'PARTBOX["OUTBOX"] is {target!r}, and there is no Outbox of that name in it')
-    return found
 
 
 def _take_tasks(outbox: Outbox) -> None:

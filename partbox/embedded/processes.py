@@ -1,36 +1,43 @@
-"""Facts about processes from /proc, readable for those of other users too."""
+"""Processes of others: what they are, and signals to them."""
 
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
-_GONE = (FileNotFoundError, ProcessLookupError)
+import psutil
+
+ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 def arguments(pid: int) -> list[str]:
     """The command line of a process; empty if there is none."""
     try:
-        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
-    except _GONE:
+        return psutil.Process(pid).cmdline()
+    except psutil.Error:
         return []
 
 
 def children(parent: int) -> list[int]:
     """The pids of the processes whose parent is `parent`."""
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in pids if _status(pid)[1:2] == [str(parent)]]
+    try:
+        return [child.pid for child in psutil.Process(parent).children()]
+    except psutil.Error:
+        return []
 
 
 def group(leader: int) -> list[int]:
     """The pids of the process group of `leader` that have not ended."""
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in pids if (found := _status(pid))[2:3] == [str(leader)] and found[0] not in ("Z", "X")]
+    return [pid for pid in psutil.pids() if _group_of(pid) == leader and alive(pid)]
 
 
 def alive(pid: int) -> bool:
     """False if the process has ended, also if nobody has collected it yet."""
-    return _status(pid)[:1] not in ([], ["Z"], ["X"])
+    return _status(pid) not in (None, *ENDED)
+
+
+def stopped(pid: int) -> bool:
+    """True if the kernel says that it is stopped (SIGSTOP, a debugger)."""
+    return _status(pid) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 def signal_all(pids: Iterable[int], signal: int) -> None:
@@ -40,10 +47,15 @@ def signal_all(pids: Iterable[int], signal: int) -> None:
             os.kill(pid, signal)
 
 
-def _status(pid: int) -> list[str]:
-    """State, parent and more; empty if there is no such process."""
+def _group_of(pid: int) -> int | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace")
-    except _GONE:
-        return []
-    return text.rpartition(")")[2].split()  # the name before it may hold anything
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _status(pid: int) -> str | None:
+    try:
+        return psutil.Process(pid).status()
+    except psutil.Error:
+        return None

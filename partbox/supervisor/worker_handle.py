@@ -6,6 +6,7 @@ import time
 from typing import Any
 from uuid import UUID
 
+from partbox.embedded import processes
 from partbox.observe.health.vitals import ProcessVitals
 from partbox.observe.metrics.meter import Meter
 from partbox.rules.lease import Signs
@@ -87,7 +88,7 @@ class WorkerHandle:
     def signs(self) -> Signs:
         """Its signs of life."""
         slot, now = self.ward.slot, boottime()
-        running, stopped = slot[RUNNING_SINCE], _stopped(self.pid)
+        running, stopped = slot[RUNNING_SINCE], processes.stopped(self.pid)
         if running and not stopped:
             self._busy_at = now
         if not self.ready:
@@ -137,12 +138,3 @@ class WorkerHandle:
         """Forget the ended process."""
         self._process.join()
         self._process.close()
-
-
-def _stopped(pid: int) -> bool:
-    """True if the kernel says that it is stopped (SIGSTOP, a debugger)."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[0] in "Tt"
-    except (OSError, IndexError):
-        return False

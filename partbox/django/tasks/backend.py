@@ -9,8 +9,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from partbox.db.operator.dead import typed
-from partbox.django import outbox, queries
+from partbox.django import queries
 from partbox.django.database import connection
+from partbox.django.named import named
 from partbox.django.tasks import calls
 from partbox.django.tasks.api import BaseTaskBackend, DoesNotExist, Status, TaskError, signals
 from partbox.errors import PublishError
@@ -33,7 +34,7 @@ class PartboxBackend(BaseTaskBackend):
         event = calls.event(task, args, kwargs)
         conn = connection()
         with _transaction(conn):
-            if outbox().publish(conn, event) is None:
+            if named().publish(conn, event) is None:
                 raise PublishError(f"task {task.module_path} was suppressed by a before_publish hook")
             id = f"{queries.published()}.{event.event_id}"
         result = calls.result(
