@@ -32,6 +32,7 @@ from partbox.worker.reading.log_reader import LogReader
 from partbox.worker.reading.parked_reader import ParkedReader
 from partbox.worker.reading.payloads import Payloads
 from partbox.worker.reading.poller import Parts, Poller
+from partbox.worker.reading.workload import Workload
 from partbox.worker.saving.saver import Saver
 from partbox.worker.session import SessionFactory
 from partbox.worker.signals import Signals
@@ -42,7 +43,6 @@ from partbox.worker.transactions.blame import Blame
 from partbox.worker.transactions.transaction import Surroundings
 from partbox.worker.transactions.transactor import Transactor
 from partbox.worker.transactions.waiting import Waiting
-from partbox.worker.workload import Workload
 
 log = logging.getLogger("partbox.worker")
 

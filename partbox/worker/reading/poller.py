@@ -32,13 +32,13 @@ from partbox.worker.reading.brake import Brake
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.log_reader import LOOK_AGAIN, LogReader
 from partbox.worker.reading.parked_reader import ParkedReader
+from partbox.worker.reading.workload import Workload
 from partbox.worker.saving.saver import Saver
 from partbox.worker.session import Session, SessionFactory
 from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.transactions.transactor import Transactor
-from partbox.worker.workload import Workload
 
 log = logging.getLogger("partbox.worker")
 
