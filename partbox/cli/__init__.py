@@ -9,7 +9,6 @@ from typing import Annotated, Any, NoReturn
 import psycopg
 import typer
 
-from partbox.cli import top
 from partbox.cli.commands import (
     blocked,
     cdc,
@@ -30,6 +29,7 @@ from partbox.cli.commands import (
     relay,
     status,
     subscription,
+    top,
     worker,
 )
 from partbox.cli.shell import usage

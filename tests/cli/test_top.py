@@ -12,7 +12,7 @@ from pty_screen import CONTROL, ENTER
 from rich.console import Console
 
 from partbox.cli.shell.watching import Sighting
-from partbox.cli.top_view import Scene, picture
+from partbox.cli.views.top_view import Scene, picture
 from partbox.db.inspect.stats import Cluster, Instance, PartitionStats, Running
 from partbox.db.operator.blocked import BlockedKey
 from partbox.stats.rates import Rates

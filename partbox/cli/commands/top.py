@@ -11,7 +11,7 @@ from partbox.cli.shell.options import Dsn, Schema, Subscription
 from partbox.cli.shell.output import console
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
-from partbox.cli.top_view import Scene, picture
+from partbox.cli.views.top_view import Scene, picture
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.operator import blocked
 from partbox.errors import PartboxError
