@@ -55,8 +55,8 @@ MUTATIONS = (
         "release-before-the-drain",
         "The next owner would run an aggregate beside a handler that still runs here.",
         "partbox/worker/saving/partition_save.py",
-        "partition.draining and partition.running == 0 and partition.cursor.until is None",
-        "partition.draining and partition.cursor.until is None",
+        "draining and partition.running == 0 and partition.cursor.until is None",
+        "draining and partition.cursor.until is None",
         ("tests/worker/test_release.py::test_nothing_is_released_while_a_handler_runs",),
     ),
     Mutation(
@@ -101,8 +101,8 @@ MUTATIONS = (
         "release-inside-a-cut-page",
         "The rest of a cut page lies below the cursor that a release saves.",
         "partbox/worker/saving/partition_save.py",
-        "partition.draining and partition.running == 0 and partition.cursor.until is None",
-        "partition.draining and partition.running == 0",
+        "draining and partition.running == 0 and partition.cursor.until is None",
+        "draining and partition.running == 0",
         ("tests/worker/test_release.py::test_nothing_is_released_inside_a_cut_page",),
     ),
     Mutation(

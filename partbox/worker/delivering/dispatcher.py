@@ -297,7 +297,7 @@ class Dispatcher:
         lane.active = False
         if not lane.queue and partition.lanes.get(lane.key) is lane:
             del partition.lanes[lane.key]
-        if lane.key in partition.parked.chains:
+        if (chains := partition.parked.chains) and lane.key in chains:
             self._holdings.wake(partition, lane.key)
         if partition.stopping:
             self._holdings.touch(partition)

@@ -40,7 +40,7 @@ class LaneRunner:
         """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
         partition, routes, tally = lane.partition, self.routes, walk.tally
         remembered, quick = partition.resumption.remembered, list[Endpoint]()
-        other = last = None
+        other = got = by = None
         if tally is not None and tally.oldest is None:
             tally.oldest = _first(lane)
         while (queue := lane.queue) and not partition.stopping:
@@ -80,10 +80,10 @@ class LaneRunner:
                     quick.append(endpoint)
             else:
                 self._settlement.end(lane, endpoint, event, result, tally)
-            last = endpoint, event
+            got, by = event, endpoint
         lane.current = None
-        if tally is not None and last is not None:
-            tally.walked(quick, last, lane.started)
+        if tally is not None and got is not None and by is not None:
+            tally.walked(quick, (by, got), lane.started)
         return other
 
     async def walk_async(self, lane: Lane, walk: Walk) -> None:

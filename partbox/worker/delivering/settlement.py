@@ -19,6 +19,7 @@ from partbox.worker.delivering.tally import Tally
 from partbox.worker.forks import leave
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane
+from partbox.worker.state.phase import Phase
 
 _partition = attrgetter("partition")
 
@@ -89,7 +90,7 @@ class Settlement:
         """Take over what these have done since the last time; neighbours of one partition together. Lock held."""
         for partition, neighbours in groupby(lanes, _partition):
             done: list[tuple[int, bytes]] = []
-            life = None if partition.lost else partition.life
+            life = None if partition.phase is Phase.LOST else partition.life
             for lane in neighbours:
                 if lane.life == life and lane.unstuck is None:
                     if lane.done:

@@ -21,6 +21,7 @@ from partbox.worker.reading.payloads import Brought, Payloads
 from partbox.worker.reading.read_budget import ReadBudget
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Partition
+from partbox.worker.state.phase import Phase
 
 LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds, and little room is left alone as long
 
@@ -178,11 +179,12 @@ class LogReader:
 
         A cut page goes on when there are bytes for its next piece.
         """
-        if partition.lost or not partition.may_begin():
+        phase = partition.phase
+        if phase is Phase.LOST or not partition.may_begin():
             return False
         if partition.cursor.until is None:
-            return not partition.draining
-        return partition.draining or not self.room.starved
+            return phase is not Phase.DRAINING
+        return phase is Phase.DRAINING or not self.room.starved
 
 
 class _Records(Sequence[tuple[int, int]]):

@@ -9,6 +9,7 @@ from partbox.db.blocking import Row
 from partbox.db.delivery.records import size
 from partbox.rules import cursor
 from partbox.worker.state.partition import Partition
+from partbox.worker.state.phase import Phase
 
 LEAST_SHARE = 40
 # How many shares a partition is read ahead of its saved cursor. With 2 the reader waits for saves: on a backlog, 256
@@ -48,7 +49,7 @@ class ReadBudget:
         """The bytes that may still be read, beside what all these hold. Lock held."""
         records = weight = 0
         for partition in held:
-            if not partition.lost:
+            if partition.phase is not Phase.LOST:
                 progress = partition.progress
                 unsaved = progress.unsaved()
                 records += max(unsaved, progress.waiting()) if progress.late else unsaved
@@ -118,8 +119,9 @@ class ReadBudget:
             return 0
         progress = partition.progress
         unfinished = progress.read_new - progress.passed
-        brake = self._max_parked - partition.parked.open - unfinished
-        ahead_ids = partition.parked.ahead
+        parked = partition.parked
+        brake = self._max_parked - parked.open - unfinished
+        ahead_ids = parked.ahead
         if brake < len(ahead_ids):  # parked before, and open: they only run once they are met
             brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
         ahead = self._window_of(partition) - progress.unsaved()

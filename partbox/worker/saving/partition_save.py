@@ -42,8 +42,9 @@ class PartitionSave(NamedTuple):
 
 def gather(partition: Partition) -> PartitionSave:
     """Take what there is to save of it, and of one that drains and is quiet the release. Lock held."""
-    release = partition.draining and partition.running == 0 and partition.cursor.until is None
-    if partition.draining:
+    draining = partition.draining
+    release = draining and partition.running == 0 and partition.cursor.until is None
+    if draining:
         for event in partition.charged():
             partition.parked.uncharge(event)
     if release:

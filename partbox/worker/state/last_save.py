@@ -15,3 +15,7 @@ class LastSave:
     last_id: int
     finished: int = 0
     under_way: bool = False
+
+    def committed(self, at: float, last_id: int, finished: int) -> None:
+        """The one under way is committed."""
+        self.at, self.last_id, self.finished, self.under_way = at, last_id, finished, False

@@ -163,7 +163,7 @@ class Partition:
 
     def may_begin(self) -> bool:
         """Not before its parked rows are known, nor while its earlier self still runs handlers."""
-        return self.phase is not Phase.LOADING and not self.haunted
+        return self.phase is not Phase.LOADING and (self.ghost is None or not self.ghost.busy)
 
     def may_drain(self, now: float) -> bool:
         """True if what was done or ran when a connection was lost is read again, or it was never lost.
@@ -194,7 +194,7 @@ class Partition:
     def saved(self, target: Target, finished: int, now: float) -> None:
         """A save of this target is committed, which was made when so many records had been finished."""
         self.progress.saved(target)
-        self.last_save = LastSave(now, target.last_id, finished)
+        self.last_save.committed(now, target.last_id, finished)
         self.resumption.saved(target.page, target.last_id, self.parked)
 
     # Leaving.
