@@ -1,5 +1,7 @@
 """A node that comes to work for its database, one of several."""
 
+from types import SimpleNamespace
+
 import psycopg
 import pytest
 
@@ -16,7 +18,7 @@ BARE = SchemaError("there is no schema: run `partbox init`")
 def clock(monkeypatch) -> list[float]:
     """The time in seconds, to be set."""
     now = [100.0]
-    monkeypatch.setattr(room.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 

@@ -79,7 +79,8 @@ class Gathering:
         return taken
 
     def _heads(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
-        queue, life, routes, taken = lane.queue, lane.life, self._runner.routes, list[Member]()
+        queue, life, routes = lane.queue, lane.life, self._runner.routes
+        taken: list[Member] = []
         fits = routes.only is endpoint
         while queue and len(taken) < most:
             event = queue[0]

@@ -39,8 +39,8 @@ class LaneRunner:
     def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
         """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
         partition, routes, tally = lane.partition, self.routes, walk.tally
-        remembered, quick = partition.resumption.remembered, list[Endpoint]()
-        other = got = by = None
+        remembered, other, got, by = partition.resumption.remembered, None, None, None
+        quick: list[Endpoint] = []
         if tally is not None and tally.oldest is None:
             tally.oldest = _first(lane)
         while (queue := lane.queue) and not partition.stopping:
