@@ -18,7 +18,7 @@ from partbox.rules.progress import Progress, Target
 PARTITIONS = range(2)
 KEYS = {partition: [f"{partition}a", f"{partition}b"] for partition in PARTITIONS}
 Doing = tuple[str, int, int, int]
-"""What a publisher does: the deed, the slot of its transaction, the partition, the key."""
+"""The deed of a publisher, the slot of its transaction, the partition, the key."""
 
 
 @dataclass

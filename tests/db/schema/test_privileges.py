@@ -1,4 +1,4 @@
-"""What the roles are granted and refused, and how grants are renewed."""
+"""Grants: the roles get what they need and are refused the rest; grants are renewed."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -13,7 +13,7 @@ from partbox import Event, Outbox
 from partbox.observe.tracing import Tracing
 
 CANARY = "canary-7731"
-"""What no span may say: it is in payloads, aggregate ids and tenants."""
+"""Words that no span may say: they are in payloads, aggregate ids and tenants."""
 
 
 class Traced:
