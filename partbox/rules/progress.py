@@ -6,6 +6,7 @@ The save rule is in the essay of `partbox.rules`.
 from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from partbox.rules.page import Page
 
@@ -57,8 +58,8 @@ class Progress:
     saved_passed: int = 0
     _gone: int = 0
     _forgotten: int = 0
-    _unread: deque[int] = field(default_factory=deque)
-    _passed_ids: deque[int] = field(default_factory=deque)
+    _unread: list[int] = field(default_factory=list)
+    _passed_ids: list[int] = field(default_factory=list)
     _passed_late: list[int] = field(default_factory=list)
     _raises: deque[int] = field(default_factory=deque)
 
@@ -144,9 +145,11 @@ class Progress:
         """`target` is committed: forget records that it passes. A late record above its last id is a new one for it."""
         finished, passed_ids = self.finished, self._passed_ids
         self.saved_passed, before = target.passed, len(finished)
-        for _ in range(self._gone, target.gone):
-            finished.pop(passed_ids.popleft(), None)
-        self._gone = max(self._gone, target.gone)
+        more = max(0, target.gone - self._gone)
+        for id in passed_ids[:more]:
+            finished.pop(id, None)
+        del passed_ids[:more]
+        self._gone += more
         for id in self._passed_late:
             if id <= target.last_id:
                 finished.pop(id, None)
@@ -162,19 +165,18 @@ class Progress:
             self._raises.append(last_id)
 
     def _pass(self) -> None:
-        unread, finished, raises, passed_ids = self._unread, self.finished, self._raises, self._passed_ids
-        before, last_id = len(passed_ids), self.last_id
-        while unread:
-            head = unread[0]
-            if head in finished:
-                passed_ids.append(head)
-            elif raises and raises[0] == head:
-                raises.popleft()
-            else:
-                break
-            last_id = unread.popleft()
-        self.passed += len(passed_ids) - before
-        self.last_id = last_id
+        unread, raises = self._unread, self._raises
+        while True:
+            passed = list(takewhile(self.finished.__contains__, unread))
+            if passed:
+                self.last_id = passed[-1]
+                self.passed += len(passed)
+                self._passed_ids += passed
+                del unread[: len(passed)]
+            if not (raises and unread and unread[0] == raises[0]):
+                return
+            self.last_id = raises.popleft()
+            del unread[0]
 
     def _page(self, last_id: int) -> tuple[Page, int]:
         """N_k and F_k, and how many new records were read in the pages 1…k."""
