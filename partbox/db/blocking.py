@@ -3,6 +3,8 @@
 A cursor gives the interpreter lock away and waits for it again at every network read: hundreds of times for a page of
 10,000 rows, each time up to 5 ms behind a busy handler. The blocking call does so once. Results are binary; in those
 of a `lean` connection uuid, timestamps and json stay raw bytes.
+
+On a connection that is made to be `prepared` (see db/connect.py) each statement is planned once.
 """
 
 import re
@@ -10,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from psycopg import Connection
+from psycopg import Connection, Error
 from psycopg.adapt import Transformer
-from psycopg.errors import error_from_result
+from psycopg.errors import DuplicatePreparedStatement, InvalidSqlStatementName, error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
+from psycopg.pq.abc import PGresult
 from psycopg.types.string import ByteaBinaryLoader
 
 from partbox.db import deadline
@@ -36,11 +39,11 @@ def fetch(conn: Connection[Any], name: str, schema: str, values: Mapping[str, ob
     text, names = _positional(name, schema)
     params = [None if values[name] is None else str(values[name]).encode() for name in names]
     with (limit := deadline.of(conn)):
-        result = conn.pgconn.exec_params(text, params, result_format=Format.BINARY)
+        result = _sent(conn, text, params)
     if conn.pgconn.status != ConnStatus.OK:
         raise limit.lost()
     if result.status != ExecStatus.TUPLES_OK:
-        raise error_from_result(result)
+        raise _refused(conn, result)
     transformer = Transformer(conn)
     transformer.set_pgresult(result)
     return transformer.load_rows(0, result.ntuples, tuple)
@@ -49,6 +52,29 @@ def fetch(conn: Connection[Any], name: str, schema: str, values: Mapping[str, ob
 def array(values: Iterable[object]) -> str:
     """An array literal of numbers, booleans and snapshots, none of which holds a quote or a backslash."""
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
+
+
+def _sent(conn: Connection[Any], text: bytes, params: list[bytes | None]) -> PGresult:
+    prepared, server = getattr(conn, "prepared", None), conn.pgconn
+    if prepared is None:
+        return server.exec_params(text, params, result_format=Format.BINARY)
+    if text not in prepared:
+        name = b"partbox_%d" % len(prepared)
+        result = server.prepare(name, text)
+        if result.status != ExecStatus.COMMAND_OK:
+            return result
+        prepared[text] = name
+    return server.exec_prepared(prepared[text], params, result_format=Format.BINARY)  # type: ignore[arg-type] # None: null
+
+
+def _refused(conn: Connection[Any], result: PGresult) -> Error:
+    """The error of a statement. If somebody between us and the server loses what is prepared, nothing is any more."""
+    error = error_from_result(result)
+    if isinstance(error, InvalidSqlStatementName | DuplicatePreparedStatement) and isinstance(
+        conn, deadline.WatchedConnection
+    ):
+        conn.prepared = None
+    return error
 
 
 @cache

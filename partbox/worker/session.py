@@ -47,8 +47,8 @@ class SessionFactory:
 
     def open(self, close: ExitStack, close_effects: Callable[[WatchedConnection], None] | None) -> Session:
         """Connect; `close` gets what closes the connections again. `close_effects`: there is a transactor."""
-        reading = close.enter_context(self._connect("poller"))
-        saving = close.enter_context(self._connect("saver"))
+        reading = close.enter_context(self._connect("poller", prepared=True))
+        saving = close.enter_context(self._connect("saver", prepared=True))
         effects = None
         if close_effects is not None:
             effects = self._connect("effects", lent=True)
@@ -67,10 +67,10 @@ class SessionFactory:
         for conn in self._made:
             conn.deadline.shorten(self._limit)
 
-    def _connect(self, role: str, *, lent: bool = False) -> WatchedConnection:
+    def _connect(self, role: str, *, lent: bool = False, prepared: bool = False) -> WatchedConnection:
         self._slot[POLL_TICK] = boottime()  # for as long as a connection may take
         dsn = self._dsn()
         if self._holdings.forked:
             leave(None)
         lease, pooler, name = self._settings.lease, self._settings.pooler, f"partbox {role}"
-        return connect(dsn, lease=lease, pooler=pooler, name=name, lent=lent, limit=self._limit)
+        return connect(dsn, lease=lease, pooler=pooler, name=name, lent=lent, prepared=prepared, limit=self._limit)

@@ -95,3 +95,8 @@ select not exists (
 -- name: untimed
 -- No transaction of this session has a limit of its own beside those of its statements.
 select set_config('transaction_timeout', '0', false)
+
+-- name: is_planned
+-- Whether this session has the settings with which a statement may be prepared.
+select (current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('enable_bitmapscan'))
+       = ('force_generic_plan', 'off', 'off')

@@ -23,7 +23,7 @@ LEASE = 20.0
 
 def worker(dsn: str, lease: float = LEASE) -> Conn:
     """A connection as worker processes and supervisors have it."""
-    return connect(dsn, lease=lease, name="partbox test")
+    return connect(dsn, lease=lease, name="partbox test", prepared=True)
 
 
 def join(conn: Conn, count: int = 1, *, node: str = "n1", subscription: str = DEFAULT) -> list[UUID]:

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from ownership import SCHEMA, Conn, worker
+from ownership import LEASE, SCHEMA, Conn, worker
 from polling import ask, poll, write
 from psycopg import sql
 
@@ -56,9 +56,9 @@ def test_no_statement_outlives_the_lease(dsn, conn):
             poll(own, ask())
 
 
-def test_nothing_is_ever_prepared(dsn, conn):
+def test_nothing_is_prepared_on_a_connection_that_is_not_made_for_it(dsn, conn):
     write(conn)
-    with worker(dsn) as own:
+    with connect(dsn, lease=LEASE) as own:
         lean(own)
         for _ in range(12):
             poll(own, ask())

@@ -59,7 +59,7 @@ class Saving(NamedTuple):
 
 def tick(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[SeenPartition]:
     """The partitions that this instance owns or is assigned."""
-    rows = conn.execute(query("tick", schema), {"subscription": subscription, "me": me}).fetchall()
+    rows = fetch(conn, "tick", schema, {"subscription": subscription, "me": me})
     return [SeenPartition(partition, bool(assigned), bool(mine), *rest) for partition, assigned, mine, *rest in rows]
 
 

@@ -1,0 +1,100 @@
+"""Prepared statements: their plans hold whatever becomes of the log, and losing them costs nothing but speed."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from ownership import DEFAULT, SCHEMA, Conn, join, saving, seize, worker
+from polling import MILLION, ask, poll, write
+from psycopg import sql
+from psycopg.errors import InvalidSqlStatementName
+
+from partbox.db.connect import connect
+from partbox.db.delivery import cursors, records
+from partbox.db.sql import query
+
+NAMED, NUMBERED = re.compile(r"%\((\w+)\)s"), re.compile(r"\$\d+")
+
+
+def fill(conn: Conn) -> None:
+    write(conn, 3_000)
+
+
+def empty(conn: Conn) -> None:
+    conn.execute("truncate partbox.record")
+
+
+def vacuum(conn: Conn) -> None:
+    conn.execute("vacuum (analyze) partbox.record")
+
+
+@pytest.fixture
+def prepared(dsn: str) -> Iterator[Conn]:
+    with worker(dsn) as conn:
+        yield conn
+
+
+def plan(conn: Conn, name: str) -> str:
+    """The generic plan of a query that this connection has prepared, for a range of ids with one segment."""
+    text = query(name, SCHEMA).decode()
+    last_line = NAMED.sub("?", text.splitlines()[-1])
+    held = conn.execute("select name, statement from pg_prepared_statements").fetchall()
+    (named,) = [named for named, sent in held if NUMBERED.sub("?", sent.splitlines()[-1]) == last_line]
+    range_of_ids = {"lo": sql.Literal(0), "hi": sql.Literal(MILLION)}
+    values = sql.SQL(", ").join([range_of_ids.get(parameter, sql.NULL) for parameter in NAMED.findall(text)])
+    explained = conn.execute(sql.SQL("explain (costs off) execute {} ({})").format(sql.Identifier(named), values))
+    return "\n".join(line for (line,) in explained)
+
+
+@pytest.mark.parametrize("first", [fill, empty, vacuum])
+def test_a_prepared_poll_reads_the_log_by_an_index_whatever_was_there_when_it_was_planned(
+    conn: Conn, prepared: Conn, first: Callable[[Conn], None]
+) -> None:
+    first(conn)
+    poll(prepared, ask())
+    for step in (vacuum, fill, vacuum, empty, vacuum, fill, fill, vacuum, empty):
+        step(conn)
+        poll(prepared, ask())
+        told = plan(prepared, "poll")
+        assert "Seq Scan" not in told, step
+        assert "Bitmap" not in told, step
+        assert re.search(r"Index Scan using record_1_pkey on record_1\b", told), told
+    assert prepared.execute("select custom_plans from pg_prepared_statements").fetchone() == (0,)
+
+
+def test_look_tick_save_poll_and_bodies_are_each_prepared_once(prepared: Conn) -> None:
+    (me,) = join(prepared)
+    owned = seize(prepared, me)
+    write(prepared)
+    for _ in range(3):
+        records.look(prepared, SCHEMA, [])
+        poll(prepared, ask())
+        records.bodies(prepared, SCHEMA, [(5, 1)])
+        cursors.tick(prepared, SCHEMA, DEFAULT, me)
+        cursors.save(prepared, SCHEMA, DEFAULT, me, [saving(owned[5])])
+    assert prepared.execute("select count(*) from pg_prepared_statements").fetchone() == (5,)
+
+
+def test_behind_a_pooler_nothing_is_prepared(dsn: str) -> None:
+    with connect(dsn, lease=20.0, pooler=True, prepared=True) as conn:
+        records.look(conn, SCHEMA, [])
+        assert conn.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
+
+
+def test_nothing_is_prepared_where_the_settings_of_the_session_did_not_arrive(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a pooler that takes options and forgets them."""
+    monkeypatch.setattr("partbox.db.connect.PLANNED", "")
+    with connect(dsn, lease=20.0, prepared=True) as conn:
+        records.look(conn, SCHEMA, [])
+        assert conn.prepared is None
+
+
+def test_a_connection_that_loses_what_is_prepared_goes_on_without(dsn: str) -> None:
+    with worker(dsn) as conn:
+        records.look(conn, SCHEMA, [])
+        conn.execute("deallocate all")
+        with pytest.raises(InvalidSqlStatementName):
+            records.look(conn, SCHEMA, [])
+        assert records.look(conn, SCHEMA, []).fence.drawn == 0
