@@ -1,8 +1,8 @@
 """Loads the SQL of `sql/`: files of named queries, numbered migrations, one function a file.
 
 Statements are composed, never formatted: `{schema}` becomes an identifier and `{sequence}` a literal naming the
-id sequence, both through `psycopg.sql`; everything else travels as a bound value. Only an import reads a table whose
-names it is told: see `sql/queries/imports.sql`.
+id sequence, both through `psycopg.sql`, and `{light}` the columns of a page; everything else travels as a bound
+value. Only an import reads a table whose names it is told: see `sql/queries/imports.sql`.
 """
 
 import re
@@ -34,12 +34,13 @@ def _texts() -> dict[str, str]:
 
 
 def composed(text: str, schema: str) -> compose.Composed:
-    """`text` with the schema and the id sequence put in."""
+    """`text` with the schema, the id sequence and the columns of a page put in."""
     sequence = f'"{schema.replace(chr(34), chr(34) * 2)}".record_id_seq'
     return compose.SQL(text).format(
         schema=compose.Identifier(schema),
         schema_name=compose.Literal(schema),
         sequence=compose.SQL("{}::regclass").format(compose.Literal(sequence)),
+        light=compose.SQL(_texts()["light"]),
     )
 
 

@@ -22,6 +22,11 @@ them may be in the rest), and (S, L, F) stay. The snapshot T of the first piece 
 is visible in T, from where the last piece ended. When the range is through, T becomes S. So every poll is bounded,
 and each one makes progress.
 
+**The quick poll** (`quick`). A partition in lockstep that has all that the shared page S sees is *caught up*: what is
+unread of it is exactly what S does not see. One scan of a range of ids finds that for all that are caught up, however
+many they are, and S moves on for all of them without touching one of which nothing came. Who is behind keeps the page
+that it has, and is read in full.
+
 **The horizon** (`horizon`) bounds the search for late records. A *fence* (U, G) says that any transaction with
 xid > U draws only ids > G. It is made by reading G, the ids drawn so far, and only then U, the last transaction id
 given out. A snapshot lists the transactions in progress. When one is first seen, its *bound* is fixed: the G of the

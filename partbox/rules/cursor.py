@@ -3,8 +3,12 @@
 Fresh, lockstep and cut pages: see the essay of `partbox.rules`. A page is cut too where its late records have more
 bytes than there is room for: the piece ends with the last that has its payload. After a cut page the base is T itself,
 not its floor: the floor counts transactions that stay open, and would cut every next page again.
+
+A partition in lockstep is *caught up* when it has all that the shared page sees. What is unread of it is then what
+that page does not see, wherever it is: a quick poll (`quick`) finds it for all that are caught up at once.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,13 +45,18 @@ class Reading(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """The reading position of one partition; `base` None: it is read from the page that those in lockstep share."""
+    """The reading position of one partition; `base` None: it is read from the page that those in lockstep share.
+
+    One that is `caught_up` follows the shared page from quick poll to quick poll, though nothing of it is touched here
+    unless one brings something: what has become visible in between is nothing of its.
+    """
 
     partition: int
     last_id: int
     base: Page | None
     fresh: bool = True
     full: bool = True
+    caught_up: bool = False
     until: Page | None = None
     after: int | None = None
 
@@ -95,9 +104,18 @@ class Cursor:
             return self._through(late)
         return self._whole(page, asked.room, together, late, new)
 
+    def read_quickly(self, page: Page, ids: list[int]) -> Reading:
+        """Move to the page of a quick poll, of which these came, in order. It must be caught up."""
+        late = bisect_right(ids, self.last_id)
+        return self._moved(page, ids[:late], ids[late:])
+
+    def stay(self, shared: Page) -> None:
+        """Those that are caught up leave the `shared` page: if it was read from that one, it still is."""
+        self.base = self.base or shared
+
     def _piece(self, base: Page, page: Page, late: list[int], end: int) -> Reading:
         if self.until is None:
-            self.until, self.base = page, base
+            self.until, self.base, self.caught_up = page, base, False
         self.after, self.full = end, True
         return Reading(self.until, late, [], 0, last=False, piece=True)
 
@@ -111,6 +129,10 @@ class Cursor:
         self.fresh = False
         self.base = None if together else page
         self.full = len(new) >= room
+        self.caught_up = together and page.whole and not self.full
+        return self._moved(page, late, new)
+
+    def _moved(self, page: Page, late: list[int], new: list[int]) -> Reading:
         self.last_id = new[-1] if new else self.last_id
         raised = page.floor if not self.full and page.floor > self.last_id else 0
         self.last_id = max(self.last_id, raised)

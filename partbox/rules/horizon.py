@@ -58,7 +58,7 @@ class Horizon:
         """Remember the highest floor claimed: it holds for every transaction that is still open after the claim."""
         self.claimed_floor = max(self.claimed_floor, floor)
 
-    def read(self, snapshot: Snapshot) -> Page:
+    def read(self, snapshot: Snapshot, *, whole: bool = False) -> Page:
         """The page just read at `snapshot`; fixes the bounds of the transactions that it lists first.
 
         Call it at once: a bound taken later could rest on a floor claimed after the snapshot, which says nothing
@@ -67,7 +67,7 @@ class Horizon:
         for xid in snapshot.xip:
             self._bounds.setdefault(xid, self._bound(xid))
         listed = tuple((xid, self._bounds[xid]) for xid in snapshot.xip)
-        return Page(snapshot.text, self._bound(snapshot.xmax), listed)
+        return Page(snapshot.text, self._bound(snapshot.xmax), listed, whole)
 
     def advance(self, snapshot: Snapshot, page: Page) -> None:
         """Share this page, just read at `snapshot`, among partitions in lockstep; forget transactions that are over."""

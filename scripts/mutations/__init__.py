@@ -1,11 +1,24 @@
 """Known ways of losing, doubling, reordering or stalling events, as changes of the code; each is caught by its test."""
 
-from mutations import connections, cursor, lists, objects, observing, ownership, progress, reading, sessions, sharing
+from mutations import (
+    connections,
+    cursor,
+    lists,
+    objects,
+    observing,
+    ownership,
+    progress,
+    quick,
+    reading,
+    sessions,
+    sharing,
+)  # fmt: skip
 from mutations.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
     *cursor.MUTATIONS,
     *progress.MUTATIONS,
+    *quick.MUTATIONS,
     *ownership.MUTATIONS,
     *observing.MUTATIONS,
     *reading.MUTATIONS,

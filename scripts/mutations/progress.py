@@ -39,8 +39,8 @@ MUTATIONS = (
         "last-id-beyond-the-unfinished",
         "A new record that is unfinished holds the last id back.",
         PROGRESS,
-        "            else:\n                break\n            last_id = unread.popleft()",
-        "            elif len(unread) == 1:\n                break\n            last_id = unread.popleft()",
+        "passed = list(takewhile(self.finished.__contains__, unread))",
+        "passed = list(filter(self.finished.__contains__, unread))",
         (f"{RULES}::test_the_last_id_is_that_of_the_finished_prefix",),
     ),
     Mutation(

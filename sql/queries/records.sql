@@ -10,13 +10,31 @@ select g,
        pg_sequence_last_value(%(life)s::oid::regclass)
   from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn
 
+-- name: light
+-- The columns of a record r, without what is large, or compressed and so perhaps large: `payloads` fetches that, bounded by
+-- bytes. Both are known without reading the value, and cost a page of small records next to nothing.
+r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
+       case when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
+                 and (r.headers is null
+                      or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
+            then r.payload end,
+       case when r.payload_bytes is not null
+                 and pg_column_size(r.payload_bytes) <= 2000 and pg_column_compression(r.payload_bytes) is null
+                 and (r.headers is null
+                      or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
+            then r.payload_bytes end,
+       r.content_type,
+       case when r.headers is not null
+                 and pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
+            then r.headers end,
+       r.available_at, r.occurred_at, r.created_at
+
 -- name: poll
 -- One page: the snapshot N, the floors, the server's life and its clock in a row of their own, then per partition the late
 -- records and the new.
 -- Rows and N come from one plain statement in autocommit; see rules/horizon.py for why each bound is where it is.
 -- A partition in lockstep is read from the shared page; another one from a page of its own, named by its number.
--- What is large, or compressed and so perhaps large, comes without payload: `payloads` fetches it, bounded by bytes.
--- Both are known without reading the value, and cost a page of small records next to nothing.
+-- The first row also has the ids drawn by then: no record that N sees has a higher one.
 with horizon as materialized (
     select least(%(settled)s::bigint, min(listed.bound)) as floor_id
       from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
@@ -34,23 +52,10 @@ select null::smallint, (select floor_id from horizon), null::uuid,
        coalesce((select json_object_agg(no, floor_id) from own)::text, '{{}}'),
        pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text,
        (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, null::json,
-       null::bytea, null::text, null::json, null::timestamptz, null::timestamptz, null::timestamptz
+       null::bytea, coalesce(pg_sequence_last_value({sequence}), 0)::text, null::json,
+       null::timestamptz, null::timestamptz, null::timestamptz
 union all
-select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
-       case when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
-                 and (r.headers is null
-                      or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
-            then r.payload end,
-       case when r.payload_bytes is not null
-                 and pg_column_size(r.payload_bytes) <= 2000 and pg_column_compression(r.payload_bytes) is null
-                 and (r.headers is null
-                      or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
-            then r.payload_bytes end,
-       r.content_type,
-       case when r.headers is not null
-                 and pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
-            then r.headers end,
-       r.available_at, r.occurred_at, r.created_at
+select {light}
   from unnest(%(partitions)s::smallint[], %(last_ids)s::bigint[], %(rooms)s::bigint[],
               %(bases)s::bigint[], %(untils)s::text[]::pg_snapshot[], %(afters)s::bigint[])
        as c (partition, last_id, room, base, until, after)
@@ -75,24 +80,36 @@ select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregat
       order by r.id limit c.room)
  ) as r
 
+-- name: quick
+-- The quick poll: everything that has become visible since the shared page, for partitions that are caught up, by one scan
+-- of a range of ids. `drawn` is read after the snapshot is taken, so nothing that N sees lies above it, and before the next
+-- transaction id, forced by the data, so the two are a fence. `lo` is but for pruning. That a partition is at least 0 is
+-- true of all, and said for the index by id, which no other query may use; the + 0 keeps this one from the primary key.
+with drawn as materialized (
+    select g as id, age(case when g >= 0 then '3'::xid end)
+      from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as read
+), horizon as materialized (
+    select least(%(settled)s::bigint, min(listed.bound)) as floor_id
+      from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
+     where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())
+)
+select null::smallint, (select floor_id from horizon), null::uuid, (select age from drawn)::text,
+       pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text,
+       (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, null::json,
+       null::bytea, (select id from drawn)::text, null::json,
+       null::timestamptz, null::timestamptz, null::timestamptz
+union all
+(select {light}
+  from {schema}.record r
+ where r.id > %(lo)s::bigint and r.id > (select floor_id from horizon) and r.id <= (select id from drawn)
+       and r.partition >= 0 and r.partition + 0 = any (%(partitions)s::integer[])
+       and not pg_visible_in_snapshot(r.xid, %(snapshot)s::pg_snapshot)
+ order by r.id limit %(most)s::bigint + 1)
+
 -- name: bodies
 -- The records of parked rows, by partition and id; one that is missing does not come back. Without what is large, as in
 -- a page.
-select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
-       case when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
-                 and (r.headers is null
-                      or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
-            then r.payload end,
-       case when r.payload_bytes is not null
-                 and pg_column_size(r.payload_bytes) <= 2000 and pg_column_compression(r.payload_bytes) is null
-                 and (r.headers is null
-                      or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
-            then r.payload_bytes end,
-       r.content_type,
-       case when r.headers is not null
-                 and pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
-            then r.headers end,
-       r.available_at, r.occurred_at, r.created_at
+select {light}
   from unnest(%(partitions)s::smallint[], %(ids)s::bigint[]) as wanted (partition, id)
   join {schema}.record r on r.partition = wanted.partition and r.id = wanted.id
  order by r.id

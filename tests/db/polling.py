@@ -45,7 +45,7 @@ def ask(
 
 def poll(conn: Conn, *asks: Ask, shared: Page | None = None, lo: int = 0, hi: int = TOP) -> tuple[str, list[int]]:
     """The snapshot of the page, and its ids in order."""
-    snapshot, _, rows, _ = records.poll(conn, SCHEMA, asks, shared, lo=lo, hi=hi)
+    snapshot, _, rows, *_ = records.poll(conn, SCHEMA, asks, shared, lo=lo, hi=hi)
     return snapshot, sorted(row[1] for row in rows)
 
 

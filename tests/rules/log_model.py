@@ -1,6 +1,6 @@
 """PostgreSQL as the cursor sees it: transaction ids, snapshots, a sequence, a log, and the statements that read it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from partbox.rules import cursor as cursor_rules
@@ -105,6 +105,16 @@ class Log:
         rows = sorted((record for record in self.committed if lo < record.id <= hi), key=lambda record: record.id)
         found = {ask.partition: self._one(ask, floor, rows) for ask, floor in zip(asks, floors, strict=True)}
         return self.snapshot(), floors, found
+
+    def quick(self, shared: Page, partitions: Collection[int]) -> tuple[str, int, list[Record]]:
+        """The query `quick`: N, the floor of its search, and what of these partitions N sees and the page does not.
+
+        Its ceiling is all that is drawn.
+        """
+        floor = self._floor(shared)
+        rows = sorted((record for record in self.committed if record.id > floor), key=lambda record: record.id)
+        unseen = [row for row in rows if row.partition in partitions and not visible(row.xid, shared.snapshot)]
+        return self.snapshot(), floor, unseen[: cursor_rules.CAP + 1]
 
     def _floor(self, base: Page) -> int:
         ended = self.ended([xid for xid, _ in base.listed])

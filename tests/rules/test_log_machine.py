@@ -31,6 +31,7 @@ BUSY_WITH = {
     "undo": 2,
     "xid": 2,
     "step": 25,
+    "follow": 2,
     "finish": 20,
     "save": 15,
     "claim": 5,
@@ -72,7 +73,9 @@ class LogMachine(WorkerModel, RuleBasedStateMachine):
                 case "step":
                     rooms = tuple(random.choice([0, 1, 3]) for _ in PARTITIONS)
                     in_look, after_look = self.few(random), self.few(random)
-                    self.read_step(rooms, random.random() < 0.5, in_look, after_look)
+                    self.read_step(rooms, random.random() < 0.5, in_look, after_look, random.random() < 0.6)
+                case "follow":
+                    self.let_follow()
                 case "finish":
                     self.finish(random.randrange(4), random.random() < 0.15)
                 case "save":
@@ -94,6 +97,7 @@ class LogMachine(WorkerModel, RuleBasedStateMachine):
 
     @rule(
         rooms=st.tuples(*[st.integers(0, 3)] * 2), backlog=st.booleans(), in_look=meddling, after_look=meddling,
+        quickly=st.booleans(),
     )  # fmt: skip
     def step(
         self,
@@ -101,8 +105,13 @@ class LogMachine(WorkerModel, RuleBasedStateMachine):
         backlog: bool,
         in_look: list[Doing],
         after_look: list[Doing],
+        quickly: bool,
     ) -> None:
-        self.read_step(rooms, backlog, in_look, after_look)
+        self.read_step(rooms, backlog, in_look, after_look, quickly)
+
+    @rule()
+    def followers(self) -> None:
+        self.let_follow()
 
     # Handlers.
 
@@ -165,7 +174,7 @@ class LogMachine(WorkerModel, RuleBasedStateMachine):
             heart = self.log.begin()
             self.log.draw_xid(heart)
             self.log.end(heart, commit=True)
-            self.read_step((3, 3), False, [], [])
+            self.read_step((3, 3), False, [], [], quickly=False)
         beside = f"beside {len(self.log.open)} open transactions"
         for number, held in self.held.items():
             assert held.cursor.lockstep, f"partition {number} is never read whole {beside}"
@@ -197,6 +206,8 @@ class LogMachine(WorkerModel, RuleBasedStateMachine):
         for _ in range(QUIET_STEPS):
             together = [held for held in self.held.values() if not held.cursor.fresh]
             if len(together) == len(PARTITIONS):
+                if self.read_quickly(together, (3, 3), [], []):
+                    self.let_follow()
                 if not self.read(together, (3, 3), False, False, [], []):
                     break
             else:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from log_model import Log, Record, Transaction, visible
 
+from partbox.rules import quick
 from partbox.rules.cursor import Cursor
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.rules.page import Page
@@ -124,13 +125,65 @@ class WorkerModel:
 
     # The reader.
 
-    def read_step(self, rooms: tuple[int, ...], backlog: bool, in_look: list[Doing], after_look: list[Doing]) -> None:
+    def read_step(
+        self, rooms: tuple[int, ...], backlog: bool, in_look: list[Doing], after_look: list[Doing], quickly: bool = True
+    ) -> None:
+        """`quickly`: by a quick poll, if that is of use; those that are behind wait then."""
         fresh = [held for held in self.readable() if held.cursor.fresh]
         together = [held for held in self.readable() if not held.cursor.fresh]
+        if quickly and not fresh and self.read_quickly(together, rooms, in_look, after_look):
+            return
         if fresh:
             self.read(fresh, rooms, True, backlog, in_look, after_look)
         if together:
             self.read(together, rooms, False, backlog, in_look, after_look)
+
+    def read_quickly(
+        self, together: list[Held], rooms: tuple[int, ...], in_poll: list[Doing], after_poll: list[Doing]
+    ) -> bool:
+        """False if nothing has moved: nobody is caught up, or the page does not count.
+
+        The parts of the statement come in this order: its snapshot and rows, the ids drawn, the next transaction id.
+        """
+        caught_up = {held.number: held for held in together if held.cursor.caught_up}
+        horizon, shared = self.horizon, self.horizon.shared
+        if not caught_up or shared is None:
+            return False
+        for held in together:
+            if not held.cursor.caught_up:
+                held.cursor.stay(shared)
+        text, floor, rows = self.log.quick(shared, caught_up)
+        self.publish(in_poll)
+        drawn = self.log.drawn
+        self.publish(after_poll)
+        made = self.log.fence(drawn)
+        found: dict[int, list[Record]] = defaultdict(list)
+        for row in rows:
+            found[row.partition].append(row)
+        if not quick.counts(len(rows), floor, drawn) or any(
+            sum(each.id > caught_up[number].cursor.last_id for each in its) > rooms[number]
+            for number, its in found.items()
+        ):
+            return False
+        horizon.add(made)
+        snapshot = Snapshot.parse(text)
+        page = horizon.read(snapshot, whole=True)
+        horizon.advance(snapshot, page)
+        for number, its in found.items():
+            self.follow(caught_up[number], page, its)
+        return True
+
+    def follow(self, held: Held, page: Page, rows: list[Record]) -> None:
+        reading = held.cursor.read_quickly(page, [row.id for row in rows])
+        held.progress.read(reading.page, reading.late, reading.new, reading.raised)
+        for row in rows:
+            self.hand_over(held, row)
+
+    def let_follow(self) -> None:
+        """Those that are caught up move to the shared page, which has brought nothing of theirs."""
+        for held in self.readable():
+            if held.cursor.caught_up and self.horizon.shared is not None:
+                self.follow(held, self.horizon.shared, [])
 
     def readable(self) -> list[Held]:
         return [held for held in self.held.values() if not held.draining or held.cursor.until is not None]
@@ -160,13 +213,14 @@ class WorkerModel:
         self.publish(after_look)
         shared = None if alone else horizon.shared
         asks = [held.cursor.ask(room[held.number], shared) for held in partitions]
+        hi = horizon.ceiling(max(ask.last_id for ask in asks))
         text, floors, found = self.log.poll(
             asks,
             lo=min(held.cursor.start(ask.base.floor) for held, ask in zip(partitions, asks, strict=True)),
-            hi=horizon.ceiling(max(ask.last_id for ask in asks)),
+            hi=hi,
         )
         snapshot = Snapshot.parse(text)
-        page = horizon.read(snapshot)
+        page = horizon.read(snapshot, whole=hi >= self.log.drawn)
         for held, ask, floor in zip(partitions, asks, floors, strict=True):
             late, new = found[held.number]
             records = {record.id: record for record in (*late, *new)}

@@ -104,6 +104,7 @@ class Rig:
 
     def read(self) -> list[int]:
         """The ids that one step of the reader brings, in the order of handing over."""
+        self.reader._weighed_at = 0.0  # no page in full waits until it is time for one
         self.reader.read(self.conn)
         events = self.waiting.take()
         self.events.update((event.id, event) for event in events)

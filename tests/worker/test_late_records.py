@@ -9,6 +9,7 @@ from rig import PARTITION, Rig, saved_cursor, transaction, write
 
 from partbox.db.delivery import records
 from partbox.rules import cursor as cursor_rules
+from partbox.worker.reading import log_reader
 
 pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")
 
@@ -89,7 +90,10 @@ def test_a_cut_page_that_is_half_read_is_not_saved_as_read(
 
 
 # A partition without room moves to the new snapshot with the others: it must have read what came late.
-def test_a_full_window_does_not_lose_late_records(dsn: str, conn: Conn, rig_with: Callable[..., Rig]) -> None:
+def test_a_full_window_does_not_lose_late_records(
+    dsn: str, conn: Conn, rig_with: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "LOOK_AGAIN", -1.0)
     rig = rig_with(partitions=(PARTITION, OTHER), window=2)
     with transaction(dsn) as late:
         write(late)

@@ -98,7 +98,7 @@ def test_a_page_holds_exactly_what_its_snapshot_sees(dsn: str, conn: Conn, rig: 
         start = 0
         for _ in range(150):
             asked = [Ask(PARTITION, start, TOP, Page("1:1:", start), None, None)]
-            text, _, rows, _ = records.poll(rig.conn, SCHEMA, asked, None, lo=start, hi=TOP)
+            text, _, rows, *_ = records.poll(rig.conn, SCHEMA, asked, None, lo=start, hi=TOP)
             pages.append((start, Snapshot.parse(text), {row[1] for row in rows}))
             start = max([start, *(row[1] - 20 for row in rows)])
     finally:

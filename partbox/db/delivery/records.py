@@ -12,11 +12,12 @@ from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
 from partbox.db.delivery import life
+from partbox.rules import cursor
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
 
-SNAPSHOT, LIFE, CLOCK = 5, 4, 6  # in the row that is no record, and so has no partition
+FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, DRAWN = 1, 3, 4, 5, 6, 9  # in the row that is no record, and so has no partition
 
 
 class Look(NamedTuple):
@@ -28,10 +29,22 @@ class Look(NamedTuple):
 
 class Polled(NamedTuple):
     """One page: its snapshot N; for each ask the floor that bounded its late search; the rows; the server's clock then
-    (microseconds since 2000)."""
+    (microseconds since 2000), and the ids drawn by then."""
 
     snapshot: str
     floors: list[int]
+    rows: list[Row]
+    clock: int
+    drawn: int
+
+
+class QuickPolled(NamedTuple):
+    """The page of a quick poll: its snapshot N, a fence, the floor that its search began above, the rows in the order
+    of ids, the server's clock."""
+
+    snapshot: str
+    fence: Fence
+    floor: int
     rows: list[Row]
     clock: int
 
@@ -78,10 +91,27 @@ def poll(
         "life": sequence,
     }
     rows = fetch(conn, "poll", schema, values)
-    head = rows.pop(next(position for position, row in enumerate(rows) if row[0] is None))
+    head = _head(rows)
     life.check(conn, head[LIFE] == (None if value is None else str(value)))
-    floors = {0: head[1]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}
-    return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows, int(head[CLOCK]))
+    floors = {0: head[FLOOR]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}
+    return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows, int(head[CLOCK]), int(head[DRAWN]))
+
+
+def quick(conn: Connection[Any], schema: str, shared: Page, partitions: str) -> QuickPolled:
+    """Everything of these `partitions` (an array literal) that `shared` does not see, but at most `cursor.CAP` + 1."""
+    sequence, value = life.of(conn)
+    values = {**_shared(shared), "lo": shared.floor, "partitions": partitions, "most": cursor.CAP, "life": sequence}
+    rows = fetch(conn, "quick", schema, values)
+    head = _head(rows)
+    life.check(conn, head[LIFE] == (None if value is None else str(value)))
+    snapshot, drawn = head[SNAPSHOT], int(head[DRAWN])
+    made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
+    return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]))
+
+
+def _head(rows: list[Row]) -> Row:
+    """Take out the row that is no record."""
+    return rows.pop(next(position for position, row in enumerate(rows) if row[0] is None))
 
 
 def _shared(page: Page | None) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -66,6 +66,24 @@ class Intake:
                 if not partition.lost:
                     found = by_partition.get(partition.number, [])
                     self._move(partition, ask, page, floor, found, brought, together=together)
+
+    def quick_page(self, caught_up: Mapping[int, Partition], page: Page, brought: Brought) -> None:
+        """Move those of these partitions to `page` of which it brought something; the others need not be touched."""
+        by_partition: defaultdict[int, list[Row]] = defaultdict(list)
+        for row in brought.rows:
+            by_partition[row[PARTITION]].append(row)
+        for number, rows in by_partition.items():
+            partition = caught_up[number]
+            with self._holdings.lock:
+                if not partition.lost:
+                    self._follow(partition, page, rows, brought)
+
+    def follow(self, partitions: Iterable[Partition], page: Page) -> None:
+        """Let these, which are caught up, be at `page`: it has brought nothing of theirs."""
+        for partition in partitions:
+            with self._holdings.lock:
+                if not partition.lost:
+                    self._follow(partition, page, [], None)
 
     def runs(self, row: Row, clock: int) -> bool:
         """True if a record may be handed to a handler now: its time has come, and its type is wanted."""
@@ -165,6 +183,14 @@ class Intake:
             partition.suspects.left = 0
         if had_ahead:
             self._forget_ahead(partition)
+
+    def _follow(self, partition: Partition, page: Page, rows: list[Row], brought: Brought | None) -> None:
+        reading = partition.cursor.read_quickly(page, list(map(_id, rows)))
+        partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
+        if partition.narrow is not None:
+            partition.widen()
+        if brought is not None:
+            self._hand_over(partition, rows, len(reading.late), brought)
 
     def _hand_over(self, partition: Partition, rows: list[Row], late: int, brought: Brought) -> None:
         """The records of one partition, the first `late` of them late ones; sizes of large ones are noted."""

@@ -1,7 +1,11 @@
-"""Reads the log: one poll for all partitions in lockstep, one of their own for those just claimed."""
+"""Reads the log: quickly for partitions that are caught up, in full for all while some are not, and by a poll of their
+own for those just claimed.
+
+While a few are behind, with a backlog that waits for handlers, the others go on quickly: in full all are read every
+`IN_FULL` seconds if that brings much, and else every `LOOK_AGAIN`.
+"""
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from psycopg import Connection
@@ -11,19 +15,25 @@ from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import records
 from partbox.db.delivery.records import Look
-from partbox.events.record import PARTITION, PLACE
+from partbox.events.record import PARTITION
 from partbox.observe import Observers
+from partbox.rules.cursor import CAP
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.settings import Settings
 from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.reading.company import Company
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.payloads import Brought, Payloads
+from partbox.worker.reading.quick_reader import QuickReader
 from partbox.worker.reading.read_budget import ReadBudget
+from partbox.worker.reading.sightings import Sightings
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Partition
 from partbox.worker.state.phase import Phase
 
 LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds, and little room is left alone as long
+IN_FULL = 0.01
+FOLLOW = 1.0  # seconds after which partitions of which nothing comes are moved to the page where the others are
 
 
 class LogReader:
@@ -39,38 +49,85 @@ class LogReader:
         observers: Observers,
     ) -> None:
         self._holdings = holdings
-        self._observers = observers
-        self._observed = observers.hears("read")
+        self._sightings = Sightings(observers)
         self._dispatcher = dispatcher
         self._intake = intake
         self._schema = settings.schema_name
         self._payloads = payloads
         self.room = ReadBudget(settings.page, settings.window, settings.max_parked, settings.window_bytes)
+        self._quick = QuickReader(holdings, intake, payloads, self.room, self._schema, observers)
         self.waits_for_saves = False  # all partitions have a backlog, and there is enough of it in memory
         self.forget()
 
     def forget(self) -> None:
         """A new life of the server may have begun: nothing that is remembered of ids and transactions holds in it."""
         self._horizon = Horizon()
-        self._looked_at = 0.0
+        self._looked_at = self._read_at = self._weighed_at = self._followed_at = 0.0
+        self._calm = True  # the last page was not one of many records
+        self.rearrange()
 
     def claimed(self, floor: int) -> None:
         """A partition with this saved floor is read from here on."""
         self._horizon.claim(floor)
+        self.rearrange()
 
     def bound(self, partitions: list[Partition]) -> int:
         """So many records of these may be in memory."""
         return self.room.bound(partitions)
+
+    def rearrange(self) -> None:
+        """Partitions may have come, gone or begun to drain, or their phase has changed."""
+        self._company: Company | None = None
 
     def read(self, conn: Connection[Any]) -> bool:
         """True if anything came."""
         self.waits_for_saves = False
         if self.room.starved:
             self._rooms([])
+        company = self._company = self._company or self._gather()
+        if company.reads_quickly and self._calm and not self._is_turn_of_those_behind(company):
+            came = self._quick.read(conn, self._horizon, company)
+            if came is not None:
+                self._let_follow(company)
+                return came
+        self.rearrange()
+        self._read_at = time.monotonic()
+        return self._read_in_full(conn, company)
+
+    def _gather(self) -> Company:
         with self._holdings.lock:
-            readable = [partition for partition in self._holdings.partitions.values() if self._readable(partition)]
-        fresh = [partition for partition in readable if partition.cursor.fresh]
-        together = [partition for partition in readable if not partition.cursor.fresh]
+            partitions = self._holdings.partitions.values()
+            company = Company([partition for partition in partitions if self._readable(partition)])
+        shared = self._horizon.shared
+        if company.caught_up and shared is not None:
+            for partition in company.behind:
+                partition.cursor.stay(shared)
+        return company
+
+    def _is_turn_of_those_behind(self, company: Company) -> bool:
+        """True if all are to be read in full, for those that are behind.
+
+        At once, unless each of these has a backlog, which the window has no room for perhaps.
+        """
+        if not company.behind or not all(each.cursor.full and each.cursor.until is None for each in company.behind):
+            return bool(company.behind)
+        now = time.monotonic()
+        if now - self._weighed_at < IN_FULL:
+            return False
+        self._weighed_at = now
+        rooms, _ = self._rooms(company.together)
+        with self._holdings.lock:
+            return now - self._read_at > LOOK_AGAIN or self.room.is_worth(company.together, rooms, late=False)
+
+    def _let_follow(self, company: Company) -> None:
+        """A cursor that only moved with the others is saved now and then; and what is saved holds purge back."""
+        now = time.monotonic()
+        if now - self._followed_at > FOLLOW and self._horizon.shared is not None:
+            self._followed_at = now
+            self._intake.follow(company.caught_up.values(), self._horizon.shared)
+
+    def _read_in_full(self, conn: Connection[Any], company: Company) -> bool:
+        fresh, together = company.fresh, company.together
         if fresh:
             self._look(conn)
             self._poll(conn, fresh, *self._rooms(fresh), alone=True)
@@ -112,15 +169,16 @@ class LogReader:
         cursors = [partition.cursor for partition in partitions]
         asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, rooms, strict=True)]
         cap = self.room.cap(len(partitions), left)
+        hi = horizon.ceiling(max(ask.last_id for ask in asks))
         asked_at = time.monotonic()
         try:
-            text, floors, rows, clock = records.poll(
+            text, floors, rows, clock, drawn = records.poll(
                 conn,
                 self._schema,
                 asks,
                 shared,
                 lo=min(cursor.start(ask.base.floor) for cursor, ask in zip(cursors, asks, strict=True)),
-                hi=horizon.ceiling(max(ask.last_id for ask in asks)),
+                hi=hi,
                 cap=cap,
             )
         except (QueryCanceled, HungError):  # cut, it may have been the page that was too much for the line
@@ -128,15 +186,16 @@ class LogReader:
             raise
         self.room.came()
         self.room.learn(rows)
+        self._calm = len(rows) <= CAP // 2
         brought = self._brought(conn, partitions, rows, left, cap, clock)  # before anything moves: it may fail
         snapshot = Snapshot.parse(text)
-        page = horizon.read(snapshot)
+        page = horizon.read(snapshot, whole=hi >= drawn)
         if not alone:
             horizon.advance(snapshot, page)
-        if self._observed and rows:
+        if self._sightings.wanted and rows:
             starts = [cursor.start(floor) for cursor, floor in zip(cursors, floors, strict=True)]
             late_ids = max(ask.last_id - start for ask, start in zip(asks, starts, strict=True))
-            self._observers.read(_Records(rows), time.monotonic() - asked_at, late_ids)
+            self._sightings.tell(rows, asked_at, late_ids)
         self._intake.page(list(zip(partitions, asks, floors, strict=True)), page, brought, together=not alone)
         return bool(rows)
 
@@ -185,18 +244,3 @@ class LogReader:
         if partition.cursor.until is None:
             return phase is not Phase.DRAINING
         return phase is Phase.DRAINING or not self.room.starved
-
-
-class _Records(Sequence[tuple[int, int]]):
-    """Partition and id of these rows. Most observers only count them."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, at: Any) -> Any:
-        return [row[PLACE] for row in self._rows[at]] if isinstance(at, slice) else self._rows[at][PLACE]

@@ -173,6 +173,7 @@ class Poller:
         conn = session.reading
         self._parts.intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
         self.ownership.take_up(conn)
+        self._reader.rearrange()
         self._parts.long_runs.begin(self.ownership.me)
         self._parts.sink_notes.begin(self.ownership.me)
         self.saver.connected(session.saving, self.ownership.me)
@@ -213,6 +214,7 @@ class Poller:
         if self._slot[STOPPING]:
             self.ownership.drain_all()
             self.ownership.leave(conn)
+            self._reader.rearrange()
         if self._parts.parked.run_due(conn, self.ownership.me, self._due_in(conn)):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
         self._parts.parked.run_blocked(conn, self.ownership.me)
@@ -233,6 +235,7 @@ class Poller:
         if now >= self._tick_at:
             self._tick_at = now + TICK
             due, soonest = self.ownership.tick(conn)
+            self._reader.rearrange()
             if soonest is not None:
                 self._tick_at = min(self._tick_at, now + max(soonest, SOON))
             with self._holdings.lock:

@@ -35,6 +35,7 @@ class ReadBudget:
         self._shares = (LEAST_SHARE, LEAST_SHARE)  # of a page: a partition's that has no backlog, and one's that has
         self._most: int | None = None  # records of a poll, where fewer than the page were too many
         self._turn = 0
+        self._left = 0  # bytes, when they were last reckoned, without what was taken since
         self._cap: int | None = None  # late records of a poll, the same
         self.starved = False
 
@@ -54,9 +55,20 @@ class ReadBudget:
                 unsaved = progress.unsaved()
                 records += max(unsaved, progress.waiting()) if progress.late else unsaved
                 weight += partition.weight.bytes
-        left = int(self._window_bytes - records * self._mean) - weight
+        left = self._left = int(self._window_bytes - records * self._mean) - weight
         self.starved = left <= 0
         return left
+
+    def takes(self, records: int, held: Iterable[Partition]) -> bool:
+        """True if there are bytes for so many records more, which are counted then. Lock held.
+
+        What all hold is only reckoned again where it may matter: it takes longer than a small page.
+        """
+        bytes = int(records * self._mean)
+        if bytes > self._left and bytes > self.left(held):
+            return False
+        self._left -= bytes
+        return True
 
     def of(self, partitions: list[Partition], left: int) -> list[int]:
         """The room of each of the partitions that are read together, now that `left` bytes are left."""
@@ -64,7 +76,7 @@ class ReadBudget:
             return []
         backlog = sum(partition.cursor.full for partition in partitions)
         self._shares = (self._share(len(partitions)), self._share(backlog))
-        rooms = [self._one(partition) for partition in partitions]
+        rooms = [self.of_one(partition) for partition in partitions]
         most = max(1, int(left / self._mean)) if left > 0 else 0  # one always passes: else nothing would ever move
         return self._shared_out(rooms, most if self._most is None else min(most, self._most))
 
@@ -114,7 +126,8 @@ class ReadBudget:
     def _window_of(self, partition: Partition) -> int:
         return min(AHEAD * self._shares[partition.cursor.full], self._window, self._max_parked)
 
-    def _one(self, partition: Partition) -> int:
+    def of_one(self, partition: Partition) -> int:
+        """The room of one partition, by the shares that were reckoned last; the bytes apart. Lock held."""
         if partition.stopping:
             return 0
         progress = partition.progress

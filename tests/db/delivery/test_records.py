@@ -27,7 +27,7 @@ def test_new_records_come_in_the_order_of_ids_not_of_transactions(dsn, conn):
         early.execute("select pg_current_xact_id()")
         write(conn)
         write(early)
-    _, _, rows, _ = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
+    _, _, rows, *_ = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
     assert [row[1] for row in rows] == [1, 2]
 
 
@@ -94,7 +94,7 @@ def test_partitions_with_pages_of_their_own_are_read_from_these_beside_the_share
         ask(6, 0, base=shared, partition=8),
         ask(6, 0, base=own, partition=9),
     ]
-    _, floors, rows, _ = records.poll(conn, SCHEMA, asks, shared, lo=0, hi=TOP)
+    _, floors, rows, *_ = records.poll(conn, SCHEMA, asks, shared, lo=0, hi=TOP)
     assert floors == [0, 2, 1, 0, 2]
     assert sorted(row[1] for row in rows) == [1, 3]
 
@@ -109,7 +109,7 @@ def test_only_bounds_of_transactions_that_have_ended_lower_the_floor(dsn, conn, 
         for bounds, expected in (((0, 1), (0, [1])), ((1,), (3, []))):
             page = Page(snapshot, 3, tuple(zip(listed[-len(bounds) :], bounds, strict=True)))
             shared = page if lockstep else None
-            _, (floor,), rows, _ = records.poll(conn, SCHEMA, [ask(3, 0, base=page)], shared, lo=0, hi=TOP)
+            _, (floor,), rows, *_ = records.poll(conn, SCHEMA, [ask(3, 0, base=page)], shared, lo=0, hi=TOP)
             assert (floor, [row[1] for row in rows]) == expected
 
 
@@ -156,7 +156,7 @@ def test_the_snapshot_comes_once_however_long_it_is(dsn, conn):
     with ExitStack() as stack:
         late = [stack.enter_context(writing(dsn)) for _ in range(50)]
         write(conn)
-        snapshot, _, rows, _ = records.poll(conn, SCHEMA, [ask(room=1000)], None, lo=0, hi=TOP)
+        snapshot, _, rows, *_ = records.poll(conn, SCHEMA, [ask(room=1000)], None, lo=0, hi=TOP)
         assert set(Snapshot.parse(snapshot).xip) == {_xid(each) for each in late}
         assert sorted(row[1] for row in rows) == [*range(1, 201), 251]
         assert [row for row in rows if row[0] is None] == []
@@ -178,7 +178,7 @@ def test_polls_and_looks_draw_no_transaction_id(conn):
 def test_a_delayed_record_says_until_when_and_the_page_says_what_time_it_is(conn):
     write(conn, 2)
     conn.execute("update partbox.record set available_at = now() + (id - 2) * interval '1 hour' + interval '1 minute'")
-    _, _, rows, clock = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
+    _, _, rows, clock, _ = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
     now = datetime(2000, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock)
     assert [(row[1], row[11] > now) for row in rows] == [(1, False), (2, True)]
     assert abs(rows[1][11] - timedelta(minutes=1) - now) < timedelta(seconds=30)

@@ -1,0 +1,91 @@
+"""The quick poll: who takes part, where it looks, and what counts."""
+
+from mutations.mutation import Mutation
+
+QUICK = "tests/worker/test_quick_polls.py"
+MACHINE = "tests/rules/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
+CURSOR = "partbox/rules/cursor.py"
+
+MUTATIONS = (
+    Mutation(
+        "the-ceiling-of-a-quick-poll-known-before",
+        "What is drawn and committed before its snapshot, but after the ceiling was read, is seen and never read.",
+        "sql/queries/records.sql",
+        "from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as read",
+        "from (select greatest(%(settled)s::bigint, 0 * pg_sequence_last_value({sequence})) as g offset 0) as read",
+        (f"{QUICK}::test_what_is_drawn_and_committed_while_the_statement_waits_to_begin_is_read",),
+    ),
+    Mutation(
+        "caught-up-below-the-ids-drawn",
+        "What the snapshot of a full page sees above the page's ceiling no quick poll finds: it is not unseen.",
+        "partbox/worker/reading/log_reader.py",
+        "whole=hi >= drawn",
+        "whole=True",
+        (f"{QUICK}::test_after_a_page_whose_ceiling_lay_below_the_ids_drawn_a_partition_is_not_caught_up",),
+    ),
+    Mutation(
+        "caught-up-without-room",
+        "A partition that had room for no more has a backlog that the shared page sees: no quick poll finds it.",
+        CURSOR,
+        "self.caught_up = together and page.whole and not self.full",
+        "self.caught_up = together and page.whole",
+        (MACHINE, f"{QUICK}::test_a_partition_that_has_read_as_much_as_it_had_room_for_is_not_caught_up"),
+    ),
+    Mutation(
+        "joined-at-the-shared-page",
+        "A partition just claimed has not read what the shared page sees of it.",
+        CURSOR,
+        "self.caught_up = together and page.whole and not self.full",
+        "self.caught_up = True",
+        (MACHINE,),
+    ),
+    Mutation(
+        "more-than-the-limit-kept",
+        "The records beyond the limit of a quick poll are seen by its snapshot, and never read.",
+        "partbox/rules/quick.py",
+        "return records <= cursor.CAP and",
+        "return records > 0 and",
+        (MACHINE, f"{QUICK}::test_a_quick_poll_of_more_than_its_limit_moves_nothing"),
+    ),
+    Mutation(
+        "no-room-kept",
+        "A partition without room takes what comes all the same: its window, and the brake, hold nothing back.",
+        "partbox/worker/reading/quick_reader.py",
+        "if not fits or not",
+        "if not",
+        (f"{QUICK}::test_a_partition_that_has_read_as_much_as_it_had_room_for_is_not_caught_up",),
+    ),
+    Mutation(
+        "a-floor-claimed-after-the-page",
+        "The floor of a claim bounds what is open then, not what the shared page did not see before.",
+        "partbox/worker/reading/quick_reader.py",
+        "polled = records.quick(conn, self._schema, shared, company.numbers)",
+        "polled = records.quick(conn, self._schema, type(shared)(shared.snapshot,"
+        " max(shared.settled, horizon.claimed_floor)), company.numbers)",
+        (f"{QUICK}::test_a_floor_claimed_after_the_shared_page_bounds_no_search_from_it",),
+    ),
+    Mutation(
+        "late-ids-of-a-quick-page-as-new",
+        "A cursor is saved that passes a late record before its handler is done: after a kill it is lost.",
+        CURSOR,
+        "return self._moved(page, ids[:late], ids[late:])",
+        "return self._moved(page, [], ids)",
+        (f"{QUICK}::test_late_records_of_a_quick_page_are_late_for_what_is_saved",),
+    ),
+    Mutation(
+        "released-at-the-page-of-the-others",
+        "A partition that drains has not read what the others' page sees of it: its heir never does.",
+        "partbox/worker/reading/log_reader.py",
+        "self._intake.follow(company.caught_up.values(), self._horizon.shared)",
+        "self._intake.follow(list(self._holdings.partitions.values()), self._horizon.shared)",
+        (f"{QUICK}::test_a_release_saves_the_page_that_its_partition_took_part_in",),
+    ),
+    Mutation(
+        "those-behind-taken-along",
+        "Who is behind is read from the page that the others have moved to: what that one sees it has not read.",
+        CURSOR,
+        "self.base = self.base or shared",
+        "pass",
+        (MACHINE,),
+    ),
+)
