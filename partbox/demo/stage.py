@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from psycopg import Connection
@@ -15,30 +14,30 @@ from partbox.db.harness.workspace import Workspace, workspace
 from partbox.errors import SettingsError
 
 SCHEMA: Final = "partbox_demo"
+LOG: Final = "log"  # of the worker processes and their supervisor
 THROWN_AWAY: Final = {"fsync": "off"}
 
 
-class Stage:
-    """The files of the demo: the deliveries, and the log of the worker processes and their supervisor."""
-
-    def __init__(self, place: Workspace) -> None:
-        self.dsn = place.dsn
-        self.deliveries = place.folder / "deliveries"
-        self.log = place.folder / "log"
-
-    def last_words(self, lines: int = 15) -> str:
-        """The end of the log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-
 @contextmanager
-def stage(dsn: str | None) -> Iterator[Stage]:
-    """Set it up, with the standard error in its log, and remove it; SettingsError if the schema exists already."""
+def stage(dsn: str | None) -> Iterator[Workspace]:
+    """Set it up, and remove it; SettingsError if the schema exists already. Errors that are printed go to its log."""
     found = None if dsn is None else resolve(dsn)
     with workspace(found, SCHEMA, prefix="partbox-demo-", options=THROWN_AWAY, clear=_refuse) as place:
-        made = Stage(place)
-        with _stderr_to(made.log):
-            yield made
+        sys.stderr.flush()
+        kept = os.dup(2)
+        with (place.folder / LOG).open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        try:
+            yield place
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def last_words(place: Workspace, lines: int = 15) -> str:
+    """The end of the log."""
+    return "\n".join((place.folder / LOG).read_text(errors="replace").splitlines()[-lines:])
 
 
 def _refuse(conn: Connection[Any]) -> None:
@@ -47,18 +46,3 @@ def _refuse(conn: Connection[Any]) -> None:
             f"schema {SCHEMA!r} exists already in this database: wait for the demo that runs there, or remove what "
             f"one has left with `drop schema {SCHEMA} cascade`"
         )
-
-
-@contextmanager
-def _stderr_to(log: Path) -> Iterator[None]:
-    """Keep the errors of this process, and of those that it starts meanwhile, out of the picture."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
