@@ -1,5 +1,6 @@
 """Counts and judges the deliveries: each order's steps in order, none lost, none made up."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +27,6 @@ class DeliveryAudit:
     def __init__(self, path: Path) -> None:
         path.touch(0o600)
         self._file = path.open("rb")
-        self._rest = b""
         self._seen = bytearray()  # by order: one bit a step
         self._last = bytearray()  # by order: the step that was delivered last
         self._owners: dict[int, _Owner] = {}
@@ -42,9 +42,9 @@ class DeliveryAudit:
 
     def read(self) -> list[RecordedDelivery]:
         """The first deliveries since the last reading."""
-        data = self._rest + self._file.read()
+        data = self._file.read()
         whole = len(data) - len(data) % DELIVERY.size
-        self._rest = data[whole:]
+        self._file.seek(whole - len(data), os.SEEK_CUR)  # a delivery that is only half there is read the next time
         found = (RecordedDelivery(*fields) for fields in DELIVERY.iter_unpack(data[:whole]))
         return [each for each in found if self._judge(each)]
 
@@ -85,7 +85,6 @@ class DeliveryAudit:
         return owner
 
     def _reach(self, order: int) -> None:
-        missing = order + 1 - len(self._seen)
-        if missing > 0:
-            self._seen.extend(bytes(missing))
-            self._last.extend(bytes(missing))
+        missing = bytes(max(0, order + 1 - len(self._seen)))
+        self._seen += missing
+        self._last += missing

@@ -82,9 +82,6 @@ class Shop:
             self._outbox.publish(conn, STEPS[step - 1], payload, aggregate_type="Order", aggregate_id=str(order))
             if declined:
                 raise psycopg.Rollback
-        self._note(order, step, declined)
-
-    def _note(self, order: int, step: int, declined: bool) -> None:
         with self._lock:
             self.rolled_back += declined
             self.published += not declined
