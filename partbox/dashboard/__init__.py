@@ -20,7 +20,7 @@ from partbox.http.server import HttpServer
 from partbox.observe.health.siblings import Siblings
 from partbox.settings import Settings
 
-__all__ = ["from_roster", "pages", "routes", "standalone"]
+__all__ = ["Access", "access", "from_roster", "pages", "routes", "standalone"]
 
 
 def routes(
