@@ -1,0 +1,168 @@
+"""The worker processes of one run. They say `ready`, wait for `go`, and report what they have handled.
+
+    ready                       connected, and waiting
+    count PID TIME HANDLED      so many events handled so far
+    seen PID TIME NUMBER        the handler of this event was called then; only in watched runs
+
+Times are CLOCK_MONOTONIC in ns, one clock for all processes. A worker ends when its standard input does, so that none
+outlives the benchmark however that ends.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+import psutil
+
+from peers.peer import Database, Peer, Run
+from peers.place import spent
+
+
+class CrewError(Exception):
+    """Why workers did not work, in one line."""
+
+
+class Crew:
+    """Processes, and what they have reported."""
+
+    def __init__(self, processes: Sequence[subprocess.Popen[str]], errors: IO[str]) -> None:
+        self._processes = processes
+        self._errors = errors
+        self._ready = 0
+        self._changed = threading.Condition()
+        self.counts: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.seen: dict[int, int] = {}
+        self._readers = [threading.Thread(target=self._read, args=(each,), daemon=True) for each in processes]
+        for reader in self._readers:
+            reader.start()
+
+    @property
+    def handled(self) -> int:
+        with self._changed:
+            return sum(reports[-1][1] for reports in self.counts.values() if reports)
+
+    def wait_ready(self, timeout: float = 60.0) -> None:
+        end = time.monotonic() + timeout
+        while self._ready < len(self._processes):
+            self.check()
+            if time.monotonic() > end:
+                raise CrewError(f"the workers were not ready within {timeout:g} s")
+            time.sleep(0.02)
+
+    def go(self) -> None:
+        for each in self._processes:
+            assert each.stdin is not None
+            each.stdin.write("go\n")
+            each.stdin.flush()
+
+    def check(self) -> None:
+        """Raise CrewError if a worker has ended."""
+        for each in self._processes:
+            if (code := each.poll()) is not None:
+                raise CrewError(self._reason() or f"a worker ended with exit code {code}")
+
+    def cpu(self) -> dict[int, float]:
+        """Seconds of CPU time by process, children included."""
+        family = []
+        for each in self._processes:
+            with suppress(psutil.NoSuchProcess):
+                parent = psutil.Process(each.pid)
+                family += [parent, *parent.children(recursive=True)]
+        return spent(family)
+
+    def stop(self) -> None:
+        """End all, by asking and then by their pids."""
+        for each in self._processes:
+            with suppress(OSError):
+                assert each.stdin is not None
+                each.stdin.close()
+        for each in self._processes:
+            with suppress(psutil.NoSuchProcess):
+                _end(each)
+        for reader in self._readers:
+            reader.join(5)
+
+    def _reason(self) -> str:
+        """The last line of what the workers have said on standard error."""
+        self._errors.flush()
+        self._errors.seek(0)
+        lines = [line.strip() for line in self._errors.read().splitlines() if line.strip()]
+        telling = [line for line in lines if "rror" in line]
+        return (telling or lines or [""])[-1][:200]
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._take(line.split())
+
+    def _take(self, words: list[str]) -> None:
+        with self._changed:
+            match words:
+                case ["ready"]:
+                    self._ready += 1
+                case ["count", pid, at, handled]:
+                    self.counts[int(pid)].append((int(at), int(handled)))
+                case ["seen", _, at, number]:
+                    self.seen.setdefault(int(number), int(at))
+
+
+@contextmanager
+def working(peer: Peer, database: Database, run: Run) -> Iterator[Crew]:
+    """The workers of a run, ready to go; ended afterwards."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        processes: list[subprocess.Popen[str]] = []
+        crew = None
+        try:
+            for number, command in enumerate(peer.commands(run)):
+                environment = _environment(peer, database, run, number)
+                processes.append(_start(command, environment, errors))
+            crew = Crew(processes, errors)
+            crew.wait_ready()
+            yield crew
+        finally:
+            (crew or Crew(processes, errors)).stop()
+
+
+def prepare(command: list[str], database: Database, peer: Peer, run: Run) -> None:
+    """Run a program of the peer's that makes its schema."""
+    environment = _environment(peer, database, run, 0)
+    ran = subprocess.run([*command, "install"], env=environment, capture_output=True, text=True, timeout=120)
+    if ran.returncode:
+        lines = (ran.stderr.strip() or "no reason given").splitlines()
+        raise CrewError(next((line for line in lines if "rror" in line), lines[-1]).strip()[:200])
+
+
+def _environment(peer: Peer, database: Database, run: Run, number: int) -> dict[str, str]:
+    described = {
+        "dsn": database.dsn,
+        "order": run.order,
+        "processes": run.processes,
+        "watched": run.watched,
+        "number": number,
+    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "PARTBOX_", "PYTHONPATH"))}
+    return {**kept, **database.environment, **peer.environment(), "PEER_RUN": json.dumps(described)}
+
+
+def _start(command: list[str], environment: dict[str, str], errors: IO[str]) -> subprocess.Popen[str]:
+    # In a session of their own: Ctrl-C reaches the benchmark alone, which then ends them in its own order.
+    options: dict[str, Any] = {"env": environment, "stderr": errors, "text": True, "start_new_session": True}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+        for each in family:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        process.wait(10)

@@ -1,0 +1,216 @@
+"""Measures one peer in one order: publishing and draining a backlog, and latency at a rate. One database a run."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from peers.crew import Crew, CrewError, working
+from peers.figures import disorder, drain_rate, latencies
+from peers.peer import KEYS, Database, Order, Peer, Run, Sample
+from peers.place import Place, dead, wal
+
+BULK = 1_000  # events of a transaction
+PUBLISHERS = 4  # connections that publish at a rate; KEYS is a multiple, so that each key is one's
+WARM = 20  # events before those that count
+STALLED = 30.0  # seconds without any progress
+FEW_KEYS, OF_A_KEY = 20, 50  # where order is looked at
+GRACE = 5.0  # seconds for the last events of a run at a rate
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Events a second by one connection, and bytes of WAL of each."""
+
+    single: float
+    bulk: float
+    wal_single: float
+    wal_bulk: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A backlog drained; what is not a rate is of one event."""
+
+    processes: int
+    rate: float
+    wal: float
+    dead: float
+    cpu_workers: float
+    cpu_server: float | None
+    """Microseconds, as those of the workers; None for a server whose processes cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds from commit to handler at a rate of events a second."""
+
+    rate: int
+    reached: float
+    """Events a second that were published."""
+    values: list[float]
+    missing: int
+    """Events whose handler had not been called 5 s after the last commit."""
+
+    @property
+    def is_slow(self) -> bool:
+        """True if the publisher did not reach the rate."""
+        return self.reached < 0.9 * self.rate
+
+
+def published(place: Place, peer: Peer, order: Order, events: int) -> Published:
+    """Publish a tenth one by one, each in a transaction of its own, and all by 1,000."""
+    run = Run(order, 1)
+    with place.database() as database, psycopg.connect(database.dsn) as conn:
+        peer.prepare(database, run)
+        _publish(conn, peer, run, BULK, BULK)  # what comes first pays for caches
+        place.checkpoint()
+        start = wal(database.conn)
+        single = _publish(conn, peer, run, max(events // 10, 10), 1)
+        between = wal(database.conn)
+        bulk = _publish(conn, peer, run, events, BULK)
+        ended = wal(database.conn)
+    return Published(single, bulk, (between - start) / max(events // 10, 10), (ended - between) / events)
+
+
+def drained(place: Place, peer: Peer, run: Run, events: int) -> Drained:
+    """Drain a backlog by so many processes; it ends when the database says so, too."""
+    place.checkpoint()
+    with place.database() as database:
+        peer.prepare(database, run)
+        with psycopg.connect(database.dsn) as conn:
+            _publish(conn, peer, run, events, BULK)
+        database.conn.execute("vacuum (analyze)")
+        with working(peer, database, run) as crew:
+            log, rows = wal(database.conn), dead(database.conn)
+            crew_before, server_before = crew.cpu(), place.cpu(database.conn)
+            began = time.monotonic_ns()
+            crew.go()
+            ended = _wait_done(crew, peer, run, database, events)
+            log = wal(database.conn) - log
+            crew_after, server_after = crew.cpu(), place.cpu(database.conn)
+            rate = drain_rate(crew.counts, events, began, ended)
+        rows = dead(database.conn) - rows  # backends tell when they end
+        used = _more(crew_before, crew_after) / events * 1e6
+        used_server = _more(server_before, server_after) / events * 1e6 if place.knows_backends else None
+        return Drained(run.processes, rate, log / events, rows / events, used, used_server)
+
+
+def latency(place: Place, peer: Peer, run: Run, rate: int, seconds: float) -> Latency:
+    """Publish at a rate, one event a transaction, and note when handlers are called."""
+    with place.database() as database:
+        peer.prepare(database, run)
+        with working(peer, database, run) as crew:
+            crew.go()
+            _warm(crew, peer, run, database)
+            numbers = range(1_000_000, 1_000_000 + max(1, round(rate * seconds)))
+            began = time.monotonic()
+            sent = _at_rate(peer, run, database, numbers, rate)
+            taken = time.monotonic() - began
+            _wait(lambda: all(number in crew.seen for number in numbers), crew, GRACE)
+        values = latencies(sent, crew.seen)
+    if not values:
+        raise CrewError("no event was handled")
+    return Latency(rate, len(numbers) / max(taken, 1e-9), values, len(numbers) - len(values))
+
+
+def disordered(place: Place, peer: Peer, order: Order) -> float:
+    """Per cent of some events of a few keys that two processes handle after a later one of their key."""
+    run = Run(order, 2, watched=True)
+    samples = [Sample(key + KEYS * turn) for turn in range(OF_A_KEY) for key in range(FEW_KEYS)]
+    with place.database() as database:
+        peer.prepare(database, run)
+        with psycopg.connect(database.dsn) as conn:
+            for each in samples:
+                peer.publish(conn, [each], run)
+                conn.commit()
+        with working(peer, database, run) as crew:
+            crew.go()
+            _wait_done(crew, peer, run, database, len(samples))
+            _wait(lambda: len(crew.seen) >= len(samples), crew, GRACE)
+    return disorder({each.number: each.key for each in samples}, crew.seen)
+
+
+def _publish(conn: psycopg.Connection[Any], peer: Peer, run: Run, events: int, at_once: int) -> float:
+    """Events a second."""
+    pages = [
+        [Sample(number) for number in range(first, min(first + at_once, events))] for first in range(0, events, at_once)
+    ]
+    began = time.perf_counter()
+    for page in pages:
+        peer.publish(conn, page, run)
+        conn.commit()
+    return events / (time.perf_counter() - began)
+
+
+def _wait_done(crew: Crew, peer: Peer, run: Run, database: Database, events: int) -> int:
+    """The time, in ns, when everything was handled and the database said so."""
+    handled, since = 0, time.monotonic()
+    while True:
+        crew.check()
+        if (now := crew.handled) >= events and peer.is_done(database.conn, run):
+            return time.monotonic_ns()
+        if now > handled:
+            handled, since = now, time.monotonic()
+        if time.monotonic() - since > STALLED:
+            raise CrewError(f"no progress for {STALLED:g} s after {handled:,} of {events:,} events")
+        time.sleep(0.01)
+
+
+def _warm(crew: Crew, peer: Peer, run: Run, database: Database) -> None:
+    """Some events in a row, until they are handled, and a moment of rest."""
+    with psycopg.connect(database.dsn) as conn:
+        for number in range(WARM):
+            peer.publish(conn, [Sample(number)], run)
+            conn.commit()
+    if not _wait(lambda: all(number in crew.seen for number in range(WARM)), crew, STALLED):
+        raise CrewError(f"the first {WARM} events were not handled within {STALLED:g} s")
+    time.sleep(1)
+
+
+def _wait(check: Callable[[], bool], crew: Crew, timeout: float) -> bool:
+    end = time.monotonic() + timeout
+    while not check():
+        crew.check()
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _at_rate(peer: Peer, run: Run, database: Database, numbers: range, rate: int) -> dict[int, int]:
+    """When the commit of each event was sent, in ns. Events have random times, so that no poller falls into step."""
+    chance = random.Random(rate)
+    began = time.monotonic() + 0.1
+    due = {number: began + (place + chance.random()) / rate for place, number in enumerate(numbers)}
+    sent: dict[int, int] = {}
+    errors: list[Exception] = []
+
+    def publish(mine: range) -> None:
+        try:
+            with psycopg.connect(database.dsn) as conn:
+                for number in mine:
+                    time.sleep(max(0.0, due[number] - time.monotonic()))
+                    peer.publish(conn, [Sample(number)], run)
+                    sent[number] = time.monotonic_ns()
+                    conn.commit()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=publish, args=(numbers[each::PUBLISHERS],)) for each in range(PUBLISHERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return sent
+
+
+def _more(before: dict[int, float], after: dict[int, float]) -> float:
+    """Seconds of CPU time between two readings."""
+    return sum(used - before.get(pid, 0.0) for pid, used in after.items())

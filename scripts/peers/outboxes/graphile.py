@@ -1,0 +1,52 @@
+"""graphile-worker with the settings of its page on performance; a queue name for each key, or none."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psycopg
+
+from peers.crew import prepare
+from peers.install import Folder, node_versions
+from peers.outboxes.programs import program
+from peers.peer import Database, Order, Peer, Run, Sample
+
+PINS = {"graphile-worker": "0.17.3", "pg": "8.23.1"}
+ADD_ONE = "select graphile_worker.add_job('handle', %s::json, queue_name => %s)"
+ADD_MANY = """select count(*) from graphile_worker.add_jobs(array(
+                  select row('handle', payload, queue, null, null, null, null, null)::graphile_worker.job_spec
+                    from unnest(%s::json[], %s::text[]) as new (payload, queue)))"""
+
+
+class Graphile(Peer):
+    name = "graphile-worker"
+    orders: ClassVar[tuple[Order, ...]] = ("key", "none")
+    share = 0.1
+    settings = "24 jobs at once, local queue of 500, completions in batches, LISTEN/NOTIFY; order: queue name"
+
+    def install(self, folder: Folder) -> str:
+        self._home: Path = folder.node("graphile-worker", PINS)
+        return node_versions(self._home, "graphile-worker", "pg")
+
+    def environment(self) -> dict[str, str]:
+        return {"PEER_MODULES": str(self._home)}
+
+    def prepare(self, database: Database, run: Run) -> None:
+        prepare(self._command, database, self, run)
+
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+        queues = [each.key if run.order == "key" else None for each in samples]
+        if len(samples) == 1:
+            conn.execute(ADD_ONE, (samples[0].text, queues[0]))
+        else:
+            conn.execute(ADD_MANY, ([each.text for each in samples], queues))
+
+    def commands(self, run: Run) -> list[list[str]]:
+        return [self._command for _ in range(run.processes)]
+
+    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+        return conn.execute("select from graphile_worker._private_jobs limit 1").fetchone() is None
+
+    @property
+    def _command(self) -> list[str]:
+        return ["node", program("work_graphile.mjs")]

@@ -1,0 +1,47 @@
+"""partbox as it is: one node, events handled one after the other in each process."""
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+import psycopg
+
+from partbox import Event, Outbox
+from partbox.db.delivery.instances import empty
+from partbox.db.schema.migrate import migrate
+from peers.install import Folder
+from peers.outboxes.programs import program
+from peers.peer import Database, Order, Peer, Run, Sample
+
+
+class Partbox(Peer):
+    name = "partbox"
+    orders: ClassVar[tuple[Order, ...]] = ("key", "none")
+    share = 1.0
+    settings = "defaults, concurrency 1"
+
+    def install(self, folder: Folder) -> str:
+        return f"partbox {version('partbox')}, psycopg {version('psycopg')}"
+
+    def prepare(self, database: Database, run: Run) -> None:
+        migrate(database.dsn)
+        self._outbox = Outbox(database.dsn)
+
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+        events = [_event(each, keyed=run.order == "key") for each in samples]
+        if len(events) == 1:
+            self._outbox.publish(conn, events[0])
+        else:
+            self._outbox.publish_many(conn, events)
+
+    def commands(self, run: Run) -> list[list[str]]:
+        return [[sys.executable, program("work_partbox.py")]]
+
+    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+        return empty(conn, "partbox", "default")
+
+
+def _event(sample: Sample, *, keyed: bool) -> Event:
+    key = sample.key if keyed else None
+    return Event("OrderPlaced", sample.payload, aggregate_type="Order", aggregate_id=key)

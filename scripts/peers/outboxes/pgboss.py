@@ -1,0 +1,53 @@
+"""pg-boss: batches by polling; one job of a key at a time by the policy `singleton`, or the standard policy.
+
+Version 10 is the last for Node 20; version 12, for Node 22, has a policy `key_strict_fifo`. With `singleton` no two
+jobs of a key run at once, but the jobs of one transaction have no order among each other.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psycopg
+
+from peers.crew import prepare
+from peers.install import Folder, node_versions
+from peers.outboxes.programs import program
+from peers.peer import Database, Order, Peer, Run, Sample
+
+PINS = {"pg-boss": "10.4.2", "pg": "8.23.1"}
+INSERT = """insert into pgboss.job (name, data, singleton_key, policy)
+            select 'events', data, key, %s from unnest(%s::jsonb[], %s::text[]) as new (data, key)"""
+
+
+class PgBoss(Peer):
+    name = "pg-boss"
+    orders: ClassVar[tuple[Order, ...]] = ("key", "none")
+    share = 0.1
+    settings = "batches of 500, a look every 0.5 s and after each batch; order: singleton"
+
+    def install(self, folder: Folder) -> str:
+        self._home: Path = folder.node("pg-boss", PINS)
+        return node_versions(self._home, "pg-boss", "pg")
+
+    def environment(self) -> dict[str, str]:
+        return {"PEER_MODULES": str(self._home)}
+
+    def prepare(self, database: Database, run: Run) -> None:
+        prepare(self._command, database, self, run)
+
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+        keyed = run.order == "key"
+        keys = [each.key if keyed else None for each in samples]
+        conn.execute(INSERT, ("singleton" if keyed else "standard", [each.text for each in samples], keys))
+
+    def commands(self, run: Run) -> list[list[str]]:
+        return [self._command for _ in range(run.processes)]
+
+    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+        waiting = "select from pgboss.job where name = 'events' and state < 'completed' limit 1"
+        return conn.execute(waiting).fetchone() is None
+
+    @property
+    def _command(self) -> list[str]:
+        return ["node", program("work_pgboss.mjs")]

@@ -1,0 +1,47 @@
+"""PgQueuer over asyncpg; its one order is that of a queue of which one job runs at a time (concurrency_limit=1)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psycopg
+
+from peers.crew import prepare
+from peers.install import Folder, versions
+from peers.outboxes.programs import program
+from peers.peer import Database, Order, Peer, Run, Sample
+
+PINS = ["pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"]
+ENQUEUE = """with queued as (
+                 insert into pgqueuer (priority, entrypoint, payload, status)
+                 select 0, 'handle', payload, 'queued' from unnest(%s::bytea[]) as payload
+                 returning id, entrypoint, priority)
+             insert into pgqueuer_log (job_id, status, entrypoint, priority)
+             select id, 'queued', entrypoint, priority from queued"""
+
+
+class PgQueuer(Peer):
+    name = "PgQueuer"
+    orders: ClassVar[tuple[Order, ...]] = ("none", "queue")
+    share = 0.1
+    settings = "asyncpg, uvloop, batch_size 100, LISTEN/NOTIFY; order: concurrency_limit 1, batch_size 1"
+
+    def install(self, folder: Folder) -> str:
+        self._python: Path = folder.python("pgqueuer", PINS)
+        return versions(self._python, "pgqueuer", "asyncpg", "uvloop")
+
+    def prepare(self, database: Database, run: Run) -> None:
+        prepare(self._command, database, self, run)
+
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+        conn.execute(ENQUEUE, ([each.text.encode() for each in samples],))
+
+    def commands(self, run: Run) -> list[list[str]]:
+        return [self._command for _ in range(run.processes)]
+
+    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+        return conn.execute("select from pgqueuer limit 1").fetchone() is None
+
+    @property
+    def _command(self) -> list[str]:
+        return [str(self._python), program("work_pgqueuer.py")]

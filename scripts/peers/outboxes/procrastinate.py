@@ -1,0 +1,45 @@
+"""procrastinate: asynchronous tasks, jobs deleted when they are done; a lock for each key, or none."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psycopg
+
+from peers.crew import prepare
+from peers.install import Folder, versions
+from peers.outboxes.programs import program
+from peers.peer import Database, Order, Peer, Run, Sample
+
+PINS = ["procrastinate==3.10.0", "psycopg[binary,pool]==3.3.9"]
+DEFER = """select procrastinate_defer_jobs_v1(array(
+               select row('events', 'handle', 0, lock, null, arguments, null)::procrastinate_job_to_defer_v1
+                 from unnest(%s::text[], %s::jsonb[]) as new (lock, arguments)))"""
+
+
+class Procrastinate(Peer):
+    name = "procrastinate"
+    orders: ClassVar[tuple[Order, ...]] = ("key", "none")
+    share = 0.02
+    settings = "async task, concurrency 10, delete_jobs always, LISTEN/NOTIFY; order: lock"
+
+    def install(self, folder: Folder) -> str:
+        self._python: Path = folder.python("procrastinate", PINS)
+        return versions(self._python, "procrastinate", "psycopg")
+
+    def prepare(self, database: Database, run: Run) -> None:
+        prepare(self._command, database, self, run)
+
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+        locks = [each.key if run.order == "key" else None for each in samples]
+        conn.execute(DEFER, (locks, [each.text for each in samples]))
+
+    def commands(self, run: Run) -> list[list[str]]:
+        return [self._command for _ in range(run.processes)]
+
+    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+        return conn.execute("select from procrastinate_jobs limit 1").fetchone() is None
+
+    @property
+    def _command(self) -> list[str]:
+        return [str(self._python), program("work_procrastinate.py")]

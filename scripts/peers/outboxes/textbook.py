@@ -1,0 +1,43 @@
+"""The outbox of textbooks: a table, SKIP LOCKED, pages of 100, rows deleted when they are done; NOTIFY by statement."""
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+import psycopg
+
+from peers.install import Folder
+from peers.outboxes.programs import program
+from peers.peer import Database, Order, Peer, Run, Sample
+
+SCHEMA = """
+create table outbox (id bigint generated always as identity primary key, type text not null, key text not null,
+                     payload json not null, created_at timestamptz not null default now());
+create function ring() returns trigger language plpgsql as $$ begin notify outbox; return null; end $$;
+create trigger ring after insert on outbox for each statement execute function ring();
+"""
+INSERT = """insert into outbox (type, key, payload)
+            select 'OrderPlaced', key, payload from unnest(%s::text[], %s::json[]) as new (key, payload)"""
+
+
+class Textbook(Peer):
+    name = "textbook SKIP LOCKED"
+    orders: ClassVar[tuple[Order, ...]] = ("none",)
+    share = 0.5
+    settings = "pages of 100, one transaction a page, delete, LISTEN/NOTIFY"
+
+    def install(self, folder: Folder) -> str:
+        return f"psycopg {version('psycopg')}"
+
+    def prepare(self, database: Database, run: Run) -> None:
+        database.conn.execute(SCHEMA)
+
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+        conn.execute(INSERT, ([each.key for each in samples], [each.text for each in samples]))
+
+    def commands(self, run: Run) -> list[list[str]]:
+        return [[sys.executable, program("work_textbook.py")] for _ in range(run.processes)]
+
+    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+        return conn.execute("select from outbox limit 1").fetchone() is None

@@ -1,0 +1,129 @@
+"""The server on which all peers run: one database a run, and what the server says of WAL, rows and CPU time."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from partbox.embedded.server import Server
+from peers.peer import Database
+
+OPTIONS = {"shared_buffers": "1GB", "max_wal_size": "16GB", "checkpoint_timeout": "1h", "max_connections": "200"}
+"""No checkpoint falls into a run: page images after one would be a matter of luck."""
+VARIABLES = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "sslmode": "PGSSLMODE"}
+SHOWN = ("shared_buffers", "max_wal_size", "checkpoint_timeout", "fsync", "synchronous_commit", "full_page_writes")
+DEAD = """select coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint from pg_stat_user_tables"""
+
+
+class Place:
+    """A server that takes a database for each run."""
+
+    def __init__(self, dsn: str, postmaster: int | None) -> None:
+        self._dsn = dsn
+        self._postmaster = postmaster
+        """None if its processes cannot be read."""
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            self.version = conn.info.parameter_status("server_version") or ""
+            self.major = conn.info.server_version // 10_000
+            self.settings = {name: _shown(conn, name) for name in SHOWN}
+            self.extensions = {name for (name,) in conn.execute("select name from pg_available_extensions")}
+
+    @property
+    def knows_backends(self) -> bool:
+        return self._postmaster is not None
+
+    @contextmanager
+    def database(self) -> Iterator[Database]:
+        """A fresh database, dropped afterwards with everybody in it."""
+        name = f"peers_{uuid4().hex[:12]}"
+        self._execute("create database {}", name)
+        try:
+            dsn = make_conninfo(self._dsn, dbname=name)
+            with psycopg.connect(dsn, autocommit=True) as conn:
+                yield Database(dsn, conn, _environment(dsn))
+        finally:
+            self._execute("drop database if exists {} with (force)", name)
+
+    def checkpoint(self) -> None:
+        self._execute("checkpoint", None)
+
+    def cpu(self, conn: psycopg.Connection[Any]) -> dict[int, float]:
+        """Seconds of CPU time by process of the server, that of `conn` left out."""
+        if self._postmaster is None:
+            return {}
+        found = psutil.Process(self._postmaster).children()
+        return spent([each for each in found if each.pid != conn.info.backend_pid])
+
+    def _execute(self, text: str, name: str | None) -> None:
+        with psycopg.connect(self._dsn, autocommit=True) as conn:
+            conn.execute(sql.SQL(text).format(sql.Identifier(name)) if name else text)
+
+
+@contextmanager
+def started(folder: Path, binaries: Path | None) -> Iterator[Place]:
+    """A server of our own on a unix socket, which nothing outside of this machine reaches."""
+    server = Server(folder / "server", binaries=binaries, options=OPTIONS)
+    try:
+        dsn = server.start()
+        pid = int((folder / "server" / "pgdata" / "postmaster.pid").read_text().split("\n", 1)[0])
+        yield Place(dsn, pid)
+    finally:
+        server.stop()
+
+
+def installed_binaries(major: int) -> Path | None:
+    """The programs of a PostgreSQL of this version on the machine, found by Debian's pg_config."""
+    named = os.environ.get("PARTBOX_TEST_BINARIES")
+    candidates = [Path(named)] if named else [*Path("/usr/lib/postgresql").glob(f"{major}/bin")]
+    for folder in candidates:
+        if (folder / "initdb").exists():
+            said = subprocess.run([folder / "initdb", "--version"], capture_output=True, text=True).stdout
+            if re.search(rf"\b{major}\b", said):
+                return folder
+    return None
+
+
+def spent(processes: list[psutil.Process]) -> dict[int, float]:
+    """Seconds of CPU time by process, of those that still live."""
+    found = {}
+    for each in processes:
+        try:
+            found[each.pid] = sum(each.cpu_times()[:2])
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def wal(conn: psycopg.Connection[Any]) -> int:
+    """Bytes of WAL since the server was made."""
+    return int(_value(conn, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"))
+
+
+def dead(conn: psycopg.Connection[Any]) -> int:
+    """Row versions that updates and deletes have left in this database."""
+    return int(_value(conn, DEAD))
+
+
+def _shown(conn: psycopg.Connection[Any], name: str) -> str:
+    return str(_value(conn, f"show {name}"))
+
+
+def _value(conn: psycopg.Connection[Any], text: str) -> Any:
+    row = conn.execute(text).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def _environment(dsn: str) -> dict[str, str]:
+    parts = conninfo_to_dict(dsn)
+    found = {variable: str(parts[name]) for name, variable in VARIABLES.items() if parts.get(name) is not None}
+    return found | {"PGDATABASE": str(parts["dbname"])}

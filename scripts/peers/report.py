@@ -1,0 +1,127 @@
+"""The table for people, the header, and JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from peers.figures import middle, percentile
+from peers.measure import Drained, Latency, Published
+from peers.peer import Order
+
+RATES = (1, 100, 1_000)
+HEAD = (
+    "peer", "order", "publish/s", "bulk/s", "drain/s", "2 proc./s", *(f"p50/p99 at {rate:,}/s" for rate in RATES),
+    "WAL pub.", "WAL drain", "dead", "CPU", "disorder",
+)  # fmt: skip
+NOTHING = "-"
+NOTE = """\
+publish     events a second by one connection, one event a transaction; bulk: 1,000 a transaction
+drain       events a second of a backlog, by one process and by two
+p50/p99     ms from commit to handler, one process; + some were missing after 5 s; ~ the publisher fell behind the rate
+WAL         bytes an event, of publishing (bulk) and of draining
+dead        row versions an event that updates and deletes leave while draining
+CPU         microseconds an event, of the workers + of the server, draining with one process
+disorder    events that two processes handled after a later one of the same key"""
+
+
+@dataclass(slots=True)
+class Result:
+    """What was measured of a peer in one order, a list for each round."""
+
+    peer: str
+    order: Order
+    settings: str
+    versions: str = ""
+    """Empty if it could not be installed."""
+    published: list[Published] = field(default_factory=list)
+    drained: list[Drained] = field(default_factory=list)
+    latencies: list[Latency] = field(default_factory=list)
+    disorder: list[float] = field(default_factory=list)
+    """Per cent of the events of a key that two processes handled after a later one."""
+    error: str = ""
+    """The first thing that failed, in one line."""
+
+
+def table(results: Sequence[Result]) -> str:
+    """Medians of the rounds; latencies of all rounds together."""
+    rows = [HEAD, *(_row(each) for each in results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    lines = ["  ".join(_cell(row[at], widths[at], at) for at in range(len(HEAD))).rstrip() for row in rows]
+    lines.insert(1, "-" * max(map(len, lines)))
+    failed = [f"{each.peer}, order {each.order}: {each.error}" for each in results if each.error]
+    return "\n".join([*lines, *(["", "failed:", *failed] if failed else [])])
+
+
+def header_lines(header: dict[str, Any]) -> str:
+    return "\n".join(f"{name}: {_said(value)}" for name, value in header.items())
+
+
+def as_json(header: dict[str, Any], results: Sequence[Result]) -> dict[str, Any]:
+    """Everything, with each round; of latencies some percentiles."""
+    found = [
+        asdict(each) | {"latencies": [_waits(run) for run in each.latencies], "medians": medians(each)}
+        for each in results
+    ]
+    return {"header": header, "results": found}
+
+
+def medians(result: Result) -> dict[str, float | None]:
+    """By name the median of the rounds; None for what was not measured."""
+    one = [each for each in result.drained if each.processes == 1]
+    two = [each for each in result.drained if each.processes == 2]
+    return {
+        "publish": middle([each.single for each in result.published]),
+        "bulk": middle([each.bulk for each in result.published]),
+        "drain": middle([each.rate for each in one]),
+        "drain_2": middle([each.rate for each in two]),
+        "wal_published": middle([each.wal_bulk for each in result.published]),
+        "wal_drained": middle([each.wal for each in one]),
+        "dead": middle([each.dead for each in one]),
+        "cpu_workers": middle([each.cpu_workers for each in one]),
+        "cpu_server": middle([each.cpu_server for each in one]),
+    }
+
+
+def _waits(run: Latency) -> dict[str, float]:
+    percentiles = {f"p{percent}": round(percentile(run.values, percent), 3) for percent in (50, 90, 99, 100)}
+    return {"rate": run.rate, "reached": run.reached, "missing": run.missing, "events": len(run.values)} | percentiles
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    found = medians(result)
+    rates = [_whole(found[name]) for name in ("publish", "bulk", "drain", "drain_2")]
+    waits = [_wait([each for each in result.latencies if each.rate == rate]) for rate in RATES]
+    costs = [_whole(found["wal_published"]), _small(found["wal_drained"]), _small(found["dead"])]
+    cpu = f"{_small(found['cpu_workers'])} + {_small(found['cpu_server'])}"
+    disorder = f"{max(result.disorder):.1f} %" if result.disorder else NOTHING
+    return (result.peer, result.order, *rates, *waits, *costs, cpu, disorder)
+
+
+def _wait(runs: Sequence[Latency]) -> str:
+    values = [value for each in runs for value in each.values]
+    if not values:
+        return NOTHING
+    mark = " +" if any(each.missing for each in runs) else " ~" if any(each.is_slow for each in runs) else ""
+    return f"{_short(percentile(values, 50))} / {_short(percentile(values, 99))}{mark}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def _whole(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def _small(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+
+
+def _cell(text: str, width: int, column: int) -> str:
+    return text.ljust(width) if column < 2 else text.rjust(width)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, dict):
+        return "".join(f"\n  {name}: {each}" for name, each in value.items())
+    return f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,85 @@
+"""The rounds: in each of them every peer has its turn, another one first."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from peers.crew import CrewError
+from peers.install import Folder, InstallError
+from peers.measure import disordered, drained, latency, published
+from peers.peer import Peer, Run
+from peers.place import Place
+from peers.report import Result
+
+SECONDS = {1: 30.0, 100: 20.0, 1_000: 10.0}
+"""By rate how long latency is measured."""
+QUICK_SECONDS = {1: 3.0, 100: 2.0, 1_000: 1.0}
+LEAST = 200  # events
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is measured."""
+
+    events: int
+    rounds: int
+    seconds: dict[int, float]
+
+
+def measured(place: Place, folder: Folder, peers: Sequence[Peer], effort: Effort) -> list[Result]:
+    """All results, also of peers that fail."""
+    cases = [case for peer in peers for case in _installed(peer, folder)]
+    for number in range(effort.rounds):
+        shift = number % len(cases)
+        for peer, result in cases[shift:] + cases[:shift]:
+            if result.versions:
+                say(f"round {number + 1}: {result.peer}, order {result.order}")
+                for work in _turn(place, peer, result, effort):
+                    _attempt(result, work)
+    return [result for _, result in cases]
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def _installed(peer: Peer, folder: Folder) -> list[tuple[Peer, Result]]:
+    say(f"installing {peer.name}")
+    results = [Result(peer.name, order, peer.settings) for order in peer.orders]
+    _attempt(results[0], partial(_install, peer, folder, results[0]))
+    for each in results:
+        each.versions, each.error = results[0].versions, results[0].error
+    return [(peer, each) for each in results]
+
+
+def _install(peer: Peer, folder: Folder, result: Result) -> None:
+    result.versions = peer.install(folder)
+
+
+def _turn(place: Place, peer: Peer, result: Result, effort: Effort) -> Iterator[Callable[[], None]]:
+    """What is to be measured, one thing after the other: each may fail for itself."""
+    order, events = result.order, max(LEAST, int(effort.events * peer.share))
+    yield lambda: result.published.append(published(place, peer, order, events))
+    yield lambda: result.drained.append(drained(place, peer, Run(order, 1), events))
+    yield lambda: result.drained.append(drained(place, peer, Run(order, 2), events))
+    for rate, seconds in effort.seconds.items():
+        yield partial(_latency, place, peer, result, rate, seconds)
+    if not result.disorder:
+        yield lambda: result.disorder.append(disordered(place, peer, order))
+
+
+def _latency(place: Place, peer: Peer, result: Result, rate: int, seconds: float) -> None:
+    result.latencies.append(latency(place, peer, Run(result.order, 1, watched=True), rate, seconds))
+
+
+def _attempt(result: Result, work: Callable[[], None]) -> None:
+    """Do it; the first that fails becomes the error of the result."""
+    try:
+        work()
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        said = reason if isinstance(error, CrewError | InstallError) else f"{type(error).__name__}: {reason}"
+        result.error = result.error or said
+        say(f"  {result.peer}: {said}")

@@ -1,0 +1,63 @@
+"""What a worker in Python tells the benchmark; crew.py says how. Importing it starts the thread that reports."""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+RUN = json.loads(os.environ["PEER_RUN"])
+WATCHED: bool = RUN["watched"]
+_EVERY = 0.1 if WATCHED else 0.02  # seconds
+
+_handled = 0
+_seen: list[tuple[int, int]] = []
+
+
+def handler(number_of: Callable[[Any], int]) -> Callable[[Any], None]:
+    """The handler of all events: it counts, or notes the number and the time of each."""
+
+    def count(_: Any) -> None:
+        global _handled
+        _handled += 1
+
+    def note(event: Any) -> None:
+        global _handled
+        now = time.monotonic_ns()
+        _seen.append((now, number_of(event)))
+        _handled += 1
+
+    return note if WATCHED else count
+
+
+def wait_for_go(leave: Callable[[], object] = lambda: os._exit(0)) -> None:
+    """Say that the worker is ready, wait for the start; from then on `leave` is called when the benchmark ends it."""
+    os.write(1, b"ready\n")
+    if not sys.stdin.readline():
+        os._exit(0)
+    threading.Thread(target=_watch, args=(leave,), daemon=True).start()
+
+
+def _watch(leave: Callable[[], object]) -> None:
+    sys.stdin.read()
+    leave()
+
+
+def _report() -> None:
+    pid, told, shown = os.getpid(), 0, 0
+    while True:
+        time.sleep(_EVERY)
+        now, handled = time.monotonic_ns(), _handled
+        if handled != told:
+            seen = _seen[shown:]
+            shown += len(seen)
+            lines = [f"seen {pid} {at} {number}\n" for at, number in seen]
+            told = handled
+            for first in range(0, len(lines), 50):  # pieces that a pipe takes whole, as processes share one
+                os.write(1, "".join(lines[first : first + 50]).encode())
+            os.write(1, f"count {pid} {now} {handled}\n".encode())
+
+
+threading.Thread(target=_report, daemon=True).start()

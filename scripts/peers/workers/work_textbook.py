@@ -1,0 +1,28 @@
+"""A textbook outbox: claim a page of rows that nobody else has, call the handler, delete them, commit."""
+
+import json
+
+import psycopg
+from reporting import RUN, handler, wait_for_go
+
+CLAIM = "select id, key, payload::text from outbox order by id limit 100 for update skip locked"
+
+
+def main() -> None:
+    handle = handler(lambda row: json.loads(row[2])["number"])
+    with psycopg.connect(RUN["dsn"], autocommit=True) as conn:
+        conn.execute("listen outbox")
+        wait_for_go()
+        while True:
+            with conn.transaction():
+                rows = conn.execute(CLAIM).fetchall()
+                for row in rows:
+                    handle(row)
+                if rows:
+                    conn.execute("delete from outbox where id = any(%s)", ([row[0] for row in rows],))
+            if not rows:
+                next(conn.notifies(timeout=1, stop_after=1), None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The parts of `scripts/bench-peers` that need no peer: its arithmetic, its table, how workers report."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+from peers.crew import Crew  # noqa: E402 (the scripts are no package)
+from peers.figures import disorder, drain_rate, latencies, middle, percentile, stolen  # noqa: E402
+from peers.measure import Drained, Latency, Published  # noqa: E402
+from peers.outboxes import PEERS  # noqa: E402
+from peers.peer import KEYS, SIZE, Sample  # noqa: E402
+from peers.report import Result, as_json, header_lines, table  # noqa: E402
+
+SECOND = 10**9
+
+
+@pytest.mark.parametrize("number", [0, 7, 1_234, 1_000_999])
+def test_every_event_has_the_same_size(number):
+    assert len(Sample(number).text) == SIZE
+    assert json.loads(Sample(number).text)["number"] == number
+    assert Sample(number).key == Sample(number + KEYS).key
+
+
+def test_a_percentile_is_one_of_the_values():
+    values = [float(each) for each in range(1, 101)]
+    assert [percentile(values, each) for each in (0, 50, 99, 100)] == [1, 50, 99, 100]
+    assert percentile([3.0], 99) == 3
+    with pytest.raises(ValueError, match="no values"):
+        percentile([], 50)
+
+
+def test_a_drain_is_timed_from_when_the_last_process_had_begun():
+    counts = {1: [(1 * SECOND, 10), (2 * SECOND, 30), (4 * SECOND, 60)], 2: [(2 * SECOND, 10), (4 * SECOND, 40)]}
+    assert drain_rate(counts, events=100, began=0, ended=4 * SECOND) == pytest.approx(30)
+
+
+def test_a_drain_that_ends_with_its_beginning_is_timed_from_the_start():
+    assert drain_rate({1: [(1 * SECOND, 90)]}, events=100, began=0, ended=2 * SECOND) == 50
+    with pytest.raises(ValueError, match="nothing was handled"):
+        drain_rate({}, events=100, began=0, ended=SECOND)
+
+
+def test_latency_is_that_of_the_events_that_were_seen():
+    assert latencies({1: 5_000_000, 2: 6_000_000}, {1: 7_000_000}) == [2.0]
+
+
+def test_disorder_counts_the_events_that_a_later_one_of_their_key_overtook():
+    keys = {1: "a", 2: "b", 3: "a", 4: "b"}
+    assert disorder(keys, {1: 10, 2: 20, 3: 30, 4: 40}) == 0
+    assert disorder(keys, {1: 10, 2: 50, 3: 30, 4: 40}) == 25
+    assert disorder(keys, {1: 40, 2: 20, 3: 30, 4: 10}) == 50
+
+
+def test_the_median_is_that_of_what_was_measured():
+    assert middle([3.0, None, 1.0]) == 2
+    assert middle([None]) is None
+
+
+def test_stolen_time_is_a_part_of_all_time():
+    before = {"user": 1.0, "idle": 5.0, "steal": 1.0, "guest": 0.0}
+    assert stolen(before, {"user": 2.0, "idle": 7.0, "steal": 2.0, "guest": 9.0}) == 25
+    assert stolen(before, before) == 0
+
+
+def result(**fields: object) -> Result:
+    return Result("partbox", "key", "defaults", "partbox 1", **fields)
+
+
+def test_the_table_shows_medians_and_what_failed():
+    whole = result(
+        published=[Published(1_000, 50_000, 500, 440), Published(3_000, 70_000, 500, 440)],
+        drained=[Drained(1, 100_000, 4.26, 0.012, 8, 2), Drained(2, 180_000, 5, 0.01, 8, None)],
+        latencies=[Latency(100, 100, [0.5, 1.5], 0), Latency(1_000, 700, [2.0], 0), Latency(1, 1, [200.0], 1)],
+        disorder=[0.0],
+    )
+    lines = table([whole, Result("PgQ", "queue", "", error="InstallError: apt-get is not installed")]).splitlines()
+    first = "partbox key 2,000 60,000 100,000 180,000 200 / 200 + 0.5 / 1.5 2.0 / 2.0 ~ 440 4.3 0.012 8 + 2 0.0 %"
+    assert lines[2].split() == first.split()
+    assert "".join(lines[3].split()) == "PgQqueue---------- -+--".replace(" ", "")
+    assert lines[-1] == "PgQ, order queue: InstallError: apt-get is not installed"
+
+
+def test_the_json_has_every_round_and_no_list_of_latencies():
+    written = as_json({"server": "PostgreSQL 15"}, [result(latencies=[Latency(100, 99, [1.0] * 5_000, 2)])])
+    (found,) = json.loads(json.dumps(written))["results"]
+    (waits,) = found["latencies"]
+    assert waits == {"rate": 100, "reached": 99, "missing": 2, "events": 5_000} | dict.fromkeys(
+        ("p50", "p90", "p99", "p100"), 1.0
+    )
+    assert found["medians"]["drain"] is None
+
+
+def test_the_header_is_one_line_for_each_peer():
+    assert header_lines({"load": 1.25, "peers": {"a": "1", "b": "2"}}) == "load: 1.2\npeers: \n  a: 1\n  b: 2"
+
+
+def test_what_workers_report_is_read_by_process():
+    crew = Crew([], sys.stderr)
+    for line in ("count 7 1000 5", "count 7 2000 9", "count 8 1500 1", "seen 7 900 42", "seen 8 999 42", "nonsense"):
+        crew._take(line.split())
+    assert (crew.handled, crew.counts[7], crew.seen) == (10, [(1000, 5), (2000, 9)], {42: 900})
+
+
+@pytest.mark.parametrize(("watched", "said"), [(False, "count"), (True, "seen")])
+def test_a_worker_waits_for_the_start_reports_and_ends_with_its_input(watched, said):
+    program = (
+        "import os; from reporting import handler, wait_for_go\n"
+        "handle = handler(lambda event: event)\nwait_for_go()\nhandle(41)\nimport time; time.sleep(60)"
+    )
+    environment = {"PEER_RUN": json.dumps({"watched": watched}), "PYTHONPATH": str(SCRIPTS / "peers" / "workers")}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdin=pipe, stdout=pipe, text=True) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+        run.stdin.write("go\n")
+        run.stdin.flush()
+        words = run.stdout.readline().split()
+        run.stdin.close()
+        assert run.wait(10) == 0
+    assert (words[0], words[1], words[3]) == (said, str(run.pid), "41" if watched else "1")
+
+
+def test_each_peer_says_which_order_it_keeps_and_has_a_worker():
+    assert len({each.name for each in PEERS}) == len(PEERS)
+    for each in PEERS:
+        assert each.orders
+        assert 0 < each.share <= 1
+        name = each.__module__.rpartition(".")[2]
+        assert [*(SCRIPTS / "peers" / "workers").glob(f"work_{name}.*")], name
+
+
+def test_a_peer_of_no_such_name_is_an_error_that_names_those_that_there_are():
+    command = [sys.executable, "-m", "peers", "--peers", "kafka"]
+    ran = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert all(each.__module__.rpartition(".")[2] in ran.stderr for each in PEERS)
