@@ -37,7 +37,8 @@ def main() -> None:
     effort = Effort(given.events, given.rounds, SECONDS)
     if given.quick:
         effort = Effort(min(given.events, QUICK_EVENTS), 1, QUICK_SECONDS)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     before, load = psutil.cpu_times(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="partbox-peers-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)  # root's server runs as another user, who reads libraries there
@@ -95,8 +96,12 @@ def _processor() -> str:
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
+def _leave(number: int, _: object) -> None:
+    """End with everything put away; a second Ctrl-C does not disturb that."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    main()

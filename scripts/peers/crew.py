@@ -86,8 +86,10 @@ class Crew:
         for each in self._processes:
             with suppress(psutil.NoSuchProcess):
                 _end(each)
-        for reader in self._readers:
+        for reader, each in zip(self._readers, self._processes, strict=True):
             reader.join(5)
+            if not reader.is_alive() and each.stdout is not None:
+                each.stdout.close()
 
     def _reason(self) -> str:
         """The last line of what the workers have said on standard error."""

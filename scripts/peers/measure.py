@@ -18,7 +18,8 @@ BULK = 1_000  # events of a transaction
 PUBLISHERS = 4  # connections that publish at a rate; KEYS is a multiple, so that each key is one's
 WARM = 20  # events before those that count
 STALLED = 30.0  # seconds without any progress
-FEW_KEYS, OF_A_KEY = 20, 50  # where order is looked at
+FEW_KEYS, OF_A_KEY = 20, 300  # where order is looked at; a tenth for a peer of less than this share
+SLOW = 0.05
 GRACE = 5.0  # seconds for the last events of a run at a rate
 
 
@@ -65,10 +66,10 @@ class Latency:
 def published(place: Place, peer: Peer, order: Order, events: int) -> Published:
     """Publish a tenth one by one, each in a transaction of its own, and all by 1,000."""
     run = Run(order, 1)
+    place.checkpoint()
     with place.database() as database, psycopg.connect(database.dsn) as conn:
         peer.prepare(database, run)
         _publish(conn, peer, run, BULK, BULK)  # what comes first pays for caches
-        place.checkpoint()
         start = wal(database.conn)
         single = _publish(conn, peer, run, max(events // 10, 10), 1)
         between = wal(database.conn)
@@ -94,6 +95,7 @@ def drained(place: Place, peer: Peer, run: Run, events: int) -> Drained:
             log = wal(database.conn) - log
             crew_after, server_after = crew.cpu(), place.cpu(database.conn)
             rate = drain_rate(crew.counts, events, began, ended)
+        _wait_alone(database)
         rows = dead(database.conn) - rows  # backends tell when they end
         used = _more(crew_before, crew_after) / events * 1e6
         used_server = _more(server_before, server_after) / events * 1e6 if place.knows_backends else None
@@ -121,7 +123,8 @@ def latency(place: Place, peer: Peer, run: Run, rate: int, seconds: float) -> La
 def disordered(place: Place, peer: Peer, order: Order) -> float:
     """Per cent of some events of a few keys that two processes handle after a later one of their key."""
     run = Run(order, 2, watched=True)
-    samples = [Sample(key + KEYS * turn) for turn in range(OF_A_KEY) for key in range(FEW_KEYS)]
+    turns = OF_A_KEY if peer.orders[order] > SLOW else OF_A_KEY // 10
+    samples = [Sample(key + KEYS * turn) for turn in range(turns) for key in range(FEW_KEYS)]
     with place.database() as database:
         peer.prepare(database, run)
         with psycopg.connect(database.dsn) as conn:
@@ -159,6 +162,14 @@ def _wait_done(crew: Crew, peer: Peer, run: Run, database: Database, events: int
         if time.monotonic() - since > STALLED:
             raise CrewError(f"no progress for {STALLED:g} s after {handled:,} of {events:,} events")
         time.sleep(0.01)
+
+
+def _wait_alone(database: Database) -> None:
+    """Wait until nobody else is connected."""
+    others = "select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() limit 1"
+    end = time.monotonic() + GRACE
+    while database.conn.execute(others).fetchone() is not None and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 def _warm(crew: Crew, peer: Peer, run: Run, database: Database) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -52,9 +52,8 @@ class Peer(ABC):
     """An outbox or a queue that is measured."""
 
     name: ClassVar[str]
-    orders: ClassVar[tuple[Order, ...]]
-    share: ClassVar[float]
-    """The part of `--events` that is drained, so that a run of a slow peer takes seconds too."""
+    orders: ClassVar[Mapping[Order, float]]
+    """By order the part of `--events` that is drained, so that a run of a slow peer takes seconds too."""
     settings: ClassVar[str]
     """The settings that differ from the defaults, in one line."""
 

@@ -60,7 +60,8 @@ def _install(peer: Peer, folder: Folder, result: Result) -> None:
 
 def _turn(place: Place, peer: Peer, result: Result, effort: Effort) -> Iterator[Callable[[], None]]:
     """What is to be measured, one thing after the other: each may fail for itself."""
-    order, events = result.order, max(LEAST, int(effort.events * peer.share))
+    order = result.order
+    events = max(LEAST, int(effort.events * peer.orders[order]))
     yield lambda: result.published.append(published(place, peer, order, events))
     yield lambda: result.drained.append(drained(place, peer, Run(order, 1), events))
     yield lambda: result.drained.append(drained(place, peer, Run(order, 2), events))

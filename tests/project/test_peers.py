@@ -10,7 +10,7 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from peers.crew import Crew  # noqa: E402 (the scripts are no package)
+from peers.crew import Crew, CrewError  # noqa: E402 (the scripts are no package)
 from peers.figures import disorder, drain_rate, latencies, middle, percentile, stolen  # noqa: E402
 from peers.measure import Drained, Latency, Published  # noqa: E402
 from peers.outboxes import PEERS  # noqa: E402
@@ -107,6 +107,18 @@ def test_what_workers_report_is_read_by_process():
     assert (crew.handled, crew.counts[7], crew.seen) == (10, [(1000, 5), (2000, 9)], {42: 900})
 
 
+def test_a_worker_that_ends_is_an_error_with_what_it_said(tmp_path):
+    pipe = subprocess.PIPE
+    with (tmp_path / "errors").open("w+") as errors:
+        command = [sys.executable, "-c", "raise SystemExit('RuntimeError: no queue of that name')"]
+        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+        crew = Crew([worker], errors)
+        with pytest.raises(CrewError, match=r"^RuntimeError: no queue of that name$"):
+            crew.wait_ready()
+        crew.stop()
+    assert worker.returncode == 1
+
+
 @pytest.mark.parametrize(("watched", "said"), [(False, "count"), (True, "seen")])
 def test_a_worker_waits_for_the_start_reports_and_ends_with_its_input(watched, said):
     program = (
@@ -131,7 +143,7 @@ def test_each_peer_says_which_order_it_keeps_and_has_a_worker():
     assert len({each.name for each in PEERS}) == len(PEERS)
     for each in PEERS:
         assert each.orders
-        assert 0 < each.share <= 1
+        assert all(0 < share <= 1 for share in each.orders.values())
         name = each.__module__.rpartition(".")[2]
         assert [*(SCRIPTS / "peers" / "workers").glob(f"work_{name}.*")], name
 

@@ -1,6 +1,6 @@
 """graphile-worker with the settings of its page on performance; a queue name for each key, or none."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,8 +20,7 @@ ADD_MANY = """select count(*) from graphile_worker.add_jobs(array(
 
 class Graphile(Peer):
     name = "graphile-worker"
-    orders: ClassVar[tuple[Order, ...]] = ("key", "none")
-    share = 0.1
+    orders: ClassVar[Mapping[Order, float]] = {"key": 0.4, "none": 0.4}
     settings = "24 jobs at once, local queue of 500, completions in batches, LISTEN/NOTIFY; order: queue name"
 
     def install(self, folder: Folder) -> str:

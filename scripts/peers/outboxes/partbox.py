@@ -1,7 +1,7 @@
 """partbox as it is: one node, events handled one after the other in each process."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, ClassVar
 
@@ -17,8 +17,7 @@ from peers.peer import Database, Order, Peer, Run, Sample
 
 class Partbox(Peer):
     name = "partbox"
-    orders: ClassVar[tuple[Order, ...]] = ("key", "none")
-    share = 1.0
+    orders: ClassVar[Mapping[Order, float]] = {"key": 1.0, "none": 1.0}
     settings = "defaults, concurrency 1"
 
     def install(self, folder: Folder) -> str:

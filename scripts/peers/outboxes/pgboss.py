@@ -1,10 +1,11 @@
 """pg-boss: batches by polling; one job of a key at a time by the policy `singleton`, or the standard policy.
 
 Version 10 is the last for Node 20; version 12, for Node 22, has a policy `key_strict_fifo`. With `singleton` no two
-jobs of a key run at once, but the jobs of one transaction have no order among each other.
+jobs of a key run at once, but a batch has any job of a key, and jobs of one transaction have no order among each other:
+with order jobs are taken one by one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,9 +23,10 @@ INSERT = """insert into pgboss.job (name, data, singleton_key, policy)
 
 class PgBoss(Peer):
     name = "pg-boss"
-    orders: ClassVar[tuple[Order, ...]] = ("key", "none")
-    share = 0.1
-    settings = "batches of 500, a look every 0.5 s and after each batch; order: singleton"
+    orders: ClassVar[Mapping[Order, float]] = {"key": 0.02, "none": 0.4}
+    settings = (
+        "2 workers, batches of 2,000, a look every 0.5 s and after each batch; order: singleton, 4 workers, one by one"
+    )
 
     def install(self, folder: Folder) -> str:
         self._home: Path = folder.node("pg-boss", PINS)

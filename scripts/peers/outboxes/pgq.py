@@ -5,7 +5,7 @@ run with the paths of its two libraries put in. That takes a server on this mach
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,15 +19,18 @@ from peers.peer import Database, Order, Peer, Run, Sample
 
 INSERT = """select count(pgq.insert_event(queue, 'OrderPlaced', data, key, null, null, null))
               from unnest(%s::text[], %s::text[], %s::text[]) as new (queue, data, key)"""
+TICKER = {"ticker_max_lag": "0", "ticker_idle_period": "100 ms"}
+"""The second bounds the wait of an event that was being committed during a tick."""
 BETWEEN_TICKS = 10_000  # events, while many are published
 BEHIND = "select coalesce(sum(pending_events), 0) from pgq.get_consumer_info()"
 
 
 class PgQ(Peer):
     name = "PgQ"
-    orders: ClassVar[tuple[Order, ...]] = ("queue",)
-    share = 1.0
-    settings = "a tick and a look every 10 ms, ticker_max_lag 0; with 2 processes 2 queues, by key"
+    orders: ClassVar[Mapping[Order, float]] = {"queue": 1.0}
+    settings = (
+        "a tick and a look every 10 ms, ticker_max_lag 0, ticker_idle_period 100 ms; 2 processes: 2 queues, by key"
+    )
 
     def __init__(self) -> None:
         self._script = ""
@@ -47,7 +50,8 @@ class PgQ(Peer):
         database.conn.execute(self._script)
         for queue in _queues(run):
             database.conn.execute("select pgq.create_queue(%s)", (queue,))
-            database.conn.execute("select pgq.set_queue_config(%s, 'ticker_max_lag', '0')", (queue,))
+            for setting, value in TICKER.items():
+                database.conn.execute("select pgq.set_queue_config(%s, %s, %s)", (queue, setting, value))
             database.conn.execute("select pgq.register_consumer(%s, 'bench')", (queue,))
 
     def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:

@@ -1,6 +1,6 @@
 """PgQueuer over asyncpg; its one order is that of a queue of which one job runs at a time (concurrency_limit=1)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,8 +22,7 @@ ENQUEUE = """with queued as (
 
 class PgQueuer(Peer):
     name = "PgQueuer"
-    orders: ClassVar[tuple[Order, ...]] = ("none", "queue")
-    share = 0.1
+    orders: ClassVar[Mapping[Order, float]] = {"none": 0.4, "queue": 0.01}
     settings = "asyncpg, uvloop, batch_size 100, LISTEN/NOTIFY; order: concurrency_limit 1, batch_size 1"
 
     def install(self, folder: Folder) -> str:

@@ -1,6 +1,6 @@
 """procrastinate: asynchronous tasks, jobs deleted when they are done; a lock for each key, or none."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,8 +19,7 @@ DEFER = """select procrastinate_defer_jobs_v1(array(
 
 class Procrastinate(Peer):
     name = "procrastinate"
-    orders: ClassVar[tuple[Order, ...]] = ("key", "none")
-    share = 0.02
+    orders: ClassVar[Mapping[Order, float]] = {"key": 0.02, "none": 0.02}
     settings = "async task, concurrency 10, delete_jobs always, LISTEN/NOTIFY; order: lock"
 
     def install(self, folder: Folder) -> str:

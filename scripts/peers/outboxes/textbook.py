@@ -1,7 +1,7 @@
 """The outbox of textbooks: a table, SKIP LOCKED, pages of 100, rows deleted when they are done; NOTIFY by statement."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, ClassVar
 
@@ -23,8 +23,7 @@ INSERT = """insert into outbox (type, key, payload)
 
 class Textbook(Peer):
     name = "textbook SKIP LOCKED"
-    orders: ClassVar[tuple[Order, ...]] = ("none",)
-    share = 0.5
+    orders: ClassVar[Mapping[Order, float]] = {"none": 0.5}
     settings = "pages of 100, one transaction a page, delete, LISTEN/NOTIFY"
 
     def install(self, folder: Folder) -> str:

@@ -3,8 +3,8 @@ import { handle, load, RUN, waitForGo } from "./reporting.mjs";
 
 const PgBoss = load("pg-boss");
 
-const WORKERS = RUN.order === "key" ? 1 : 2;
-const BATCH = 500;
+// Of a batch pg-boss picks any job of a key, not the oldest, so with order a batch is one job.
+const [WORKERS, BATCH] = RUN.order === "key" ? [4, 1] : [2, 2000];
 const boss = new PgBoss({ max: 10 });
 boss.on("error", (error) => console.error(error.message));
 await boss.start();
