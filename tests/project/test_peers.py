@@ -148,6 +148,27 @@ def test_each_peer_says_which_order_it_keeps_and_has_a_worker():
         assert [*(SCRIPTS / "peers" / "workers").glob(f"work_{name}.*")], name
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_peers_that_need_nothing_installed_are_measured_and_leave_nothing(dsn, conn, tmp_path):
+    written = tmp_path / "peers.json"
+    options = ["--quick", "--events", "300", "--peers", "partbox", "textbook", "--dsn", dsn, "--json", str(written)]
+    ran = subprocess.run([sys.executable, "-m", "peers", *options], cwd=SCRIPTS, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    results = json.loads(written.read_text())["results"]
+    assert [(each["peer"], each["order"], each["error"]) for each in results] == [
+        ("partbox", "key", ""),
+        ("partbox", "none", ""),
+        ("textbook SKIP LOCKED", "none", ""),
+    ]
+    for each in results:
+        measured = {name: value for name, value in each["medians"].items() if name != "cpu_server"}
+        assert None not in measured.values(), each
+        assert [run["rate"] for run in each["latencies"]] == [1, 100, 1_000]
+    assert results[0]["disorder"] == [0.0]
+    assert conn.execute("select count(*) from pg_database where datname like 'peers!_%' escape '!'").fetchone() == (0,)
+
+
 def test_a_peer_of_no_such_name_is_an_error_that_names_those_that_there_are():
     command = [sys.executable, "-m", "peers", "--peers", "kafka"]
     ran = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True)

@@ -21,7 +21,7 @@ ADD_MANY = """select count(*) from graphile_worker.add_jobs(array(
 class Graphile(Peer):
     name = "graphile-worker"
     orders: ClassVar[Mapping[Order, float]] = {"key": 0.4, "none": 0.4}
-    settings = "24 jobs at once, local queue of 500, completions in batches, LISTEN/NOTIFY; order: queue name"
+    settings = "24 jobs at once, LISTEN/NOTIFY; drains: local queue of 500, completions in batches; order: queue name"
 
     def install(self, folder: Folder) -> str:
         self._home: Path = folder.node("graphile-worker", PINS)
