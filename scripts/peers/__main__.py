@@ -25,7 +25,7 @@ from peers.outboxes import PEERS
 from peers.peer import KEYS, SIZE
 from peers.place import Place, installed_binaries, started
 from peers.report import NOTE, Result, as_json, header_lines, table
-from peers.rounds import QUICK_SECONDS, SECONDS, Effort, measured
+from peers.rounds import QUICK_SECONDS, SECONDS, Effort, measure
 
 MAJOR = 15  # of PostgreSQL: the one of Debian 12, which PgQ is packaged for
 QUICK_EVENTS = 2_000
@@ -39,19 +39,26 @@ def main() -> None:
         effort = Effort(min(given.events, QUICK_EVENTS), 1, QUICK_SECONDS)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
+    os.umask(0o022)  # root's server runs as another user, who reads libraries in the folder
     before, load = psutil.cpu_times(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="partbox-peers-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)  # root's server runs as another user, who reads libraries there
+        Path(folder).chmod(0o755)
         with _place(given.dsn, Path(folder)) as place:
             installed = given.installed or Path(folder) / "peers"
             installed.mkdir(exist_ok=True)
             peers = [names[name]() for name in given.peers or names]
             found = Folder(installed.resolve(), place.major, place.extensions)
-            results = measured(place, found, peers, effort)
-            header = _machine(before, load) | _header(place, effort, results)
+            results: list[Result] = []
+            try:
+                measure(place, found, peers, effort, results)
+            finally:  # after Ctrl-C what there is
+                _tell(_machine(before, load) | _header(place, effort, results), results, given.json)
+
+
+def _tell(header: dict[str, Any], results: list[Result], file: Path | None) -> None:
     print(f"\n{header_lines(header)}\n\n{table(results)}\n\n{NOTE}", flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(as_json(header, results), indent=1) + "\n", encoding="utf-8")
+    if file:
+        file.write_text(json.dumps(as_json(header, results), indent=1) + "\n", encoding="utf-8")
 
 
 def _options(names: list[str]) -> argparse.Namespace:

@@ -28,9 +28,12 @@ class Effort:
     seconds: dict[int, float]
 
 
-def measured(place: Place, folder: Folder, peers: Sequence[Peer], effort: Effort) -> list[Result]:
-    """All results, also of peers that fail."""
-    cases = [case for peer in peers for case in _installed(peer, folder)]
+def measure(place: Place, folder: Folder, peers: Sequence[Peer], effort: Effort, results: list[Result]) -> None:
+    """Fill `results`, which has everything that was measured so far when this is interrupted; peers that fail, too."""
+    cases = []
+    for peer in peers:
+        cases += _installed(peer, folder)
+        results[:] = [result for _, result in cases]
     for number in range(effort.rounds):
         shift = number % len(cases)
         for peer, result in cases[shift:] + cases[:shift]:
@@ -38,7 +41,6 @@ def measured(place: Place, folder: Folder, peers: Sequence[Peer], effort: Effort
                 say(f"round {number + 1}: {result.peer}, order {result.order}")
                 for work in _turn(place, peer, result, effort):
                     _attempt(result, work)
-    return [result for _, result in cases]
 
 
 def say(text: str) -> None:
