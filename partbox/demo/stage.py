@@ -1,18 +1,15 @@
 """The demo's workspace: a temporary folder with a database in it, or a schema in a user's; removed at the end."""
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from psycopg import Connection
 
 from partbox.db.connect import resolve
-from partbox.db.harness import demo as statements
-from partbox.db.harness.workspace import Workspace, workspace
+from partbox.db.harness.workspace import Workspace, is_there, workspace
 from partbox.errors import SettingsError
+from partbox.terminal.streams import stderr_to
 
 SCHEMA: Final = "partbox_demo"
 THROWN_AWAY: Final = {"fsync": "off"}
@@ -37,28 +34,13 @@ def stage(dsn: str | None) -> Iterator[Stage]:
     found = None if dsn is None else resolve(dsn)
     with workspace(found, SCHEMA, prefix="partbox-demo-", options=THROWN_AWAY, clear=_refuse) as place:
         made = Stage(place)
-        with _stderr_to(made.log):
+        with stderr_to(made.log):
             yield made
 
 
 def _refuse(conn: Connection[Any]) -> None:
-    if statements.is_there(conn, SCHEMA):
+    if is_there(conn, SCHEMA):
         raise SettingsError(
             f"schema {SCHEMA!r} exists already in this database: wait for the demo that runs there, or remove what "
             f"one has left with `drop schema {SCHEMA} cascade`"
         )
-
-
-@contextmanager
-def _stderr_to(log: Path) -> Iterator[None]:
-    """Keep the errors of this process, and of those that it starts meanwhile, out of the picture."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
