@@ -1,0 +1,88 @@
+"""Draining a backlog by one process and by two, beside reading the same rows raw and beside a textbook outbox."""
+
+from collections.abc import Set
+from statistics import median
+
+from partbox.bench import baselines
+from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.bench.handlers import ignore
+from partbox.bench.node import BenchNode
+from partbox.bench.rounds import compared, in_rounds
+from partbox.cgroup import usable_processors
+from partbox.db.harness import bench as statements
+
+CURSOR = Budget(
+    "drain-cursor", "drain, 1 process, vs iterating the same columns by a server-side cursor", Direction.AT_LEAST, 0.5
+)
+TEXTBOOK = Budget(
+    "drain-textbook", "drain, 1 process, vs a textbook SKIP LOCKED outbox (page 100)", Direction.AT_LEAST, 3
+)
+TWO = Budget("drain-two", "drain, 2 processes vs 1", Direction.AT_LEAST, 1.5)
+WAL = Budget("drain-wal", "WAL of the server per drained event", Direction.AT_MOST, 5, "B")
+DEAD = Budget("drain-dead-rows", "dead rows per drained event", Direction.AT_MOST, 0.01)
+ONE_PROCESSOR = "this machine has one processor: two processes have nowhere to run side by side"
+
+
+class _Rounds:
+    """Drains and what they are compared with, in turn; all in events per second, but for `wal` and `dead` per event."""
+
+    def __init__(self, ground: Ground, node: BenchNode, wanted: Set[str]) -> None:
+        self._ground = ground
+        self._node = node
+        self._wanted = wanted
+        self.one: list[float] = []
+        self.two: list[float] = []
+        self.cursor: list[float] = []
+        self.textbook: list[float] = []
+        self.wal: list[float] = []
+        self.dead: list[float] = []
+
+    def run(self) -> None:
+        """One round of what is wanted."""
+        ground, events = self._ground, self._ground.sizes.events
+        if CURSOR.name in self._wanted:
+            self.cursor.append(baselines.iterating(ground))
+        first = self._node.drain(processes=1, count_dead=DEAD.name in self._wanted and not self.dead)
+        self.one.append(events / first.seconds)
+        self.wal.append(first.wal / events)
+        if first.dead is not None:
+            self.dead.append(first.dead / events)
+        if TEXTBOOK.name in self._wanted:
+            self.textbook.append(baselines.textbook(ground, ground.sizes.textbook))
+        if TWO.name in self._wanted:
+            self.two.append(events / self._node.drain(processes=2).seconds)
+
+    def results(self) -> Results:
+        """A result for each wanted line, and some more."""
+        rounds, events = in_rounds(len(self.one)), f"{self._ground.sizes.events:,} events"
+        ours = ("drain", self.one)
+        if self.cursor:
+            yield compared(CURSOR.name, ours, ("cursor", self.cursor))
+        if self.textbook:
+            yield compared(TEXTBOOK.name, ours, ("textbook", self.textbook))
+        if self.two:
+            yield compared(TWO.name, ("two", self.two), ("one", self.one))
+        yield Measured(WAL.name, median(self.wal), f"{events}{rounds}; whatever else writes there counts too")
+        if self.dead:
+            yield Measured(DEAD.name, self.dead[0], f"{events}; no vacuum meanwhile")
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    alone = usable_processors() < 2 and TWO.name in wanted
+    if alone:
+        yield Unmeasured(TWO.name, ONE_PROCESSOR)
+    asked = wanted - {TWO.name} if alone else wanted
+    if not asked:
+        return
+    ground.backlog(ground.sizes.events)
+    statements.calm(ground.conn, ground.schema)
+    with BenchNode(ground, ground.outbox(ignore), 1, paused=True, concurrency=1) as node:
+        found = _Rounds(ground, node, asked)
+        for _ in range(ground.sizes.rounds):
+            found.run()
+    yield from (each for each in found.results() if each.name in asked)
+
+
+FAMILY = Family((CURSOR, TEXTBOOK, TWO, WAL, DEAD), _measure)
