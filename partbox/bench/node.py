@@ -16,7 +16,6 @@ from partbox.terminal.interrupts import uninterrupted
 ALL = 256
 TO_START = 120.0
 TO_SETTLE = 60.0
-TO_TELL = 1.5  # seconds until sessions have told the server's statistics what they did
 SUBSCRIPTION = "default"
 
 
@@ -133,7 +132,7 @@ class BenchNode:
 
     def _dead(self) -> float:
         """Dead rows of the schema, when every session has told of its own."""
-        self._ground.pause(TO_TELL)
+        self._ground.pause(self._ground.sizes.calm)
         return statements.dead(self._ground.conn, self._ground.schema)
 
     def _gather(self) -> None:

@@ -1,4 +1,4 @@
-"""A publisher in a process of its own: events at random times, at a given rate on the average.
+"""A publisher in a process of its own: events at a given rate, each at a random time of its period.
 
 Times are random, so that no rhythm of publishing meets a rhythm of polling. A publisher that is late catches up.
 """
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -115,15 +116,17 @@ def _publish(task: SendingTask, client: int, note: Callable[[int], None], stoppi
 
 def _due(task: SendingTask, client: int, chance: random.Random, stopping: threading.Event) -> Iterator[int]:
     """The numbers of one client's events, each at its time."""
-    due = time.monotonic()
-    end = None if task.seconds is None else due + task.seconds
-    number = client
-    while True:
-        due += chance.expovariate(task.rate / task.clients)
-        if (end is not None and due > end) or stopping.wait(max(0.0, due - time.monotonic())):
+    began = time.monotonic()
+    for turn, due in enumerate(schedule(task.rate / task.clients, task.seconds, chance)):
+        if stopping.wait(max(0.0, began + due - time.monotonic())):
             return
-        yield number
-        number += task.clients
+        yield client + turn * task.clients
+
+
+def schedule(rate: float, seconds: float | None, chance: random.Random) -> Iterator[float]:
+    """The seconds at which events are due: one in each period, at any time of it."""
+    turns = count() if seconds is None else range(max(1, round(rate * seconds)))
+    return ((turn + chance.random()) / rate for turn in turns)
 
 
 @contextmanager

@@ -14,7 +14,8 @@ class Sizes:
     `pages` of 10,000 events by `publish_many`, `singles` each in a transaction of its own; `latency` seconds by rate
     (events per second); seconds of standing `idle`, and beside an `open` transaction; `done` records between two
     backlogs; `memory` events of the backlog over which memory is watched; `load` in events per second while processes
-    come and go; the `lease` of the processes that are killed (seconds).
+    come and go; the `lease` of the processes that are killed (seconds); `calm` seconds until a process without work
+    sleeps as long as it ever does, and every session has told the server's statistics what it did.
     """
 
     events: int
@@ -29,6 +30,7 @@ class Sizes:
     memory: int
     load: int
     lease: float
+    calm: float = 2.0
 
 
 FULL: Final = Sizes(
@@ -51,11 +53,12 @@ QUICK: Final = Sizes(
     rounds=1,
     pages=2,
     singles=200,
-    latency=MappingProxyType({1: 4.0, 100: 2.0, 1_000: 2.0}),
-    idle=3.0,
+    latency=MappingProxyType({1: 3.0, 100: 1.5, 1_000: 1.5}),
+    idle=2.0,
     open=2.0,
-    done=100_000,
-    memory=100_000,
+    done=50_000,
+    memory=50_000,
     load=200,
-    lease=3.0,
+    lease=2.0,
+    calm=1.0,
 )

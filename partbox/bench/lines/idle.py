@@ -14,7 +14,6 @@ from partbox.db.harness import bench as statements
 
 CPU: Final = Budget("idle-cpu", "CPU of an idle process, of a core", Direction.AT_MOST, 0.5, "%")
 STATEMENTS: Final = Budget("idle-statements", "statements that an idle process sends", Direction.AT_MOST, 6, "/s")
-TO_CALM: Final = 2.0  # seconds until a process sleeps as long as it ever does, and has told what it did before
 BUSY: Final = 200.0  # transactions a second of others, among which a few of ours are lost
 OTHERS = "other sessions run {:,.0f} transactions a second in this database, and the server counts all of them together"
 
@@ -22,7 +21,7 @@ OTHERS = "other sessions run {:,.0f} transactions a second in this database, and
 def _measure(ground: Ground, wanted: Set[str]) -> Results:
     ground.fresh()
     with BenchNode(ground, ground.outbox(ignore), 1) as node:
-        ground.pause(TO_CALM)
+        ground.pause(ground.sizes.calm)
         before, alone = total(node.pids), _transactions(ground)
         passed, beside = alone
         spent = total(node.pids) - before
@@ -34,7 +33,7 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
             yield Unmeasured(STATEMENTS.name, OTHERS.format(beside))
             return
         node.scale(2)
-        ground.pause(TO_CALM)
+        ground.pause(ground.sizes.calm)
         passed, two = _transactions(ground)
     note = f"what a second process adds within {passed:.1f} s, so without what a node sends"
     yield Measured(STATEMENTS.name, max(0.0, two - beside), note)

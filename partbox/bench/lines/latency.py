@@ -48,12 +48,16 @@ def figures(rate: int, sent: Mapping[int, int], arrived: Mapping[int, int]) -> I
     """Median and p99 of a rate; of fewer than a hundred samples the slowest stands for the p99."""
     found = latencies(sent, arrived)
     passed = (max(sent.values()) - min(sent.values())) / 1e9
-    said = counted(len(found), "sample") + (f", {(len(found) - 1) / passed:,.3g} a second" if passed else "")
+    said = counted(len(found), "sample") + (f", {_written((len(found) - 1) / passed)} a second" if passed else "")
     middle, tail, most = quantile(found, 0.5), quantile(found, 0.99), max(found)
     details = {"samples": float(len(found)), "p50_ms": middle, "p99_ms": tail, "max_ms": most}
     yield Measured(MEDIAN[rate].name, middle, said, details)
     slowest = f"; the slowest {most:.2f} ms" if len(found) >= 100 else ", too few for a p99: this is the slowest"
     yield Measured(TAIL[rate].name, tail, said + slowest, details)
+
+
+def _written(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
 
 
 class _Stopwatch:
