@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from partbox.bench.budget import Direction, LineResult, Standing
 from partbox.bench.report import BenchReport, shown
-from partbox.errors import SettingsError
+from partbox.errors import PartboxError, SettingsError
 
 COLOURS: Final = {Standing.MET: "#2e7d32", Standing.MISSED: "#c62828"}
 LEAST: Final = 0.01  # a logarithmic axis has no zero
@@ -58,4 +58,7 @@ def draw(report: BenchReport, path: Path) -> None:
     axes.set_title(
         f"partbox {machine.partbox}, PostgreSQL {machine.postgresql}; {machine.cpu}, {machine.usable} usable"
     )
-    figure.savefig(path)
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise PartboxError(f"--plot cannot write {str(path)!r}: {error.strerror}: name another file") from None

@@ -30,7 +30,7 @@ Listed = Annotated[bool, typer.Option("--list", help="Print the lines and their 
 Plot = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", show_default=False, help="Draw the values too: .svg, .png, .pdf (needs partbox[plot])."
+        metavar="FILE", show_default=False, help="Draw the values too: .svg, .png, .pdf (needs the extra plot)."
     ),
 ]
 
@@ -45,8 +45,8 @@ def bench(
 ) -> None:
     """Measure this version's budgets on a database, beside raw PostgreSQL in the same run.
 
-    Give it a database with nothing else to do, on a machine with nothing else to do. The schema partbox_bench is made
-    and removed. A full run takes about half an hour and 6 GB of disk for ten million records; --quick is rough.
+    Give it a database, and a machine, that have nothing else to do. Its schema is partbox_bench, removed at the end.
+    A full run takes long, and 6 GB of disk for millions of records; --quick is rough.
     Exit code 0: no budget was missed. 1: one was, or a line failed. 130: Ctrl-C ended it.
 
     Example: partbox bench --quick
@@ -64,14 +64,14 @@ def bench(
     plan = BenchPlan(settings.load(dsn=dsn).dsn, wanted, QUICK if quick else FULL, quick)
     with _stderr() as out:
         report = perform(plan, out)
-    if plot is not None:
-        from partbox.bench.plot import draw
-
-        draw(report, plot)
     if json:
         print_json(report.plain())
     else:
         console().print(*report.header(), "", report.table(), "", report.verdict(), sep="\n")
+    if plot is not None:
+        from partbox.bench.plot import draw
+
+        draw(report, plot)
     raise typer.Exit(report.code)
 
 
