@@ -1,7 +1,9 @@
 """The live page: partitions, processes, rates, blocked and dead records, and the remedies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 
+from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from partbox.dashboard.access import Access, access
@@ -10,13 +12,15 @@ from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.faces import Faces, from_roster, own
 from partbox.dashboard.feed import Feed, OverviewSource
 from partbox.dashboard.routes import PageRoutes
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.http.address import Address
+from partbox.http.server import HttpServer
 from partbox.observe.health.siblings import Siblings
 from partbox.settings import Settings
 
-__all__ = ["Access", "access", "from_roster", "pages", "routes"]
+__all__ = ["Access", "access", "from_roster", "pages", "routes", "standalone"]
 
 
 def routes(
@@ -42,3 +46,21 @@ def pages(
 ) -> list[BaseRoute]:
     """The page of a worker, served at `address`. The holder of `http_token` may act; nobody without that setting."""
     return routes(glance, dsn, settings, access(address, settings.http_token), siblings=siblings)
+
+
+@contextmanager
+def standalone(
+    settings: Settings, dsn: Callable[[], str], where: Address, token: str | None, faces: Callable[[], Faces] = own
+) -> Iterator[str]:
+    """Serve the page by itself; its URL, which carries the token (None: a new one): whoever has it may act.
+
+    PartboxError if it cannot be served there.
+    """
+    allowed = access(where, token, new=True)
+    with closing(CachedOverview(settings, dsn)) as glance:
+        server = HttpServer(Starlette(routes=routes(glance, dsn, settings, allowed, faces)), *where)
+        server.start()
+        try:
+            yield f"{server.address}/#token={allowed.token}"
+        finally:
+            server.stop()

@@ -1,19 +1,19 @@
 """Counts and judges the deliveries: each order's steps in order, none lost, none made up."""
 
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from partbox.demo.recorder import DELIVERY, RecordedDelivery
 
 
-@dataclass(slots=True)
-class _Owner:
+class _Owner(NamedTuple):
     """The last process that delivered in a partition; `after_kill`: the one before was killed with work unsaved."""
 
     epoch: int
     pid: int
-    after_kill: bool = False
+    after_kill: bool
 
 
 class DeliveryAudit:
@@ -27,7 +27,6 @@ class DeliveryAudit:
     def __init__(self, path: Path) -> None:
         path.touch(0o600)
         self._file = path.open("rb")
-        self._rest = b""
         self._seen = bytearray()  # by order: one bit a step
         self._last = bytearray()  # by order: the step that was delivered last
         self._owners: dict[int, _Owner] = {}
@@ -43,22 +42,20 @@ class DeliveryAudit:
 
     def read(self) -> list[RecordedDelivery]:
         """The first deliveries since the last reading."""
-        data = self._rest + self._file.read()
+        data = self._file.read()
         whole = len(data) - len(data) % DELIVERY.size
-        self._rest = data[whole:]
+        self._file.seek(whole - len(data), os.SEEK_CUR)  # a delivery that is only half there is read the next time
         found = (RecordedDelivery(*fields) for fields in DELIVERY.iter_unpack(data[:whole]))
         return [each for each in found if self._judge(each)]
 
     def compare(self, orders: Iterable[tuple[int, int]]) -> tuple[int, int, int]:
         """The numbers of events published, lost and made up, by the shop's own table of `(order, step)`."""
-        published = lost = delivered = 0
+        published = arrived = 0
         for order, step in orders:
             self._reach(order)
-            happened = (1 << step) - 1
             published += step
-            lost += (happened & ~self._seen[order]).bit_count()
-            delivered += (happened & self._seen[order]).bit_count()
-        return published, lost, self.delivered - delivered
+            arrived += (self._seen[order] & (1 << step) - 1).bit_count()
+        return published, published - arrived, self.delivered - arrived
 
     def _judge(self, each: RecordedDelivery) -> bool:
         """Count it; True for a first delivery."""
@@ -66,29 +63,28 @@ class DeliveryAudit:
             self.phantoms += 1
             return False
         self._reach(each.order)
-        current, after_kill = self._own(each)
-        if not current or each.step > self._last[each.order] + 1:
+        owner = self._owner(each)
+        if each.epoch != owner.epoch or each.step > self._last[each.order] + 1:
             self.out_of_order += 1
         self._last[each.order] = each.step
         bit = 1 << each.step - 1
         if self._seen[each.order] & bit:
             self.duplicates += 1
-            self.unexplained += not after_kill
+            self.unexplained += not owner.after_kill
             return False
         self._seen[each.order] |= bit
         self.delivered += 1
         return True
 
-    def _own(self, each: RecordedDelivery) -> tuple[bool, bool]:
-        """True if its process owns the partition as far as is known; True if the owner before was killed."""
+    def _owner(self, each: RecordedDelivery) -> _Owner:
+        """The owner of its partition as far as is known: its own process, or a later one."""
         owner = self._owners.get(each.partition)
         if owner is None or each.epoch > owner.epoch:
             after_kill = owner is not None and owner.pid in self._killed
             owner = self._owners[each.partition] = _Owner(each.epoch, each.pid, after_kill)
-        return each.epoch == owner.epoch, owner.after_kill
+        return owner
 
     def _reach(self, order: int) -> None:
-        missing = order + 1 - len(self._seen)
-        if missing > 0:
-            self._seen.extend(bytes(missing))
-            self._last.extend(bytes(missing))
+        missing = bytes(max(0, order + 1 - len(self._seen)))
+        self._seen += missing
+        self._last += missing

@@ -2,27 +2,27 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TextIO
 
-import psycopg
-
 from partbox.db.connect import connect
+from partbox.db.harness.workspace import Workspace
 from partbox.db.inspect import stats
 from partbox.db.inspect.stats import Cluster
 from partbox.demo.audit import DeliveryAudit
 from partbox.demo.cast import Cast
 from partbox.demo.chronicle import Chronicle
 from partbox.demo.meter import DeliveryMeter
-from partbox.demo.page import LivePage
 from partbox.demo.recorder import STEPS, DemoRecorder
 from partbox.demo.screen import Screen
 from partbox.demo.shop import Shop
-from partbox.demo.stage import SCHEMA, Stage, stage
+from partbox.demo.stage import SCHEMA, last_words, stage
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame
 from partbox.errors import PartboxError
+from partbox.http.address import LOOPBACK, Address
+from partbox.http.server import check_installed
 from partbox.outbox import Outbox
 from partbox.rules.wording import counted
 from partbox.terminal.interrupts import Interrupts, uninterrupted
@@ -31,7 +31,6 @@ from partbox.terminal.roster import Roster
 LOOK = 0.25  # seconds between two frames, and two queries
 TO_START = 60.0
 TO_DRAIN = 20.0
-FRESH = 1.5  # seconds that a moved partition is marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +55,34 @@ def perform(play: Play, out: TextIO) -> Summary:
         with stage(play.dsn) as place:
             summary = _Performance(play, place, interrupts, shown).run()
             if not summary.ok:
-                shown.say(place.last_words())
+                shown.say(last_words(place))
         return summary
 
 
 class _Performance:
-    def __init__(self, play: Play, place: Stage, interrupts: Interrupts, shown: Screen) -> None:
+    def __init__(self, play: Play, place: Workspace, interrupts: Interrupts, shown: Screen) -> None:
         self._play = play
         self._place = place
         self._interrupts = interrupts
         self._screen = shown
         self._processes = counted(play.processes, "worker process")
         self._outbox = Outbox(place.dsn, schema=SCHEMA)
-        recorder = DemoRecorder(place.deliveries)
+        deliveries = place.folder / "deliveries"
+        recorder = DemoRecorder(deliveries)
         for step in STEPS:
             self._outbox.register(recorder, step, "Order")
         self._supervisor = self._outbox.supervisor(processes=play.processes)
         self._shop = Shop(self._outbox, play.rate)
-        self._audit = DeliveryAudit(place.deliveries)
+        self._audit = DeliveryAudit(deliveries)
         self._roster = Roster()
         self._chronicle = Chronicle(self._roster, shown.hear)
-        self._page = LivePage(place.dsn, self._outbox.settings, self._roster)
+        self._cast = Cast(self._supervisor, play.processes, self._chronicle, self._audit)
+        self._serving = ExitStack()
+        self._page: str | None = None
         self._conn = connect(place.dsn, lease=self._outbox.settings.lease, name="partbox demo")
+        self._opened = False
         self._began = time.monotonic()
         self._meter = DeliveryMeter(self._began)
-        self._opened: float | None = None
-        self._cast: Cast | None = None
 
     def run(self) -> Summary:
         try:
@@ -100,71 +101,77 @@ class _Performance:
         self._chronicle.say(f"starting {self._processes}")
         with uninterrupted():
             self._supervisor.start()
-            self._page.start()
-        self._chronicle.say(f"live page: {self._page.address}" if self._page.address else self._page.complaint)
+            served = self._serve()
+        self._chronicle.say(served)
+
+    def _serve(self) -> str:
+        """Serve the live page, with the letters of the terminal, if that is possible; the news of it."""
+        try:
+            check_installed()
+            from partbox.dashboard import from_roster, standalone
+
+            faces, where = from_roster(self._roster), Address(LOOPBACK, 0)
+            page = standalone(self._outbox.settings, lambda: self._place.dsn, where, None, lambda: faces)
+            self._page = self._serving.enter_context(page)
+        except PartboxError as error:
+            return f"no live page: {error}"
+        return f"live page: {self._page}"
 
     def _gather(self) -> bool:
         """Wait for the worker processes; False if the end comes first."""
         asked = self._interrupts.asked
-        if self._wait(self._are_ready, TO_START, asked.is_set):
-            return True
-        if asked.is_set():
-            return False
-        raise PartboxError(f"the worker processes are not ready within {TO_START:g} s: {self._complaint()}")
+        ready = self._wait(self._are_ready, TO_START, asked.is_set)
+        if not ready and not asked.is_set():
+            raise PartboxError(f"the worker processes are not ready within {TO_START:g} s: {self._complaint()}")
+        return ready
 
     def _are_ready(self) -> bool:
-        return len(self._frame().instances) == self._play.processes and self._chronicle.calm
+        return len(self._look().instances) == self._play.processes and self._chronicle.calm
 
     def _open(self) -> None:
         """Open the shop; from here on everything counts."""
-        self._began = self._opened = time.monotonic()
+        self._opened = True
+        self._began = time.monotonic()
         self._meter = DeliveryMeter(self._began)
         self._chronicle.begin(f"{self._processes} for 256 partitions; the shop opens")
         self._shop.open()
-        self._cast = Cast(self._supervisor, self._play.processes, self._chronicle, self._audit, self._began)
 
     def _on_stage(self) -> None:
-        end = self._began + self._play.seconds if self._play.seconds else float("inf")
-        asked = self._interrupts.asked
-        while (left := end - time.monotonic()) > 0 and not asked.wait(min(LOOK, left)):
-            cluster = self._frame()
-            if self._cast and self._play.chaos:
-                self._cast.act(cluster, time.monotonic())
+        end = self._began + (self._play.seconds or float("inf"))
+        while (left := end - time.monotonic()) > 0 and not self._interrupts.asked.wait(min(LOOK, left)):
+            cluster = self._look()
+            if self._play.chaos:
+                self._cast.act(cluster, time.monotonic() - self._began)
 
     def _drain(self) -> None:
         """Wait until what was published is delivered."""
         self._shop.close()
         self._chronicle.say("the shop is closed; waiting for the last events")
         self._wait(self._is_delivered, TO_DRAIN, self._interrupts.at_once.is_set)
-        self._frame()
+        self._look()
 
     def _is_delivered(self) -> bool:
-        self._frame()
+        self._look()
         return self._audit.delivered >= self._shop.published
 
-    def _frame(self) -> Cluster:
+    def _look(self) -> Cluster:
         """Look at everything, and show it."""
         self._check()
         cluster, now = stats.cluster(self._conn, SCHEMA, "default"), time.monotonic()
-        self._meter.add(now, self._audit.read(), self._shop.published)
+        events = self._meter.read(now, self._audit.read(), self._shop.published)
         self._chronicle.watch(cluster, now)
         self._screen.show(
             Frame(
-                elapsed=None if self._opened is None else now - self._opened,
+                elapsed=now - self._began if self._opened else None,
                 seconds=self._play.seconds,
                 cluster=cluster,
                 roster=self._roster,
-                moved=self._chronicle.moved(now, FRESH),
-                rates=self._meter.rates(now),
-                published=self._shop.published,
-                published_rate=self._meter.published_rate,
-                delivered=self._audit.delivered,
-                delivered_rate=self._meter.delivered_rate(now),
+                moved=self._chronicle.moved(now),
+                events=events,
                 duplicates=self._audit.duplicates,
                 out_of_order=self._audit.out_of_order,
-                lags=self._meter.recent_lags(),
                 happenings=self._chronicle.happenings,
-                page=self._page.address,
+                page=self._page,
             )
         )
         return cluster
@@ -180,45 +187,40 @@ class _Performance:
             raise PartboxError(f"the worker processes ended: {self._complaint()}")
 
     def _complaint(self) -> str:
-        return self._place.last_words(1) or "they gave no reason"
+        return last_words(self._place, 1) or "they gave no reason"
 
     def _stop(self) -> None:
         """End the clerks, the page and the worker processes, whatever happened."""
         self._shop.close()
-        self._page.stop()
+        self._serving.close()
         self._supervisor.stop()
         while self._supervisor.running:
             if self._interrupts.at_once.is_set():
                 self._supervisor.kill()
             self._supervisor.join(LOOK)
-        self._meter.add(time.monotonic(), self._audit.read(), self._shop.published)
+        self._meter.read(time.monotonic(), self._audit.read(), self._shop.published)
         self._audit.close()
         self._conn.close()
 
     def _summary(self) -> Summary:
         seconds = time.monotonic() - self._began
-        published, lost, made_up = self._audit.compare(self._orders())
-        audit, lags = self._audit, self._meter.all_lags()
+        published, lost, made_up = self._audit.compare(self._shop.orders() if self._opened else [])
+        half, most = (round(1000 * lag, 2) for lag in lags) if (lags := self._meter.lags()) else (None, None)
         return Summary(
             published=published,
-            delivered=audit.delivered,
-            duplicates=audit.duplicates,
-            unexplained=audit.unexplained,
-            out_of_order=audit.out_of_order,
+            delivered=self._audit.delivered,
+            duplicates=self._audit.duplicates,
+            unexplained=self._audit.unexplained,
+            out_of_order=self._audit.out_of_order,
             lost=lost,
             rolled_back=self._shop.rolled_back,
-            made_up=made_up + audit.phantoms,
-            kills=self._cast.kills if self._cast else 0,
+            made_up=made_up + self._audit.phantoms,
+            kills=self._cast.kills,
             joins=self._chronicle.joins,
-            leaves=self._chronicle.leaves,
+            leaves=self._cast.leaves,
             moves=self._chronicle.moves,
             seconds=round(seconds, 1),
-            lag_p50_ms=round(lags[0] * 1000, 2) if lags else None,
-            lag_p99_ms=round(lags[1] * 1000, 2) if lags else None,
+            lag_p50_ms=half,
+            lag_p99_ms=most,
             cut_short=self._interrupts.at_once.is_set(),
         )
-
-    def _orders(self) -> list[tuple[int, int]]:
-        with suppress(psycopg.errors.UndefinedTable):  # it ended before the shop opened
-            return self._shop.orders()
-        return []

@@ -33,6 +33,11 @@ class RecordedDelivery(NamedTuple):
     sent: int
     handled: int
 
+    @property
+    def lag(self) -> float:
+        """Seconds from publish to handler."""
+        return max(0, self.handled - self.sent) / 1e9
+
 
 class DemoRecorder:
     """The handler of every step; it travels to the worker processes."""
@@ -42,21 +47,17 @@ class DemoRecorder:
 
     def handle(self, event: DeliveredEvent) -> None:
         """Write the event down."""
-        os.write(
-            self._file,
-            DELIVERY.pack(
-                *RecordedDelivery(
-                    order=int(event.aggregate_id or 0),
-                    step=STEPS.index(event.event_type) + 1,
-                    declined=event.payload["declined"],
-                    partition=event.partition,
-                    pid=os.getpid(),
-                    epoch=event.epoch,
-                    sent=event.payload["sent"],
-                    handled=time.monotonic_ns(),
-                )
-            ),
+        delivery = RecordedDelivery(
+            order=int(event.aggregate_id or 0),
+            step=STEPS.index(event.event_type) + 1,
+            declined=event.payload["declined"],
+            partition=event.partition,
+            pid=os.getpid(),
+            epoch=event.epoch,
+            sent=event.payload["sent"],
+            handled=time.monotonic_ns(),
         )
+        os.write(self._file, DELIVERY.pack(*delivery))
 
     @cached_property
     def _file(self) -> int:

@@ -5,7 +5,7 @@ from typing import TextIO
 
 from rich.console import Console
 
-from partbox.demo.view import Frame, line, picture, told
+from partbox.demo.view import Frame, clock, line, picture
 from partbox.stats.happenings import Happening
 from partbox.terminal.cluster_view import full_screen
 
@@ -37,7 +37,7 @@ class Screen:
     def hear(self, happening: Happening) -> None:
         """Print the happening, unless the next frame shows it."""
         if self._live is None:
-            self.say(told(happening))
+            self.say(f"{clock(happening)}{happening.text}")
 
     def say(self, text: str) -> None:
         self._console.print(text, markup=False)

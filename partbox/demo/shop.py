@@ -67,39 +67,25 @@ class Shop:
 
     def _serve(self, conn: Connection[Any]) -> None:
         """One step of one order, in one transaction with its event."""
-        order = self._pick()
-        declined = order is not None and random.random() < DECLINED
+        with self._lock:
+            picked = random.choice(self._open) if len(self._open) >= OPEN else None
+        declined = picked is not None and random.random() < DECLINED
         with conn.transaction():
-            moved = self._move(conn, order)
-            if moved is None:
+            if picked is None:
+                moved = statements.place(conn, self._schema, random.randrange(5, 500))
+            else:
+                moved = statements.advance(conn, self._schema, picked)
+            if moved is None:  # another clerk had shipped it before
                 return
-            self._publish(conn, *moved, declined)
+            order, step = moved
+            payload = {"order": order, "declined": declined, "sent": time.monotonic_ns()}
+            self._outbox.publish(conn, STEPS[step - 1], payload, aggregate_type="Order", aggregate_id=str(order))
             if declined:
                 raise psycopg.Rollback
-        self._note(*moved, declined)
-
-    def _pick(self) -> int | None:
-        """An open order; None while there is room for a new one."""
         with self._lock:
-            return random.choice(self._open) if len(self._open) >= OPEN else None
-
-    def _move(self, conn: Connection[Any], order: int | None) -> tuple[int, int] | None:
-        """`(order, step)`, or None if another clerk had shipped it before."""
-        if order is None:
-            return statements.place(conn, self._schema, random.randrange(5, 500))
-        return statements.advance(conn, self._schema, order)
-
-    def _publish(self, conn: Connection[Any], order: int, step: int, declined: bool) -> None:
-        payload = {"order": order, "declined": declined, "sent": time.monotonic_ns()}
-        self._outbox.publish(conn, STEPS[step - 1], payload, aggregate_type="Order", aggregate_id=str(order))
-
-    def _note(self, order: int, step: int, declined: bool) -> None:
-        with self._lock:
-            if declined:
-                self.rolled_back += 1
-                return
-            self.published += 1
-            if step == 1:
+            self.rolled_back += declined
+            self.published += not declined
+            if step == 1:  # which is never declined
                 self._open.append(order)
-            if step == len(STEPS):
+            elif step == len(STEPS) and not declined:
                 self._open.remove(order)

@@ -12,30 +12,22 @@ from partbox.errors import SettingsError
 from partbox.terminal.streams import stderr_to
 
 SCHEMA: Final = "partbox_demo"
+LOG: Final = "log"  # of the worker processes and their supervisor
 THROWN_AWAY: Final = {"fsync": "off"}
 
 
-class Stage:
-    """The files of the demo: the deliveries, and the log of the worker processes and their supervisor."""
-
-    def __init__(self, place: Workspace) -> None:
-        self.dsn = place.dsn
-        self.deliveries = place.folder / "deliveries"
-        self.log = place.folder / "log"
-
-    def last_words(self, lines: int = 15) -> str:
-        """The end of the log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-
 @contextmanager
-def stage(dsn: str | None) -> Iterator[Stage]:
-    """Set it up, with the standard error in its log, and remove it; SettingsError if the schema exists already."""
+def stage(dsn: str | None) -> Iterator[Workspace]:
+    """Set it up, and remove it; SettingsError if the schema exists already. Errors that are printed go to its log."""
     found = None if dsn is None else resolve(dsn)
     with workspace(found, SCHEMA, prefix="partbox-demo-", options=THROWN_AWAY, clear=_refuse) as place:
-        made = Stage(place)
-        with stderr_to(made.log):
-            yield made
+        with stderr_to(place.folder / LOG):
+            yield place
+
+
+def last_words(place: Workspace, lines: int = 15) -> str:
+    """The end of the log."""
+    return "\n".join((place.folder / LOG).read_text(errors="replace").splitlines()[-lines:])
 
 
 def _refuse(conn: Connection[Any]) -> None:

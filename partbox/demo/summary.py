@@ -53,8 +53,19 @@ class Summary:
 
     def table(self) -> Table:
         """The summary as a table."""
-        rows = self._rows()
-        return figures((name, count, Text(text, "" if name == "lag" else "bright_black")) for name, count, text in rows)
+        each = self.published / self.seconds if self.seconds else 0
+        rows = (
+            ("published", self.published, f"in {self.seconds:.1f} s: {each:,.0f} a second"),
+            ("delivered", self.delivered, ""),
+            ("lost", *((0, f"{self.lost:,} were on their way") if self.cut_short and self.lost else (self.lost, ""))),
+            ("out of order", self.out_of_order, ""),
+            ("duplicates", self.duplicates, self._of_duplicates()),
+            ("rolled back", self.rolled_back, f"{self.made_up:,} of them delivered"),
+            ("kills", self.kills, f"{self.joins:,} joined, {self.leaves:,} left"),
+            ("moves", self.moves, "partitions changed owner"),
+        )
+        counts = ((name, f"{count:,}", Text(remark, "bright_black")) for name, count, remark in rows)
+        return figures([*counts, ("lag", *self._lag())])
 
     def verdict(self) -> Text:
         """One line: the promise was kept, or what is wrong."""
@@ -66,24 +77,6 @@ class Summary:
             f"BROKEN: {self.lost:,} lost, {self.out_of_order:,} out of order, {self.made_up:,} made up",
             style="bold red",
         )
-
-    def _rows(self) -> list[tuple[str, str, str]]:
-        each = self.published / self.seconds if self.seconds else 0
-        return [
-            ("published", f"{self.published:,}", f"in {self.seconds:.1f} s: {each:,.0f} a second"),
-            ("delivered", f"{self.delivered:,}", ""),
-            (
-                "lost",
-                f"{0 if self.cut_short else self.lost:,}",
-                f"{self.lost:,} were on their way" if self.cut_short and self.lost else "",
-            ),
-            ("out of order", f"{self.out_of_order:,}", ""),
-            ("duplicates", f"{self.duplicates:,}", self._of_duplicates()),
-            ("rolled back", f"{self.rolled_back:,}", f"{self.made_up:,} of them delivered"),
-            ("kills", f"{self.kills:,}", f"{self.joins:,} joined, {self.leaves:,} left"),
-            ("moves", f"{self.moves:,}", "partitions changed owner"),
-            ("lag", *self._lag()),
-        ]
 
     def _of_duplicates(self) -> str:
         if not self.duplicates:

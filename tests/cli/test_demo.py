@@ -18,6 +18,7 @@ from rich.console import Console
 from waiting import eventually
 
 from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
+from partbox.demo.meter import Throughput
 from partbox.demo.screen import Screen
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, picture
@@ -191,14 +192,16 @@ def frame() -> Frame:
         ),
         roster=roster,
         moved=frozenset({0, 1}),
-        rates={4711: 250.2},
-        published=1234567,
-        published_rate=12345.6,
-        delivered=1234560,
-        delivered_rate=12340.0,
+        events=Throughput(
+            published=1234567,
+            published_rate=12345.6,
+            delivered=1234560,
+            delivered_rate=12340.0,
+            rates={4711: 250.2},
+            lags=(0.0032, 1.5),
+        ),
         duplicates=3,
         out_of_order=0,
-        lags=(0.0032, 1.5),
         happenings=[Happening(1, NOON, "said", "killed process B (pid 1234567): its 100 partitions go to others")],
     )
 
@@ -232,7 +235,7 @@ def test_a_wide_view_tells_nodes_and_heartbeats(frame):
 
 def test_the_view_before_the_first_process_says_that_it_starts(frame):
     nothing = a_cluster((), (None,) * 256)
-    text = "\n".join(shown(replace(frame, elapsed=None, cluster=nothing, lags=None), 60))
+    text = "\n".join(shown(replace(frame, elapsed=None, cluster=nothing, events=frame.events._replace(lags=None)), 60))
     assert "starting" in text
 
 

@@ -197,6 +197,24 @@ def test_a_release_saves_the_page_that_its_partition_took_part_in(
     assert rig_with().read_all(5) == [2]
 
 
+def test_a_partition_that_is_behind_keeps_its_page_while_the_others_move_on(
+    dsn: str, conn: Conn, rig_with: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What their page sees of it, and its own did not, is late for it."""
+    rig = caught_up(rig_with(partitions=BOTH, window=2))
+    with transaction(dsn) as late:
+        write(late)
+        write(conn, 4)
+        assert rig.read_all(4) == [2, 3]
+        late.commit()
+    polls = counted_polls(monkeypatch)
+    write(conn, 1, OTHER)
+    assert rig.read() == [6]
+    assert polls == [], "the others were read in full"
+    monkeypatch.setattr(log_reader, "LOOK_AGAIN", -1.0)
+    assert rig.read_all(4) == [1]
+
+
 def test_a_partition_of_which_nothing_comes_follows_the_others(conn: Conn, rig_with: Callable[..., Rig]) -> None:
     """Its cursor would hold back purge and pruning for ever."""
     rig = caught_up(rig_with(partitions=BOTH))

@@ -1,7 +1,6 @@
 """`partbox dashboard`: the live page, by itself."""
 
 import threading
-from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -11,10 +10,9 @@ from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Schema
 from partbox.cli.shell.stopping import until_stopped
 from partbox.db.connect import connect
-from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.schema import migrate
 from partbox.http.address import address
-from partbox.http.server import Asgi, HttpServer, check_installed
+from partbox.http.server import check_installed
 from partbox.settings import Settings
 
 PATIENCE = 10.0  # seconds for the check at the start
@@ -35,30 +33,16 @@ def dashboard(http: Http = "127.0.0.1:9465", dsn: Dsn = None, schema: Schema = N
     """
     settings, where = load(flags={"dsn": dsn, "schema": schema}), address(http)
     check_installed()
-    from partbox.dashboard import access
+    from partbox.dashboard import standalone
 
     _check(settings)
-    allowed = access(where, settings.http_token, new=True)
-    with closing(CachedOverview(settings, lambda: database(settings))) as glance:
-        server = HttpServer(_app(glance, settings, allowed), *where)
-        server.start()
-        with until_stopped():
-            typer.echo(f"the live page of schema {settings.schema_name!r}: {server.address}/#token={allowed.token}")
-            typer.echo("whoever has this address may replay, skip and discard; Ctrl-C ends it")
-            threading.Event().wait()
-        server.stop()
+    with standalone(settings, lambda: database(settings), where, settings.http_token) as url, until_stopped():
+        typer.echo(f"the live page of schema {settings.schema_name!r}: {url}")
+        typer.echo("whoever has this address may replay, skip and discard; Ctrl-C ends it")
+        threading.Event().wait()
 
 
 def _check(settings: Settings) -> None:
     """Raise now what would otherwise show on the page."""
     with connect(database(settings), lease=PATIENCE, pooler=settings.pooler, name="partbox dashboard") as conn:
         migrate.check(conn, settings.schema_name)
-
-
-def _app(glance: CachedOverview, settings: Settings, allowed: object) -> Asgi:
-    from starlette.applications import Starlette
-
-    from partbox.dashboard import Access, routes
-
-    assert isinstance(allowed, Access)
-    return Starlette(routes=routes(glance, lambda: database(settings), settings, allowed))
