@@ -114,6 +114,8 @@ class BenchNode:
         seen = self._watch()
         seconds = statements.drained(ground.conn, ground.schema)
         written = statements.wal(ground.conn, ground.schema) - wal
+        if seconds <= 0:
+            raise PartboxError("the backlog is drained in no time that could be measured: it was too small")
         subscriptions.pause(SUBSCRIPTION)
         ground.until(lambda: statements.owned(ground.conn, ground.schema) == 0, "releasing the partitions", TO_SETTLE)
         left = max(0.0, self._dead() - dead) if count_dead else None
@@ -121,14 +123,17 @@ class BenchNode:
 
     def _watch(self) -> list[tuple[float, int]]:
         """Wait until the backlog is drained; the memory of the largest process, by time."""
-        seen = [(0.0, 0)]
+        seen = [(0.0, self._memory())]
 
         def drained() -> bool:
-            seen.append((time.monotonic(), max(map(_resident, self.pids), default=0)))
+            seen.append((time.monotonic(), self._memory()))
             return statements.owned(self._ground.conn, self._ground.schema) > 0 and self.empty()
 
         self._ground.until(drained, "draining the backlog")
         return seen
+
+    def _memory(self) -> int:
+        return max(map(_resident, self.pids), default=0)
 
     def _dead(self) -> float:
         """Dead rows of the schema, when every session has told of its own."""

@@ -12,6 +12,7 @@ from partbox.bench.machine import BenchMachine
 
 INTERRUPTED: Final = 130  # as shells say of Ctrl-C
 STOLEN: Final = 0.02  # the share from which on values are not to be trusted
+WIDE: Final = 150  # columns
 STYLES: Final = {
     Standing.MET: "green",
     Standing.MISSED: "bold red",
@@ -57,11 +58,13 @@ class BenchReport:
         """The machine and the circumstances, a line each."""
         return [*self.machine.lines(), self._stolen()]
 
-    def table(self) -> Table:
-        """The lines as a table."""
+    def table(self, columns: int = WIDE) -> Table:
+        """The lines as a table; on less than `WIDE` columns without what each of them measures, which `--list` says."""
+        wide = columns >= WIDE
         made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         made.add_column("line", no_wrap=True)
-        made.add_column("measured", overflow="fold")
+        if wide:
+            made.add_column("measured", overflow="fold")
         made.add_column("value", justify="right", no_wrap=True)
         made.add_column("budget", no_wrap=True)
         made.add_column("verdict", no_wrap=True)
@@ -69,9 +72,9 @@ class BenchReport:
         for each in self.results:
             verdict = Text(each.standing, STYLES[each.standing])
             budget = each.budget
-            made.add_row(
-                budget.name, budget.what, shown(each), budget.shown(), verdict, Text(each.note, "bright_black")
-            )
+            what = [budget.what] if wide else []
+            note = Text(each.note, "bright_black")
+            made.add_row(budget.name, *what, shown(each), budget.shown(), verdict, note)
         return made
 
     def verdict(self) -> Text:

@@ -20,9 +20,11 @@ THROWN_AWAY: Final = {"fsync": "off"}
 def stage(dsn: str | None) -> Iterator[Workspace]:
     """Set it up, and remove it; SettingsError if the schema exists already. Errors that are printed go to its log."""
     found = None if dsn is None else resolve(dsn)
-    with workspace(found, SCHEMA, prefix="partbox-demo-", options=THROWN_AWAY, clear=_refuse) as place:
-        with stderr_to(place.folder / LOG):
-            yield place
+    with (
+        workspace(found, SCHEMA, prefix="partbox-demo-", options=THROWN_AWAY, clear=_refuse) as place,
+        stderr_to(place.folder / LOG),
+    ):
+        yield place
 
 
 def last_words(place: Workspace, lines: int = 15) -> str:

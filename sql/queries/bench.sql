@@ -139,3 +139,44 @@ select t.id, t.event_id, t.event_type, t.aggregate_type, t.aggregate_id, t.tenan
 -- name: bench_textbook_done
 -- They are handled.
 delete from {schema}.textbook t where t.id = any(%(ids)s)
+
+-- name: bench_pgq_found
+-- PgQ's functions are here and may be used, or could be installed.
+select coalesce(has_function_privilege(to_regprocedure('pgq.create_queue(text)')::oid, 'execute'), false),
+       to_regprocedure('pgq.create_queue(text)') is not null,
+       exists (select from pg_available_extensions e where e.name = 'pgq')
+
+-- name: bench_pgq_create
+-- A queue of the bench, with one consumer.
+select pgq.create_queue(%(queue)s), pgq.register_consumer(%(queue)s, 'partbox_bench')
+
+-- name: bench_pgq_drop
+-- The queue is gone, if it was there.
+select pgq.drop_queue(q.queue_name, true) from pgq.queue q where q.queue_name = %(queue)s
+
+-- name: bench_pgq_fill
+-- Events with what a record has, for one batch.
+select count(pgq.insert_event(%(queue)s, r.event_type, r.payload::text, r.aggregate_type, r.aggregate_id,
+                              r.event_id::text, null))
+  from {schema}.record r where r.id between %(first)s and %(last)s
+
+-- name: bench_pgq_force
+-- The next tick comes at once, whatever the settings of the queue.
+select pgq.force_tick(%(queue)s)
+
+-- name: bench_pgq_tick
+-- What has committed until now is a batch.
+select pgq.ticker(%(queue)s)
+
+-- name: bench_pgq_next
+-- The next batch; null if there is none.
+select pgq.next_batch(%(queue)s, 'partbox_bench')
+
+-- name: bench_pgq_events
+-- The events of a batch.
+select e.ev_id, e.ev_time, e.ev_type, e.ev_data, e.ev_extra1, e.ev_extra2, e.ev_extra3
+  from pgq.get_batch_events(%(batch)s) e
+
+-- name: bench_pgq_finish
+-- The batch is handled.
+select pgq.finish_batch(%(batch)s)

@@ -136,6 +136,12 @@ def test_people_get_a_table_with_every_line_its_budget_and_its_verdict():
     assert "1 met, 1 missed, 1 skipped" in text
 
 
+def test_a_narrow_terminal_gets_no_column_that_has_no_room_there():
+    text = printed(a_report(MET, MISSED).table(100))
+    assert "latency, median" not in text
+    assert "1.23 ms  ≤ 1.5 ms  met" in text
+
+
 def test_a_pipe_gets_no_colours_and_neither_does_who_wants_none(monkeypatch):
     report = a_report(MET, MISSED)
     assert "\x1b" not in printed(report.table(), report.verdict())

@@ -1,9 +1,10 @@
-"""Draining a backlog by one process and by two, beside reading the same rows raw and beside a textbook outbox."""
+"""Draining a backlog by one process and by two, beside reading the same rows raw and beside other queues."""
 
 from collections.abc import Set
+from contextlib import ExitStack
 from statistics import median
 
-from partbox.bench import baselines
+from partbox.bench import baselines, pgq
 from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
 from partbox.bench.family import Family, Results
 from partbox.bench.ground import Ground
@@ -19,6 +20,8 @@ CURSOR = Budget(
 TEXTBOOK = Budget(
     "drain-textbook", "drain, 1 process, vs a textbook SKIP LOCKED outbox (page 100)", Direction.AT_LEAST, 3
 )
+PGQ = Budget("drain-pgq", "drain, 1 process, vs PgQ by batches", Direction.AT_LEAST, 1.5)
+PGQ_TWO = Budget("drain-pgq-two", "drain, 2 processes, vs PgQ in two queues", Direction.AT_LEAST, 1)
 TWO = Budget("drain-two", "drain, 2 processes vs 1", Direction.AT_LEAST, 1.5)
 WAL = Budget("drain-wal", "WAL of the server per drained event", Direction.AT_MOST, 5, "B")
 DEAD = Budget("drain-dead-rows", "dead rows per drained event", Direction.AT_MOST, 0.01)
@@ -36,6 +39,8 @@ class _Rounds:
         self.two: list[float] = []
         self.cursor: list[float] = []
         self.textbook: list[float] = []
+        self.pgq: list[float] = []
+        self.pgq_two: list[float] = []
         self.wal: list[float] = []
         self.dead: list[float] = []
 
@@ -51,8 +56,15 @@ class _Rounds:
             self.dead.append(first.dead / events)
         if TEXTBOOK.name in self._wanted:
             self.textbook.append(baselines.textbook(ground, ground.sizes.textbook))
-        if TWO.name in self._wanted:
+        self._pgq()
+        if {TWO.name, PGQ_TWO.name} & self._wanted:
             self.two.append(events / self._node.drain(processes=2).seconds)
+
+    def _pgq(self) -> None:
+        if PGQ.name in self._wanted:
+            self.pgq.append(pgq.draining(self._ground, self._ground.sizes.textbook, pgq.QUEUES[:1]))
+        if PGQ_TWO.name in self._wanted:
+            self.pgq_two.append(pgq.draining(self._ground, self._ground.sizes.textbook, pgq.QUEUES))
 
     def results(self) -> Results:
         """A result for each wanted line, and some more."""
@@ -62,6 +74,10 @@ class _Rounds:
             yield compared(CURSOR.name, ours, ("cursor", self.cursor))
         if self.textbook:
             yield compared(TEXTBOOK.name, ours, ("textbook", self.textbook))
+        if self.pgq:
+            yield compared(PGQ.name, ours, ("PgQ", self.pgq))
+        if self.pgq_two:
+            yield compared(PGQ_TWO.name, ("two", self.two), ("PgQ", self.pgq_two))
         if self.two:
             yield compared(TWO.name, ("two", self.two), ("one", self.one))
         yield Measured(WAL.name, median(self.wal), f"{events}{rounds}; whatever else writes there counts too")
@@ -69,20 +85,31 @@ class _Rounds:
             yield Measured(DEAD.name, self.dead[0], f"{events}; no vacuum meanwhile")
 
 
+def _skipped(ground: Ground, wanted: Set[str]) -> Results:
+    """The lines that cannot be measured here."""
+    if usable_processors() < 2:
+        yield from (Unmeasured(each.name, ONE_PROCESSOR) for each in (TWO, PGQ_TWO) if each.name in wanted)
+        wanted = wanted - {PGQ_TWO.name}
+    if {PGQ.name, PGQ_TWO.name} & wanted and (reason := pgq.lacking(ground)) is not None:
+        yield from (Unmeasured(each.name, reason) for each in (PGQ, PGQ_TWO) if each.name in wanted)
+
+
 def _measure(ground: Ground, wanted: Set[str]) -> Results:
-    alone = usable_processors() < 2 and TWO.name in wanted
-    if alone:
-        yield Unmeasured(TWO.name, ONE_PROCESSOR)
-    asked = wanted - {TWO.name} if alone else wanted
+    skipped = list(_skipped(ground, wanted))
+    yield from skipped
+    asked = wanted - {each.name for each in skipped}
     if not asked:
         return
     ground.backlog(ground.sizes.events)
     statements.calm(ground.conn, ground.schema)
-    with BenchNode(ground, ground.outbox(ignore), 1, paused=True, concurrency=1) as node:
+    with ExitStack() as stack:
+        if {PGQ.name, PGQ_TWO.name} & asked:
+            stack.enter_context(pgq.queues(ground))
+        node = stack.enter_context(BenchNode(ground, ground.outbox(ignore), 1, paused=True, concurrency=1))
         found = _Rounds(ground, node, asked)
         for _ in range(ground.sizes.rounds):
             found.run()
     yield from (each for each in found.results() if each.name in asked)
 
 
-FAMILY = Family((CURSOR, TEXTBOOK, TWO, WAL, DEAD), _measure)
+FAMILY = Family((CURSOR, TEXTBOOK, PGQ, TWO, PGQ_TWO, WAL, DEAD), _measure)

@@ -46,7 +46,7 @@ def bench(
     """Measure this version's budgets on a database, beside raw PostgreSQL in the same run.
 
     Give it a database, and a machine, that have nothing else to do. Its schema is partbox_bench, removed at the end.
-    A full run takes long, and 6 GB of disk for millions of records; --quick is rough.
+    A full run takes long, and 10 GB of disk for millions of records; --quick is rough.
     Exit code 0: no budget was missed. 1: one was, or a line failed. 130: Ctrl-C ended it.
 
     Example: partbox bench --quick
@@ -62,12 +62,13 @@ def bench(
 
         drawable(plot)
     plan = BenchPlan(settings.load(dsn=dsn).dsn, wanted, QUICK if quick else FULL, quick)
-    with _stderr() as out:
-        report = perform(plan, out)
+    with _stderr() as progress:
+        report = perform(plan, progress)
     if json:
         print_json(report.plain())
     else:
-        console().print(*report.header(), "", report.table(), "", report.verdict(), sep="\n")
+        out = console()
+        out.print(*report.header(), "", report.table(out.width), "", report.verdict(), sep="\n")
     if plot is not None:
         from partbox.bench.plot import draw
 
