@@ -29,6 +29,12 @@ class BacklogDrain(NamedTuple):
     dead: float | None
     memory: tuple[int, int]
 
+    def rate(self, events: int) -> float:
+        """Events per second; PartboxError if it was over too soon to be measured."""
+        if self.seconds <= 0:
+            raise PartboxError("the backlog was drained in no time that could be measured: it was too small")
+        return events / self.seconds
+
 
 class BenchNode:
     """Started and ended by `with`. `paused`: it owns nothing until `drain`.
@@ -109,13 +115,12 @@ class BenchNode:
         ground, subscriptions = self._ground, self._outbox.subscriptions
         self.scale(processes or self._processes)
         ground.rewind(position)
-        dead, wal = self._dead() if count_dead else 0.0, statements.wal(ground.conn, ground.schema)
+        dead = self._no_dead() if count_dead else 0.0
+        wal = statements.wal(ground.conn, ground.schema)
         subscriptions.resume(SUBSCRIPTION)
         seen = self._watch()
         seconds = statements.drained(ground.conn, ground.schema)
         written = statements.wal(ground.conn, ground.schema) - wal
-        if seconds <= 0:
-            raise PartboxError("the backlog is drained in no time that could be measured: it was too small")
         subscriptions.pause(SUBSCRIPTION)
         ground.until(lambda: statements.owned(ground.conn, ground.schema) == 0, "releasing the partitions", TO_SETTLE)
         left = max(0.0, self._dead() - dead) if count_dead else None
@@ -134,6 +139,11 @@ class BenchNode:
 
     def _memory(self) -> int:
         return max(map(_resident, self.pids), default=0)
+
+    def _no_dead(self) -> float:
+        """Remove dead rows of the cursors, which would be pruned meanwhile; the number of others."""
+        statements.calm(self._ground.conn, self._ground.schema)
+        return self._dead()
 
     def _dead(self) -> float:
         """Dead rows of the schema, when every session has told of its own."""
@@ -167,5 +177,5 @@ def _resident(pid: int) -> int:
 def halves(seen: list[tuple[float, int]], seconds: float) -> tuple[int, int]:
     """The largest memory in the first and in the second half of what was seen within the last `seconds`."""
     middle = seen[-1][0] - seconds / 2
-    first, second = ([size for at, size in seen if (at > middle) == later] for later in (False, True))
+    first, second = ([size for at, size in seen if (at >= middle) == later] for later in (False, True))
     return max(first), max(second)

@@ -48,6 +48,10 @@ select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8
 -- No vacuum of the cursors, so that every dead row of theirs is counted.
 alter table {schema}.partition set (autovacuum_enabled = off)
 
+-- name: bench_calmed
+-- No dead row of the cursors is left.
+vacuum {schema}.partition
+
 -- name: bench_flush
 -- The statistics of this session are visible after this transaction.
 select pg_stat_force_next_flush()

@@ -18,7 +18,7 @@ def _drains(ground: Ground, node: BenchNode) -> list[float]:
     """Append new events to what is done, and drain them again and again."""
     events, end = ground.sizes.events, statements.position(ground.conn, ground.schema)
     ground.load(events)
-    return [events / node.drain(end).seconds for _ in range(ground.sizes.rounds)]
+    return [node.drain(end).rate(events) for _ in range(ground.sizes.rounds)]
 
 
 def _measure(ground: Ground, wanted: Set[str]) -> Results:

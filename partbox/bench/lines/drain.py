@@ -29,7 +29,8 @@ ONE_PROCESSOR = "this machine has one processor: two processes have nowhere to r
 
 
 class _Rounds:
-    """Drains and what they are compared with, in turn; all in events per second, but for `wal` and `dead` per event."""
+    """Drains and what they are compared with, in turn, in events per second; `wal` (bytes) and `dead` (rows) are those
+    of a whole drain."""
 
     def __init__(self, ground: Ground, node: BenchNode, wanted: Set[str]) -> None:
         self._ground = ground
@@ -43,22 +44,30 @@ class _Rounds:
         self.pgq_two: list[float] = []
         self.wal: list[float] = []
         self.dead: list[float] = []
+        self.claims_wal = self.claims_dead = 0.0
 
     def run(self) -> None:
         """One round of what is wanted."""
         ground, events = self._ground, self._ground.sizes.events
         if CURSOR.name in self._wanted:
             self.cursor.append(baselines.iterating(ground))
-        first = self._node.drain(processes=1, count_dead=DEAD.name in self._wanted and not self.dead)
-        self.one.append(events / first.seconds)
-        self.wal.append(first.wal / events)
-        if first.dead is not None:
-            self.dead.append(first.dead / events)
+        drained = self._node.drain(processes=1, count_dead=DEAD.name in self._wanted and not self.dead)
+        self.one.append(drained.rate(events))
+        self.wal.append(drained.wal)
+        if drained.dead is not None:
+            self.dead.append(drained.dead)
         if TEXTBOOK.name in self._wanted:
             self.textbook.append(baselines.textbook(ground, ground.sizes.textbook))
         self._pgq()
         if {TWO.name, PGQ_TWO.name} & self._wanted:
-            self.two.append(events / self._node.drain(processes=2).seconds)
+            self.two.append(self._node.drain(processes=2).rate(events))
+
+    def claim(self) -> None:
+        """Measure what it costs to claim every partition and to release it, with nothing to drain."""
+        if {WAL.name, DEAD.name} & self._wanted:
+            end = statements.position(self._ground.conn, self._ground.schema)
+            claimed = self._node.drain(end, processes=1, count_dead=DEAD.name in self._wanted)
+            self.claims_wal, self.claims_dead = claimed.wal, claimed.dead or 0.0
 
     def _pgq(self) -> None:
         if PGQ.name in self._wanted:
@@ -68,7 +77,6 @@ class _Rounds:
 
     def results(self) -> Results:
         """A result for each wanted line, and some more."""
-        rounds, events = in_rounds(len(self.one)), f"{self._ground.sizes.events:,} events"
         ours = ("drain", self.one)
         if self.cursor:
             yield compared(CURSOR.name, ours, ("cursor", self.cursor))
@@ -80,9 +88,20 @@ class _Rounds:
             yield compared(PGQ_TWO.name, ("two", self.two), ("PgQ", self.pgq_two))
         if self.two:
             yield compared(TWO.name, ("two", self.two), ("one", self.one))
-        yield Measured(WAL.name, median(self.wal), f"{events}{rounds}; whatever else writes there counts too")
+        yield from self._costs()
+
+    def _costs(self) -> Results:
+        """WAL and dead rows of an event, without those of the claims."""
+        events, said = self._ground.sizes.events, f"{self._ground.sizes.events:,} events"
+        wal = (median(self.wal) - self.claims_wal) / events
+        note = f"{said}{in_rounds(len(self.wal))}; beside {self.claims_wal:,.0f} B for claiming 256 partitions"
+        yield Measured(WAL.name, max(0.0, wal), note)
         if self.dead:
-            yield Measured(DEAD.name, self.dead[0], f"{events}; no vacuum meanwhile")
+            dead = max(0.0, self.dead[0] - self.claims_dead) / events
+            note = (
+                f"{said}; beside {self.claims_dead:,.0f} of claiming and releasing 256 partitions; no vacuum meanwhile"
+            )
+            yield Measured(DEAD.name, dead, note)
 
 
 def _skipped(ground: Ground, wanted: Set[str]) -> Results:
@@ -101,7 +120,6 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
     if not asked:
         return
     ground.backlog(ground.sizes.events)
-    statements.calm(ground.conn, ground.schema)
     with ExitStack() as stack:
         if {PGQ.name, PGQ_TWO.name} & asked:
             stack.enter_context(pgq.queues(ground))
@@ -109,6 +127,7 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
         found = _Rounds(ground, node, asked)
         for _ in range(ground.sizes.rounds):
             found.run()
+        found.claim()
     yield from (each for each in found.results() if each.name in asked)
 
 

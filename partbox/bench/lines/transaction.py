@@ -60,9 +60,9 @@ def _drain(ground: Ground) -> Results:
     beside, without = [], []
     with BenchNode(ground, ground.outbox(ignore), 1, paused=True, concurrency=1) as node:
         for _ in range(ground.sizes.rounds):
-            without.append(events / node.drain().seconds)
+            without.append(node.drain().rate(events))
             with _open(ground):
-                beside.append(events / node.drain().seconds)
+                beside.append(node.drain().rate(events))
     yield compared(DRAIN.name, ("beside", beside), ("without", without))
 
 

@@ -88,14 +88,15 @@ def wal(conn: Conn, schema: str) -> float:
 
 
 def calm(conn: Conn, schema: str) -> None:
-    """Keep autovacuum off the cursors."""
+    """Remove dead rows of the cursors, and keep autovacuum off those to come."""
     conn.execute(query("bench_calm", schema), {})
+    _flush(conn, schema)
+    conn.execute(query("bench_calmed", schema), {})
 
 
 def dead(conn: Conn, schema: str) -> float:
     """Dead rows of the schema's tables, as far as other sessions have told."""
-    if conn.info.server_version >= FLUSHES:
-        conn.execute(query("bench_flush", schema), {})
+    _flush(conn, schema)
     return _number(conn, "bench_dead", schema)
 
 
@@ -171,6 +172,12 @@ def textbook_page(conn: Conn, schema: str) -> int:
         rows = cursor.execute(query("bench_textbook_page", schema), {}, binary=True).fetchall()
         cursor.execute(query("bench_textbook_done", schema), {"ids": [id for id, *_ in rows]})
     return len(rows)
+
+
+def _flush(conn: Conn, schema: str) -> None:
+    """Have the server count what this session has done."""
+    if conn.info.server_version >= FLUSHES:
+        conn.execute(query("bench_flush", schema), {})
 
 
 def _number(conn: Conn, name: str, schema: str) -> float:
