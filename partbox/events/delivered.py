@@ -1,7 +1,7 @@
 """An event as a handler gets it."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import orjson
@@ -33,6 +33,9 @@ EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
 
+_UNREAD: Any = object()
+"""In the place of a payload that nobody has asked for."""
+
 
 class Decoder(Protocol):
     """The part of the codecs that a delivered event needs."""
@@ -57,13 +60,13 @@ class DeliveredEvent:
     """
 
     __slots__ = ("_claim", "_payload", "attempt", "parked", "record")
-    _payload: Any
 
     def __init__(self, record: Row, claim: Claim, attempt: int = 1, parked: Any = None) -> None:
         self.record = record
         self._claim = claim
         self.attempt = attempt
         self.parked = parked
+        self._payload = _UNREAD
 
     @property
     def epoch(self) -> int:
@@ -123,11 +126,12 @@ class DeliveredEvent:
     @property
     def payload(self) -> Any:
         """The payload, decoded once by the codec of the content type. Raises PayloadError if that fails."""
-        try:
-            return self._payload
-        except AttributeError:
-            pass  # not inside: an error of the codec must not come with this one as its context
-        self._payload = self._claim.codecs.decode(self._data(), self.content_type, raw=RAW in self._all_headers())
+        if self._payload is _UNREAD:
+            kind, data = self.record[CONTENT_TYPE], self.record[PAYLOAD]
+            if data is None:
+                data = self.record[PAYLOAD_BYTES]
+            raw = kind is not None and RAW in self._all_headers()
+            self._payload = self._claim.codecs.decode(data, kind, raw=raw)
         return self._payload
 
     @property
@@ -193,10 +197,6 @@ class DeliveredEvent:
             f"aggregate={visible(self.aggregate_type)}/{visible(str(self.aggregate_id))}, "
             f"partition={self.partition}, subscription={self.subscription!r}, attempt={self.attempt})"
         )
-
-    def _data(self) -> bytes | None:
-        text, data = self.record[PAYLOAD], self.record[PAYLOAD_BYTES]
-        return cast("bytes | None", data if text is None else text)
 
     def _all_headers(self) -> dict[str, str]:
         raw = self.record[HEADERS]

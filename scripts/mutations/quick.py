@@ -59,9 +59,9 @@ MUTATIONS = (
         "a-floor-claimed-after-the-page",
         "The floor of a claim bounds what is open then, not what the shared page did not see before.",
         "partbox/worker/reading/quick_reader.py",
-        "polled = records.quick(conn, self._schema, shared, company.numbers)",
+        "polled = records.quick(conn, self._schema, shared, company.bits)",
         "polled = records.quick(conn, self._schema, type(shared)(shared.snapshot,"
-        " max(shared.settled, horizon.claimed_floor)), company.numbers)",
+        " max(shared.settled, horizon.claimed_floor)), company.bits)",
         (f"{QUICK}::test_a_floor_claimed_after_the_shared_page_bounds_no_search_from_it",),
     ),
     Mutation(

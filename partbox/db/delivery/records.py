@@ -4,7 +4,7 @@ Pages and bodies leave out large payloads, so that a statement of many records r
 those, bounded by bytes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -98,7 +98,7 @@ def poll(
 
 
 def quick(conn: Connection[Any], schema: str, shared: Page, partitions: str) -> QuickPolled:
-    """Everything of these `partitions` (an array literal) that `shared` does not see, but at most `cursor.CAP` + 1."""
+    """Everything of these `partitions` (see `bits`) that `shared` does not see, but at most `cursor.CAP` + 1."""
     sequence, value = life.of(conn)
     values = {**_shared(shared), "lo": shared.floor, "partitions": partitions, "most": cursor.CAP, "life": sequence}
     rows = fetch(conn, "quick", schema, values)
@@ -107,6 +107,11 @@ def quick(conn: Connection[Any], schema: str, shared: Page, partitions: str) -> 
     snapshot, drawn = head[SNAPSHOT], int(head[DRAWN])
     made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
     return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]))
+
+
+def bits(partitions: Collection[int]) -> str:
+    """A set of partitions as a quick poll takes it."""
+    return "".join("1" if number in partitions else "0" for number in range(256))
 
 
 def _head(rows: list[Row]) -> Row:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from partbox.db.blocking import array
+from partbox.db.delivery.records import bits
 from partbox.worker.state.partition import Partition
 
 
@@ -13,7 +13,7 @@ class Company:
     comes, goes or drains: whoever brings that about makes another one.
     """
 
-    __slots__ = ("behind", "caught_up", "fresh", "numbers", "together")
+    __slots__ = ("behind", "bits", "caught_up", "fresh", "together")
 
     def __init__(self, readable: Iterable[Partition]) -> None:
         self.fresh: list[Partition] = []
@@ -22,7 +22,7 @@ class Company:
             (self.fresh if partition.cursor.fresh else self.together).append(partition)
         self.caught_up = {each.number: each for each in self.together if each.cursor.caught_up}
         self.behind = [each for each in self.together if not each.cursor.caught_up]
-        self.numbers = array(self.caught_up)  # as a poll takes them
+        self.bits = bits(self.caught_up)
 
     @property
     def reads_quickly(self) -> bool:

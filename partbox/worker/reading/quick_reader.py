@@ -46,7 +46,7 @@ class QuickReader:
         shared = horizon.shared
         assert shared is not None  # who is caught up has read it
         asked_at = time.monotonic()
-        polled = records.quick(conn, self._schema, shared, company.numbers)
+        polled = records.quick(conn, self._schema, shared, company.bits)
         if not quick.counts(len(polled.rows), polled.floor, polled.fence.drawn):
             return None
         brought = None

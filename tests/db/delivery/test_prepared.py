@@ -12,6 +12,9 @@ from psycopg.errors import InvalidSqlStatementName
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, records
 from partbox.db.sql import query
+from partbox.rules.page import Page
+
+pytestmark = pytest.mark.every_version("plans")
 
 NAMED, NUMBERED = re.compile(r"%\((\w+)\)s"), re.compile(r"\$\d+")
 
@@ -60,6 +63,19 @@ def test_a_prepared_poll_reads_the_log_by_an_index_whatever_was_there_when_it_wa
         assert "Bitmap" not in told, step
         assert re.search(r"Index Scan using record_1_pkey on record_1\b", told), told
     assert prepared.execute("select custom_plans from pg_prepared_statements").fetchone() == (0,)
+
+
+def test_a_prepared_quick_poll_scans_the_index_by_id_and_a_full_poll_never_does(conn: Conn, prepared: Conn) -> None:
+    """By that one a full poll would read each partition, and with it the records of all others."""
+    for step in (empty, fill, vacuum, fill, empty, vacuum, fill):
+        step(conn)
+        records.quick(prepared, SCHEMA, Page("1:1:", 0), records.bits({5}))
+        poll(prepared, ask())
+        told = plan(prepared, "quick")
+        assert re.search(r"Index Scan using record_1_id_idx on record_1\b", told), told
+        assert "Seq Scan" not in told, step
+        assert "Sort\n" not in told, step
+        assert "id_idx" not in plan(prepared, "poll"), step
 
 
 def test_look_tick_save_poll_and_bodies_are_each_prepared_once(prepared: Conn) -> None:
