@@ -116,7 +116,7 @@ def test_a_schema_that_exists_is_refused_with_the_remedy_and_left_alone(told, sc
 
 def test_an_unknown_line_is_one_error_with_the_nearest_name(told):
     code, out, err = told("--only", "drain-curser")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err == "partbox: there is no line 'drain-curser': did you mean drain-cursor?\n"
 
 

@@ -5,13 +5,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from partbox import settings
 from partbox.cli.shell.options import Json
 from partbox.cli.shell.output import console, print_json, table
+from partbox.errors import SettingsError
+
+if TYPE_CHECKING:
+    from partbox.bench import BenchReport
 
 Dsn = Annotated[
     str | None,
@@ -51,29 +55,40 @@ def bench(
 
     Example: partbox bench --quick
     """
-    from partbox.bench import FULL, QUICK, BenchPlan, chosen_lines, perform  # loads what no other command does
+    from partbox.bench import FULL, QUICK, BenchPlan, perform  # loads what no other command does
+    from partbox.bench.plot import draw, drawable
 
-    wanted = chosen_lines(only or [])
+    wanted = _wanted(only or [])
     if listed:
         _list(wanted, json)
         return
     if plot is not None:
-        from partbox.bench.plot import drawable
-
         drawable(plot)
     plan = BenchPlan(settings.load(dsn=dsn).dsn, wanted, QUICK if quick else FULL, quick)
     with _stderr() as progress:
         report = perform(plan, progress)
-    if json:
-        print_json(report.plain())
-    else:
-        out = console()
-        out.print(*report.header(), "", report.table(out.width), "", report.verdict(), sep="\n")
+    _show(report, json)
     if plot is not None:
-        from partbox.bench.plot import draw
-
         draw(report, plot)
     raise typer.Exit(report.code)
+
+
+def _wanted(only: list[str]) -> frozenset[str]:
+    """The lines of these names; an unknown one is wrong usage."""
+    from partbox.bench import chosen_lines
+
+    try:
+        return chosen_lines(only)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _show(report: "BenchReport", json: bool) -> None:
+    if json:
+        print_json(report.plain())
+        return
+    out = console()
+    out.print(*report.header(), "", report.table(out.width), "", report.verdict(), sep="\n")
 
 
 def _list(wanted: frozenset[str], json: bool) -> None:
