@@ -27,7 +27,7 @@ import spares
 from waiting import eventually
 
 PATIENCE = 60.0
-SPAWNING = {"worker", "relay", "demo", "chaos", "python"}
+SPAWNING = {"worker", "relay", "demo", "chaos", "bench", "python"}
 """Commands that have processes of their own."""
 LONGEST = 1 << 17  # bytes of a request; the variables of the environment are most of it
 

@@ -13,6 +13,7 @@ SERVERS = {"server", "own_server"}
 """The fixtures that start the server of PARTBOX_TEST_BINARIES: every test that uses it has one of them."""
 
 ONE = {
+    "bench": "how values are measured and told; the statements are those of every other test",
     "chaos": "the faults are those of processes and networks; what survives them is the SQL of db/",
     "cli": "what commands print and how they end; what they ask the server is in db/",
     "cluster": "processes that die, freeze and move; their statements are those of db/; a few are marked",

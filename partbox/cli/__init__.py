@@ -10,6 +10,7 @@ import psycopg
 import typer
 
 from partbox.cli.commands import (
+    bench,
     blocked,
     cdc,
     chaos,
@@ -118,6 +119,7 @@ _add(OPERATE, purge.purge, "Delete what has expired; workers do it by themselves
 _add(OPERATE, rebase.rebase, "Let a schema that came from a dump go on here.")
 _add(DEVELOP, handlers.handlers, "The routing table of the handlers; needs no database.", settings=False)
 _add(DEVELOP, metrics.metrics, "The metrics that a worker shows to Prometheus.")
+_add(DEVELOP, bench.bench, "Measure the budgets on your database, beside raw PostgreSQL.", settings=False)
 _add(DEVELOP, chaos.chaos, "Break a cluster on purpose, and check what it lost.", settings=False)
 _add_group(MEND, dead.app, "dead", "Events that were given up: list, replay or discard them.")
 _add_group(MEND, blocked.app, "blocked", "Aggregates that wait for a failed event: retry or skip it.")

@@ -1,7 +1,3 @@
--- name: demo_found
--- One row if the demo's schema exists already.
-select from pg_namespace where nspname = %(schema)s
-
 -- name: demo_shop
 -- The demo shop's own table: an order and its last step (1 placed, 2 paid, 3 shipped).
 create table {schema}.shop_order (

@@ -16,7 +16,7 @@ PANELS = {
     "Look": ["status", "top", "dashboard", "config", "grafana"],
     "Mend": ["doctor", "dead", "blocked"],
     "Operate": ["migrate", "import", "purge", "rebase", "subscription"],
-    "Develop": ["handlers", "metrics", "chaos"],
+    "Develop": ["handlers", "metrics", "bench", "chaos"],
 }
 
 

@@ -9,11 +9,6 @@ from partbox.db.sql import query
 Conn = Connection[Any]
 
 
-def is_there(conn: Conn, schema: str) -> bool:
-    """True if the schema exists."""
-    return conn.execute(query("demo_found", schema), {"schema": schema}).fetchone() is not None
-
-
 def make_shop(conn: Conn, schema: str) -> None:
     """Create the table of orders."""
     conn.execute(query("demo_shop", schema), {})

@@ -70,8 +70,13 @@ def workspace(
                 shutil.copytree(folder, made.kept_folder, ignore=shutil.ignore_patterns("db"))
 
 
+def is_there(conn: Connection[Any], schema: str) -> bool:
+    """True if the schema exists."""
+    return conn.execute(query("workspace_found", schema), {"schema": schema}).fetchone() is not None
+
+
 def drop(conn: Connection[Any], schema: str) -> None:
-    """Remove the schema with all that is in it."""
+    """Remove the schema, if it is there, with all that is in it."""
     conn.execute(query("workspace_drop", schema), {})
 
 

@@ -1,0 +1,61 @@
+"""Raw PostgreSQL through psycopg, which partbox is compared with in the same run; each returns events per second."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from partbox.bench.ground import Ground
+from partbox.db.harness import bench as statements
+from partbox.errors import PartboxError
+
+Row = tuple[Any, ...]
+
+
+def iterating(ground: Ground) -> float:
+    """Iterate the columns that a worker reads through a server-side cursor."""
+    with psycopg.connect(ground.dsn) as conn:
+        statements.decode_little(conn)
+        began = time.perf_counter()
+        read = statements.iterate(conn, ground.schema)
+        return read / (time.perf_counter() - began)
+
+
+def textbook(ground: Ground, events: int) -> float:
+    """Drain a SKIP LOCKED outbox by pages of 100: lock the oldest, handle them, delete them, commit."""
+    statements.fill_textbook(ground.conn, ground.schema, events)
+    with psycopg.connect(ground.dsn) as conn:
+        statements.decode_little(conn)
+        handled, began = 0, time.perf_counter()
+        while page := statements.textbook_page(conn, ground.schema):
+            ground.check()
+            handled += page
+        taken = time.perf_counter() - began
+    if handled != events:
+        raise PartboxError(f"the textbook outbox gave {handled:,} of {events:,} events")
+    return events / taken
+
+
+def copying(ground: Ground, conn: psycopg.Connection[Any], rows: Sequence[Row]) -> float:
+    """COPY rows that are ready into the log, in one transaction."""
+    began = time.perf_counter()
+    statements.copy(conn, ground.schema, rows)
+    return len(rows) / (time.perf_counter() - began)
+
+
+def inserting(ground: Ground, conn: psycopg.Connection[Any], rows: Sequence[tuple[int, UUID, str, str]]) -> float:
+    """Insert events one by one, each in a transaction of its own; `rows`: partition, id, aggregate id, payload."""
+    began = time.perf_counter()
+    for partition, event_id, aggregate_id, payload in rows:
+        values = {
+            "partition": partition,
+            "event_id": event_id,
+            "event_type": "OrderPlaced",
+            "aggregate_type": "Order",
+            "aggregate_id": aggregate_id,
+            "payload": payload,
+        }
+        statements.insert(conn, ground.schema, values)
+    return len(rows) / (time.perf_counter() - began)

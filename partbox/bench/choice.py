@@ -1,0 +1,18 @@
+"""The choice of lines by name."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from partbox.bench.lines import BUDGETS
+from partbox.errors import SettingsError
+
+
+def chosen_lines(names: Sequence[str]) -> frozenset[str]:
+    """The lines of these names, all if none is named; SettingsError for a name that no line has."""
+    known = [each.name for each in BUDGETS]
+    for name in names:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "`partbox bench --list` names them"
+            raise SettingsError(f"there is no line {name!r}: {hint}")
+    return frozenset(names or known)

@@ -1,0 +1,54 @@
+"""CPU time of processes, and the share of it that a hypervisor stole."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from partbox.db.harness.bench import Backend
+
+NEAR = 2.0  # seconds between two opinions on when a process began
+
+
+def cpu_seconds(pid: int) -> float:
+    """Seconds of CPU that a process has used; to the nanosecond where the kernel counts them, else to its tick."""
+    with suppress(OSError, ValueError):
+        tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+        if tasks:
+            return sum(int(text.split()[0]) for text in tasks) / 1e9
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def total(pids: Iterable[int]) -> float:
+    """The same of all these, without those that have ended."""
+    spent = 0.0
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            spent += cpu_seconds(pid)
+    return spent
+
+
+def is_here(backend: Backend) -> bool:
+    """True if the server process runs on this machine, where its CPU time can be read."""
+    with suppress(psutil.Error):
+        return abs(psutil.Process(backend.pid).create_time() - backend.began) < NEAR
+    return False
+
+
+class StolenTime:
+    """The share of the machine's time, from now on, that its host gave to others."""
+
+    def __init__(self) -> None:
+        self._before = psutil.cpu_times()
+
+    def share(self) -> float | None:
+        """0 to 1; None where the kernel does not count it."""
+        now, before = psutil.cpu_times(), self._before
+        if not hasattr(now, "steal"):
+            return None
+        # Time of guests is a part of user and nice.
+        names = [name for name in now._fields if not name.startswith("guest")]
+        passed = sum(getattr(now, name) - getattr(before, name) for name in names)
+        return (now.steal - before.steal) / passed if passed > 0 else 0.0

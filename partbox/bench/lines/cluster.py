@@ -1,0 +1,123 @@
+"""Processes that join and leave, and a node that restarts, while events are published."""
+
+from collections.abc import Iterable, Sequence, Set
+from typing import Final, NamedTuple
+
+from partbox.bench.budget import Budget, Direction, Measured
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.bench.handlers import Notebook, Noted, NoteTaker
+from partbox.bench.node import ALL, BenchNode
+from partbox.bench.sender import Sender, SendingTask, aggregate, sending
+from partbox.db.harness import bench as statements
+from partbox.db.harness.bench import OwnedPartition
+
+MOVES: Final = Budget("rebalance-moves", "partitions moved on join and leave beyond the minimum", Direction.AT_MOST, 0)
+DUPLICATES: Final = Budget(
+    "restart-duplicates", "graceful restart and rebalance under load: duplicates", Direction.AT_MOST, 0
+)
+REORDERED: Final = Budget(
+    "restart-reordered", "graceful restart and rebalance under load: reordered", Direction.AT_MOST, 0
+)
+UNDER_LOAD: Final = 1.0  # seconds between two changes
+TO_ARRIVE: Final = 60.0
+
+
+class OrderVerdict(NamedTuple):
+    """Deliveries that were judged: distinct events, duplicates, and those after a later event of their aggregate."""
+
+    events: int
+    duplicates: int
+    reordered: int
+
+
+def judge(notes: Iterable[Noted], clients: int) -> OrderVerdict:
+    """Judge deliveries in the order in which they happened."""
+    seen: set[int] = set()
+    last: dict[str, int] = {}
+    duplicates = reordered = 0
+    for note in notes:
+        if note.number in seen:
+            duplicates += 1
+            continue
+        seen.add(note.number)
+        key = aggregate(note.number, clients)
+        if note.number < last.get(key, -1):
+            reordered += 1
+        last[key] = max(note.number, last.get(key, -1))
+    return OrderVerdict(len(seen), duplicates, reordered)
+
+
+def moved(before: Sequence[OwnedPartition], after: Sequence[OwnedPartition]) -> int:
+    """The number of partitions that were claimed anew: the epoch grows with every claim."""
+    epochs = {each.partition: each.epoch for each in before}
+    return sum(each.epoch != epochs.get(each.partition) for each in after)
+
+
+class _Changes:
+    """Joins, leaves and restarts."""
+
+    def __init__(self, ground: Ground, node: BenchNode) -> None:
+        self._ground = ground
+        self._node = node
+
+    def join(self) -> tuple[int, int]:
+        """A third process comes; partitions that moved, and the least that could."""
+        before = self._owners()
+        self._node.scale(3)
+        return moved(before, self._owners()), ALL // 3
+
+    def leave(self) -> tuple[int, int]:
+        """The youngest goes; partitions that moved, and those that it had."""
+        before = self._owners()
+        self._node.scale(2)
+        after = self._owners()
+        staying = {each.owner for each in after}
+        return moved(before, after), sum(each.owner not in staying for each in before)
+
+    def _owners(self) -> list[OwnedPartition]:
+        return statements.owners(self._ground.conn, self._ground.schema)
+
+
+def _moves(ground: Ground, node: BenchNode) -> Results:
+    changes = _Changes(ground, node)
+    ground.pause(UNDER_LOAD)
+    (joined, least), (left, had) = changes.join(), changes.leave()
+    note = f"join: {joined} moved, at least {least} had to; leave: {left}, at least {had}"
+    yield Measured(MOVES.name, float(joined - least + left - had), note)
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    """Two processes under load, three, two again; then the node ends in order and another one begins."""
+    ground.fresh()
+    notebook, path = Notebook(ground.folder / "cluster"), ground.folder / "sent-cluster"
+    outbox, rate = ground.outbox(NoteTaker(notebook.path)), float(ground.sizes.load)
+    with sending(ground.dsn, ground.schema, rate, None, path) as sender:
+        with BenchNode(ground, outbox, 2) as node:
+            yield from (each for each in _moves(ground, node) if each.name in wanted)
+        if wanted == {MOVES.name}:
+            return
+        with BenchNode(ground, outbox, 2) as node:
+            ground.pause(UNDER_LOAD)
+            sender.stop()
+            notes = _arrived(ground, notebook, sender)
+    found = judge(notes, SendingTask(ground.dsn, ground.schema, rate, None, path).clients)
+    note = f"{found.events:,} events while a process joined, one left, and the node restarted"
+    results = (Measured(DUPLICATES.name, found.duplicates, note), Measured(REORDERED.name, found.reordered, note))
+    yield from (each for each in results if each.name in wanted)
+
+
+def _arrived(ground: Ground, notebook: Notebook, sender: Sender) -> list[Noted]:
+    """Everything that was delivered, when all that was committed has been."""
+    notes: list[Noted] = []
+    sent = sender.sent().keys()
+
+    def all_arrived() -> bool:
+        notes.extend(notebook.new())
+        return sent <= {note.number for note in notes}
+
+    ground.until(all_arrived, "delivering", TO_ARRIVE, look=0.25)
+    return notes
+
+
+FAMILY = Family((MOVES, DUPLICATES, REORDERED), _measure)

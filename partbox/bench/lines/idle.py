@@ -1,0 +1,50 @@
+"""A process that has nothing to do: its CPU, and the statements that it sends."""
+
+import time
+from collections.abc import Set
+from typing import Final
+
+from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
+from partbox.bench.cpu import total
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.bench.handlers import ignore
+from partbox.bench.node import BenchNode
+from partbox.db.harness import bench as statements
+
+CPU: Final = Budget("idle-cpu", "CPU of an idle process, of a core", Direction.AT_MOST, 0.5, "%")
+STATEMENTS: Final = Budget("idle-statements", "statements that an idle process sends", Direction.AT_MOST, 6, "/s")
+BUSY: Final = 200.0  # transactions a second of others, among which a few of ours are lost
+OTHERS = "other sessions run {:,.0f} transactions a second in this database, and the server counts all of them together"
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    ground.fresh()
+    with BenchNode(ground, ground.outbox(ignore), 1) as node:
+        ground.pause(ground.sizes.calm)
+        before, alone = total(node.pids), _transactions(ground)
+        passed, beside = alone
+        spent = total(node.pids) - before
+        if CPU.name in wanted:
+            yield Measured(CPU.name, 100 * spent / passed, f"for {passed:.1f} s")
+        if STATEMENTS.name not in wanted:
+            return
+        if beside > BUSY:
+            yield Unmeasured(STATEMENTS.name, OTHERS.format(beside))
+            return
+        node.scale(2)
+        ground.pause(ground.sizes.calm)
+        passed, two = _transactions(ground)
+    note = f"what a second process adds within {passed:.1f} s, so without what a node sends"
+    yield Measured(STATEMENTS.name, max(0.0, two - beside), note)
+
+
+def _transactions(ground: Ground) -> tuple[float, float]:
+    """Seconds that passed, and how many transactions a second ended in this database."""
+    before, began = statements.transactions(ground.conn, ground.schema), time.monotonic()
+    ground.pause(ground.sizes.idle)
+    ended, passed = statements.transactions(ground.conn, ground.schema) - before, time.monotonic() - began
+    return passed, ended / passed
+
+
+FAMILY = Family((CPU, STATEMENTS), _measure)

@@ -1,0 +1,123 @@
+"""Latency from commit to handler at three rates, one process owning everything, and the CPU that it takes."""
+
+import time
+from collections.abc import Iterator, Mapping, Set
+from typing import Final
+
+from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
+from partbox.bench.cpu import is_here
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.bench.handlers import Notebook, NoteTaker
+from partbox.bench.node import BenchNode
+from partbox.bench.rounds import quantile
+from partbox.bench.sender import KIND, sending
+from partbox.db.harness import bench as statements
+from partbox.rules.wording import counted
+
+MEDIANS: Final = {1: 1.0, 100: 1.0, 1_000: 1.5}  # milliseconds by rate
+SLOW: Final = 3.0  # milliseconds
+CPU_RATE: Final = 100
+TO_ARRIVE: Final = 30.0
+WARM: Final = 10
+ELSEWHERE: Final = "the server runs on another machine, where the CPU of its processes cannot be read"
+
+MEDIAN: Final = {
+    rate: Budget(
+        f"latency-{rate}-p50", f"latency from commit to handler at {rate:,}/s, median", Direction.AT_MOST, bound, "ms"
+    )
+    for rate, bound in MEDIANS.items()
+}
+TAIL: Final = {
+    rate: Budget(
+        f"latency-{rate}-p99", f"latency from commit to handler at {rate:,}/s, p99", Direction.AT_MOST, SLOW, "ms"
+    )
+    for rate in MEDIANS
+}
+CPU: Final = Budget(
+    "cpu-100", "CPU of a worker and its server processes at 100 events/s, of a core", Direction.AT_MOST, 8, "%"
+)
+
+
+def latencies(sent: Mapping[int, int], arrived: Mapping[int, int]) -> list[float]:
+    """Milliseconds from the return of each commit to the handler; below zero where the handler was faster."""
+    return [(arrived[number] - at) / 1e6 for number, at in sent.items()]
+
+
+def figures(rate: int, sent: Mapping[int, int], arrived: Mapping[int, int]) -> Iterator[Measured]:
+    """Median and p99 of a rate; of fewer than a hundred samples the slowest stands for the p99."""
+    found = latencies(sent, arrived)
+    passed = (max(sent.values()) - min(sent.values())) / 1e9
+    said = counted(len(found), "sample") + (f", {_written((len(found) - 1) / passed)} a second" if passed else "")
+    middle, tail, most = quantile(found, 0.5), quantile(found, 0.99), max(found)
+    details = {"samples": float(len(found)), "p50_ms": middle, "p99_ms": tail, "max_ms": most}
+    yield Measured(MEDIAN[rate].name, middle, said, details)
+    slowest = f"; the slowest {most:.2f} ms" if len(found) >= 100 else ", too few for a p99: this is the slowest"
+    yield Measured(TAIL[rate].name, tail, said + slowest, details)
+
+
+def _written(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+
+
+class _Stopwatch:
+    """Measures on one node, rate by rate."""
+
+    def __init__(self, ground: Ground, node: BenchNode, notebook: Notebook) -> None:
+        self._ground = ground
+        self._node = node
+        self._notebook = notebook
+        self._arrived: dict[int, int] = {}
+
+    def warm(self) -> None:
+        """Deliver some events that do not count."""
+        outbox = self._ground.outbox()
+        for _ in range(WARM):
+            with self._ground.conn.transaction():
+                outbox.publish(self._ground.conn, KIND, {"number": -1})
+        self._ground.until(self._node.empty, "delivering", TO_ARRIVE)
+
+    def run(self, rate: int) -> Results:
+        """The figures of a rate, and CPU if it is the one for that."""
+        ground, seconds = self._ground, self._ground.sizes.latency[rate]
+        self._arrived.clear()
+        with sending(ground.dsn, ground.schema, rate, seconds, ground.folder / f"sent-{rate}") as sender:
+            ground.until(lambda: bool(sender.sent()), "the first event", TO_ARRIVE)
+            busy, began = self._node.spent(), time.monotonic()
+            ground.until(lambda: sender.ended, "publishing", seconds + TO_ARRIVE)
+            busy, passed = self._node.spent() - busy, time.monotonic() - began
+            sent = sender.sent()
+        ground.until(lambda: self._have_arrived(sent), "delivering", TO_ARRIVE)
+        yield from figures(rate, sent, self._arrived)
+        if rate == CPU_RATE:
+            yield Measured(CPU.name, 100 * busy / passed, f"{len(sent) / passed:,.0f} events/s for {passed:.1f} s")
+
+    def _have_arrived(self, sent: Mapping[int, int]) -> bool:
+        for note in self._notebook.new():
+            self._arrived.setdefault(note.number, note.at)
+        return sent.keys() <= self._arrived.keys()
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    asked = set(wanted)
+    if CPU.name in wanted and not is_here(statements.backend(ground.conn, ground.schema)):
+        yield Unmeasured(CPU.name, ELSEWHERE)
+        asked.remove(CPU.name)
+    rates = [rate for rate in MEDIANS if _names(rate) & asked]
+    if not rates:
+        return
+    ground.fresh()
+    notebook = Notebook(ground.folder / "latency")
+    with BenchNode(ground, ground.outbox(NoteTaker(notebook.path)), 1) as node:
+        watch = _Stopwatch(ground, node, notebook)
+        watch.warm()
+        for rate in rates:
+            yield from (each for each in watch.run(rate) if each.name in asked)
+
+
+def _names(rate: int) -> set[str]:
+    """The lines that are measured at a rate."""
+    return {MEDIAN[rate].name, TAIL[rate].name} | ({CPU.name} if rate == CPU_RATE else set())
+
+
+FAMILY = Family((*(each for rate in MEDIANS for each in (MEDIAN[rate], TAIL[rate])), CPU), _measure)

@@ -1,0 +1,30 @@
+"""Memory of a process over a long backlog."""
+
+from collections.abc import Set
+from typing import Final
+
+from partbox.bench.budget import Budget, Direction, Measured
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.bench.handlers import ignore
+from partbox.bench.node import BenchNode
+
+MEMORY: Final = Budget("memory", "memory (RSS) of a process over a backlog of 1 M", Direction.AT_MOST, 150, "MB")
+FLAT: Final = Budget(
+    "memory-flat", "its greatest in the second half of a backlog vs in the first", Direction.AT_MOST, 1.1
+)
+MEGABYTE: Final = 1_000_000
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    events = ground.sizes.memory
+    ground.backlog(events)
+    with BenchNode(ground, ground.outbox(ignore), 1, paused=True) as node:
+        node.drain()  # a process grows for a while before it stays as it is
+        first, second = (each / MEGABYTE for each in node.drain().memory)
+    note = f"over {events:,} events; {first:.0f} MB in the first half, {second:.0f} MB in the second"
+    found = (Measured(MEMORY.name, max(first, second), note), Measured(FLAT.name, second / first, note))
+    yield from (each for each in found if each.name in wanted)
+
+
+FAMILY = Family((MEMORY, FLAT), _measure)

@@ -1,0 +1,103 @@
+"""Delivery beside an unrelated transaction that has written and stays open."""
+
+import os
+import struct
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from partbox.bench.budget import Budget, Direction, Measured
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.bench.handlers import ignore
+from partbox.bench.node import BenchNode
+from partbox.bench.rounds import compared
+from partbox.bench.sender import sending
+from partbox.db.harness import bench as statements
+from partbox.errors import PartboxError
+from partbox.observe import Observer
+
+DRAIN: Final = Budget(
+    "open-transaction-drain", "drain beside an open write transaction vs without", Direction.AT_LEAST, 0.9
+)
+SAVING: Final = Budget("open-transaction-saving", "time spent saving after a minute of it", Direction.AT_MOST, 5, "%")
+SAVE: Final = struct.Struct("<d")
+RATE: Final = 500.0
+LAST: Final = 0.25  # the share of the time, at its end, that counts
+TO_START: Final = 30.0
+
+
+class SaveTimes(Observer):
+    """Notes how long each save took on the server; it travels to the worker processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
+        os.write(self._file, SAVE.pack(seconds))
+
+    @cached_property
+    def _file(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+@contextmanager
+def _open(ground: Ground) -> Iterator[None]:
+    """A transaction that has written something, open as long as the block lasts."""
+    with psycopg.connect(ground.dsn) as conn:
+        statements.begin_writing(conn, ground.schema)
+        yield
+        conn.rollback()
+
+
+def _drain(ground: Ground) -> Results:
+    events = ground.sizes.events
+    ground.backlog(events)
+    beside, without = [], []
+    with BenchNode(ground, ground.outbox(ignore), 1, paused=True, concurrency=1) as node:
+        for _ in range(ground.sizes.rounds):
+            without.append(node.drain().rate(events))
+            with _open(ground):
+                beside.append(node.drain().rate(events))
+    yield compared(DRAIN.name, ("beside", beside), ("without", without))
+
+
+def _saving(ground: Ground) -> Results:
+    ground.fresh()
+    path = ground.folder / "saves"
+    path.touch(0o600)
+    outbox = ground.outbox(ignore)
+    outbox.observe(SaveTimes(path))
+    counted = LAST * ground.sizes.open
+    with (
+        BenchNode(ground, outbox, 1),
+        _open(ground),
+        sending(ground.dsn, ground.schema, RATE, None, ground.folder / "sent-beside") as sender,
+    ):
+        ground.until(lambda: bool(sender.sent()), "the first event", TO_START)
+        ground.pause(ground.sizes.open - counted)
+        before = path.stat().st_size
+        ground.pause(counted)
+        times = [seconds for (seconds,) in SAVE.iter_unpack(_whole(path.read_bytes()[before:]))]
+        if sender.ended or not times:
+            raise PartboxError("nothing was saved beside the open transaction, so nothing was measured")
+    note = f"{len(times):,} saves in the last {counted:g} s of {ground.sizes.open:g} s, at {RATE:g} events/s"
+    yield Measured(SAVING.name, 100 * sum(times) / counted, note)
+
+
+def _whole(data: bytes) -> bytes:
+    return data[: len(data) - len(data) % SAVE.size]
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    if DRAIN.name in wanted:
+        yield from _drain(ground)
+    if SAVING.name in wanted:
+        yield from _saving(ground)
+
+
+FAMILY = Family((DRAIN, SAVING), _measure)

@@ -1,0 +1,94 @@
+"""PgQ as a yardstick: batches of 10,000 events, one consumer for each queue, each in a process of its own."""
+
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psycopg
+
+from partbox.bench.ground import Ground
+from partbox.bench.leash import Leash, LeashedProcess
+from partbox.db.harness import bench as statements
+from partbox.db.harness import bench_pgq
+from partbox.errors import PartboxError
+
+QUEUES: Final = ("partbox_bench_1", "partbox_bench_2")
+BATCH: Final = 10_000
+LOOK: Final = 0.001
+TO_START: Final = 60.0
+TO_DRAIN: Final = 600.0
+RESULT: Final = struct.Struct("<qqq")
+ABSENT: Final = "PgQ is not installed on this server"
+NOT_MADE: Final = (
+    "PgQ is not installed in this database: `create extension pgq` leaves roles behind, so do that yourself"
+)
+FORBIDDEN: Final = "this role may not create queues of PgQ: grant it pgq_admin"
+
+
+class ConsumerTime(NamedTuple):
+    """The work of a consumer; `began` and `ended` are monotonic nanoseconds."""
+
+    began: int
+    ended: int
+    events: int
+
+
+def lacking(ground: Ground) -> str | None:
+    """The reason why PgQ cannot be measured; None if it can."""
+    found = bench_pgq.found(ground.conn, ground.schema)
+    if not found.installed:
+        return NOT_MADE if found.available else ABSENT
+    return None if found.usable else FORBIDDEN
+
+
+@contextmanager
+def queues(ground: Ground) -> Iterator[None]:
+    """The bench's own queues, dropped at the end."""
+    try:
+        for queue in QUEUES:
+            bench_pgq.create(ground.conn, ground.schema, queue)
+        yield
+    finally:
+        with psycopg.connect(ground.dsn, autocommit=True) as conn:
+            for queue in QUEUES:
+                bench_pgq.drop(conn, ground.schema, queue)
+
+
+def draining(ground: Ground, events: int, names: Sequence[str]) -> float:
+    """Fill each of these queues with so many events, and drain them at the same time; events per second together."""
+    for queue in names:
+        for first in range(1, events + 1, BATCH):
+            ground.check()
+            bench_pgq.fill(ground.conn, ground.schema, queue, first, min(first + BATCH - 1, events))
+    go = ground.folder / "pgq-go"
+    results = [ground.folder / queue for queue in names]
+    with ExitStack() as stack:
+        tasks = [(ground.dsn, ground.schema, queue, path, go) for queue, path in zip(names, results, strict=True)]
+        started = [stack.enter_context(LeashedProcess("partbox-bench-pgq", _consume, *task)) for task in tasks]
+        ground.until(lambda: all(path.exists() for path in results), "starting PgQ's consumers", TO_START)
+        go.touch()
+        ground.until(lambda: all(each.ended for each in started), "draining PgQ", TO_DRAIN)
+    found = [ConsumerTime(*RESULT.unpack(path.read_bytes())) for path in results if path.stat().st_size]
+    for path in (*results, go):
+        path.unlink()
+    if sum(each.events for each in found) != events * len(names):
+        raise PartboxError(f"PgQ did not give the events that it had: {ground.failure() or 'nobody said why'}")
+    passed = max(each.ended for each in found) - min(each.began for each in found)
+    return events * len(names) / passed * 1e9
+
+
+def _consume(dsn: str, schema: str, queue: str, path: Path, go: Path, leash: Leash) -> None:
+    """The process of a consumer: says that it is ready, waits for the others, takes every batch."""
+    with psycopg.connect(dsn) as conn:
+        statements.decode_little(conn)
+        path.touch()
+        while not go.exists():
+            if leash.poll(LOOK):
+                return
+        count, began = 0, time.monotonic_ns()
+        while (taken := bench_pgq.batch(conn, schema, queue)) is not None and not leash.poll(0):
+            count += taken
+        path.write_bytes(RESULT.pack(*ConsumerTime(began, time.monotonic_ns(), count)))

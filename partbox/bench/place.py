@@ -1,0 +1,42 @@
+"""The workspace of a run: a folder, and a schema of its own in a user's database or in an embedded one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psutil
+from psycopg import Connection
+from psycopg.conninfo import make_conninfo
+
+from partbox.db.connect import resolve
+from partbox.db.harness.workspace import Workspace, is_there, workspace
+from partbox.errors import SettingsError
+from partbox.rules.dsn import parts
+
+SCHEMA: Final = "partbox_bench"
+CONNECT_TIMEOUT: Final = 10  # seconds
+MIB: Final = 1 << 20
+
+
+@contextmanager
+def bench_place(dsn: str | None) -> Iterator[Workspace]:
+    """Set it up, and remove it; SettingsError if the schema exists already."""
+    found = (
+        None if dsn is None else make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(resolve(dsn))})
+    )
+    with workspace(found, SCHEMA, prefix="partbox-bench-", options=_options(), clear=_refuse) as place:
+        yield place
+
+
+def _refuse(conn: Connection[Any]) -> None:
+    if is_there(conn, SCHEMA):
+        raise SettingsError(
+            f"schema {SCHEMA!r} exists already in this database: wait for the bench that runs there, or remove what "
+            f"one has left with `drop schema {SCHEMA} cascade`"
+        )
+
+
+def _options() -> dict[str, str]:
+    """Settings of an embedded server, as of one that somebody has set up for its machine; it keeps its fsync."""
+    buffers = max(128 * MIB, min(1024 * MIB, psutil.virtual_memory().total // 8))
+    return {"shared_buffers": f"{buffers // MIB}MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}

@@ -1,0 +1,43 @@
+"""Progress of a run: a line when something begins, one when a value is there."""
+
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from partbox.bench.budget import LineResult
+from partbox.bench.report import STYLES, shown
+
+FOR_PIPES = 300  # columns
+
+
+class BenchProgress:
+    """`lines` is the number of all lines."""
+
+    def __init__(self, out: TextIO, lines: int) -> None:
+        console = Console(file=out, highlight=False)
+        self._console = console if console.is_terminal else Console(file=out, highlight=False, width=FOR_PIPES)
+        self._lines = lines
+        self._began = time.monotonic()
+        self._done = 0
+
+    def say(self, text: str) -> None:
+        self._print(Text(text))
+
+    def begin(self, names: Sequence[str]) -> None:
+        """These lines are measured now."""
+        self._print(Text(f"[{self._done + 1}/{self._lines}] measuring {', '.join(names)} ...", "bright_black"))
+
+    def tell(self, result: LineResult) -> None:
+        """A line has its verdict."""
+        self._done += 1
+        value = shown(result) if result.value is not None else result.note
+        verdict = (result.standing.value, STYLES[result.standing])
+        self._print(Text.assemble(f"  {result.budget.name}  {value}  (budget {result.budget.shown()})  ", verdict))
+
+    def _print(self, text: Text) -> None:
+        passed = Text(f"{time.monotonic() - self._began:5.0f} s  ", "bright_black")
+        self._console.print(passed + text, soft_wrap=True)
+        self._console.file.flush()

@@ -1,0 +1,46 @@
+"""Ratios of what was measured in turn, medians and quantiles."""
+
+from collections.abc import Callable, Sequence
+from statistics import median, quantiles
+
+from partbox.bench.budget import Measured
+
+Rates = Sequence[float]
+
+
+def ratio(ours: Rates, theirs: Rates) -> float:
+    """The median of the ratios of the rounds."""
+    return median(one / other for one, other in zip(ours, theirs, strict=True))
+
+
+def compared(name: str, ours: tuple[str, Rates], theirs: tuple[str, Rates], note: str = "") -> Measured:
+    """The ratio of two kinds of rates (events per second) that were measured in turn, each with its name."""
+    (our_name, our_rates), (their_name, their_rates) = ours, theirs
+    said = f"{our_name} {median(our_rates):,.0f}/s, {their_name} {median(their_rates):,.0f}/s"
+    details = {our_name: [*our_rates], their_name: [*their_rates]}
+    return Measured(name, ratio(our_rates, their_rates), said + in_rounds(len(our_rates)) + note, details)
+
+
+def in_turn(rounds: int, one: Callable[[], float], other: Callable[[], float]) -> tuple[list[float], list[float]]:
+    """Measure both in each round, now this one first and now that one; a round before the first does not count."""
+    ones: list[float] = []
+    others: list[float] = []
+    sides = [(one, ones), (other, others)]
+    for _ in range(rounds + 1):
+        for measure, found in sides:
+            found.append(measure())
+        sides.reverse()
+    return ones[1:], others[1:]
+
+
+def in_rounds(rounds: int) -> str:
+    """The number of rounds in words."""
+    return f"; medians of {rounds} rounds" if rounds > 1 else "; one round"
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that `share` of them do not exceed; of few values, the next one above."""
+    ordered = sorted(values)
+    if len(ordered) < 100:
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return quantiles(ordered, n=100, method="inclusive")[round(share * 100) - 1]

@@ -1,0 +1,118 @@
+"""A run from its first line to its report."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+import psycopg
+
+from partbox.bench.budget import LineResult, Measured, Unmeasured, judged
+from partbox.bench.cpu import StolenTime
+from partbox.bench.family import Family
+from partbox.bench.ground import Ground
+from partbox.bench.lines import BUDGETS, FAMILIES
+from partbox.bench.machine import BenchMachine, machine
+from partbox.bench.place import bench_place
+from partbox.bench.progress import BenchProgress
+from partbox.bench.report import BenchReport
+from partbox.bench.sizes import FULL, Sizes
+from partbox.errors import PartboxError
+from partbox.rules.wording import in_short
+from partbox.terminal.interrupts import Interrupts
+from partbox.terminal.streams import stderr_to
+
+NAMES = frozenset(each.name for each in BUDGETS)
+INTERRUPTED = "interrupted"
+LONGEST = 300  # characters of a reason
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """The arguments of a run: `dsn` None = an embedded database; `wanted` lines by name."""
+
+    dsn: str | None = None
+    wanted: frozenset[str] = field(default=NAMES)
+    sizes: Sizes = FULL
+    quick: bool = False
+
+
+def perform(plan: BenchPlan, out: TextIO) -> BenchReport:
+    """Measure, with progress on `out`; afterwards no process, no file and no schema of it is left.
+
+    The standard error goes to a file meanwhile, so `out` is something else: a copy of it, for one.
+
+    Ctrl-C ends it early: what was not measured by then is skipped. Raises PartboxError or psycopg.Error if it cannot
+    begin, or the database is lost.
+    """
+    progress = BenchProgress(out, len(plan.wanted))
+    with Interrupts() as interrupts:
+        progress.say("setting up the database ...")
+        with bench_place(plan.dsn) as place:
+            log = place.folder / "log"
+            with stderr_to(log):
+                ground = Ground(place, plan.sizes, interrupts, lambda: _last_words(log))
+                with ground.conn:
+                    return _Measurement(plan, ground, progress).report()
+
+
+class _Measurement:
+    def __init__(self, plan: BenchPlan, ground: Ground, progress: BenchProgress) -> None:
+        self._plan = plan
+        self._ground = ground
+        self._progress = progress
+        self._machine: BenchMachine = machine(ground)
+        self._began, self._stolen = time.monotonic(), StolenTime()
+        self._found: dict[str, Measured | Unmeasured] = {}
+
+    def report(self) -> BenchReport:
+        """Measure every family; its report."""
+        interrupted = False
+        try:
+            for family in FAMILIES:
+                self._measure(family)
+        except KeyboardInterrupt:
+            interrupted = True
+        return BenchReport(
+            machine=self._machine,
+            quick=self._plan.quick,
+            seconds=time.monotonic() - self._began,
+            stolen=self._stolen.share(),
+            interrupted=interrupted,
+            results=list(self._results()),
+        )
+
+    def _measure(self, family: Family) -> None:
+        """Measure the wanted lines of a family; an error fails those that it has not measured yet."""
+        wanted = {each.name for each in family.budgets} & self._plan.wanted
+        if not wanted:
+            return
+        self._ground.check()
+        self._progress.begin(sorted(wanted, key=[each.name for each in family.budgets].index))
+        try:
+            for found in family.measure(self._ground, wanted):
+                self._note(found)
+        except (PartboxError, psycopg.Error) as error:
+            if self._ground.conn.broken:
+                raise
+            reason = in_short(str(error), LONGEST)
+            for name in wanted - self._found.keys():
+                self._note(Unmeasured(name, reason, failed=True))
+
+    def _note(self, found: Measured | Unmeasured) -> None:
+        self._found[found.name] = found
+        (result,) = (judged(each, found) for each in BUDGETS if each.name == found.name)
+        self._progress.tell(result)
+
+    def _results(self) -> Iterator[LineResult]:
+        """The wanted lines, in their order."""
+        for budget in BUDGETS:
+            if budget.name in self._plan.wanted:
+                yield judged(budget, self._found.get(budget.name, Unmeasured(budget.name, INTERRUPTED)))
+
+
+def _last_words(log: Path) -> str:
+    """The last line that a worker process has logged."""
+    lines = log.read_text(errors="replace").splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,136 @@
+"""A publisher in a process of its own: events at a given rate, each at a random time of its period.
+
+Times are random, so that no rhythm of publishing meets a rhythm of polling. A publisher that is late catches up.
+"""
+
+import random
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from partbox.bench.leash import Leash, LeashedProcess
+from partbox.errors import PartboxError
+from partbox.outbox import Outbox
+
+SENT: Final = struct.Struct("<qq")
+EACH: Final = 250.0  # events per second and connection
+AGGREGATES: Final = 512
+KIND: Final = "BenchTick"
+LOOK: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SendingTask:
+    """The task of the process: `rate` events per second, for so many `seconds` or (None) until it is stopped."""
+
+    dsn: str
+    schema: str
+    rate: float
+    seconds: float | None
+    path: Path
+
+    @property
+    def clients(self) -> int:
+        """Connections, each with a thread: one alone would wait for the disc too long."""
+        return max(1, round(self.rate / EACH))
+
+
+def aggregate(number: int, clients: int) -> str:
+    """The aggregate of an event: each has one client, which numbers its events upwards."""
+    return f"{number % clients}-{number // clients % AGGREGATES}"
+
+
+class Sender:
+    """Publishes in a process of its own while `with` lasts, or until it has published everything."""
+
+    def __init__(self, task: SendingTask) -> None:
+        self._task = task
+        self._process = LeashedProcess("partbox-bench-sender", _run, task)
+
+    def __enter__(self) -> "Sender":
+        self._process.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.__exit__(*error)
+
+    @property
+    def ended(self) -> bool:
+        """True if it has published everything, or failed."""
+        return self._process.ended
+
+    def stop(self) -> None:
+        """Let it end, and wait for that."""
+        self._process.stop()
+
+    def sent(self) -> dict[int, int]:
+        """Everything that is committed so far, by number: the monotonic time when the commit returned (ns).
+
+        PartboxError if the process has ended without any.
+        """
+        ended = self.ended
+        data = self._task.path.read_bytes() if self._task.path.exists() else b""
+        found = dict(SENT.iter_unpack(data[: len(data) - len(data) % SENT.size]))
+        if ended and not found:
+            raise PartboxError("the publisher of the bench ended without having published anything")
+        return found
+
+
+def _run(task: SendingTask, leash: Leash) -> None:
+    """The process's program."""
+    lock, stopping = threading.Lock(), threading.Event()
+    with task.path.open("ab", buffering=0) as file:
+
+        def note(number: int) -> None:
+            at = time.monotonic_ns()
+            with lock:
+                file.write(SENT.pack(number, at))
+
+        clients = [threading.Thread(target=_publish, args=(task, n, note, stopping)) for n in range(task.clients)]
+        for each in clients:
+            each.start()
+        while any(each.is_alive() for each in clients) and not leash.poll(LOOK):
+            pass
+        stopping.set()
+        for each in clients:
+            each.join()
+
+
+def _publish(task: SendingTask, client: int, note: Callable[[int], None], stopping: threading.Event) -> None:
+    outbox, chance = Outbox(task.dsn, schema=task.schema), random.Random(client)
+    with psycopg.connect(task.dsn, autocommit=True) as conn:
+        for number in _due(task, client, chance, stopping):
+            key = aggregate(number, task.clients)
+            with conn.transaction():
+                outbox.publish(conn, KIND, {"number": number}, aggregate_type="Clock", aggregate_id=key)
+            note(number)
+
+
+def _due(task: SendingTask, client: int, chance: random.Random, stopping: threading.Event) -> Iterator[int]:
+    """The numbers of one client's events, each at its time."""
+    began = time.monotonic()
+    for turn, due in enumerate(schedule(task.rate / task.clients, task.seconds, chance)):
+        if stopping.wait(max(0.0, began + due - time.monotonic())):
+            return
+        yield client + turn * task.clients
+
+
+def schedule(rate: float, seconds: float | None, chance: random.Random) -> Iterator[float]:
+    """The seconds at which events are due: one in each period, at any time of it."""
+    turns = count() if seconds is None else range(max(1, round(rate * seconds)))
+    return ((turn + chance.random()) / rate for turn in turns)
+
+
+@contextmanager
+def sending(dsn: str, schema: str, rate: float, seconds: float | None, path: Path) -> Iterator[Sender]:
+    """A sender that works while the block lasts."""
+    with Sender(SendingTask(dsn, schema, rate, seconds, path)) as sender:
+        yield sender

@@ -1,0 +1,64 @@
+"""The sizes of a run: events, rounds, seconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of every line.
+
+    `events` of a backlog that is drained, of which the textbook outbox gets `textbook`; `rounds` of each ratio;
+    `pages` of 10,000 events by `publish_many`, `singles` each in a transaction of its own; `latency` seconds by rate
+    (events per second); seconds of standing `idle`, and beside an `open` transaction; `done` records between two
+    backlogs; `memory` events of the backlog over which memory is watched; `load` in events per second while processes
+    come and go; the `lease` of the processes that are killed (seconds); `calm` seconds until a process without work
+    sleeps as long as it ever does, and every session has told the server's statistics what it did.
+    """
+
+    events: int
+    textbook: int
+    rounds: int
+    pages: int
+    singles: int
+    latency: Mapping[int, float]
+    idle: float
+    open: float
+    done: int
+    memory: int
+    load: int
+    lease: float
+    calm: float = 2.0
+
+
+FULL: Final = Sizes(
+    events=300_000,
+    textbook=60_000,
+    rounds=5,
+    pages=5,
+    singles=2_000,
+    latency=MappingProxyType({1: 60.0, 100: 30.0, 1_000: 20.0}),
+    idle=20.0,
+    open=60.0,
+    done=9_000_000,  # with three backlogs just below ten million, where the first segment of the log ends
+    memory=1_000_000,
+    load=500,
+    lease=6.0,
+)
+QUICK: Final = Sizes(
+    events=50_000,
+    textbook=10_000,
+    rounds=1,
+    pages=2,
+    singles=200,
+    latency=MappingProxyType({1: 3.0, 100: 1.5, 1_000: 1.5}),
+    idle=2.0,
+    open=2.0,
+    done=50_000,
+    memory=50_000,
+    load=200,
+    lease=2.0,
+    calm=1.0,
+)

@@ -1,0 +1,110 @@
+"""`partbox bench`: the budgets, measured on a database."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from partbox import settings
+from partbox.cli.shell.options import Json
+from partbox.cli.shell.output import console, print_json, table
+from partbox.errors import SettingsError
+
+if TYPE_CHECKING:
+    from partbox.bench import BenchReport
+
+Dsn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DSN",
+        show_default=False,
+        help="Use this database, in a schema of its own (else PARTBOX_DSN, else an embedded one).",
+    ),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: less than a minute, and rough values.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="NAME", show_default=False, help="Measure this line alone; repeatable."),
+]
+Listed = Annotated[bool, typer.Option("--list", help="Print the lines and their budgets; measure nothing.")]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", show_default=False, help="Draw the values too: .svg, .png, .pdf (needs the extra plot)."
+    ),
+]
+
+
+def bench(
+    dsn: Dsn = None,
+    quick: Quick = False,
+    only: Only = None,
+    listed: Listed = False,
+    plot: Plot = None,
+    json: Json = False,
+) -> None:
+    """Measure this version's budgets on a database, beside raw PostgreSQL in the same run.
+
+    Give it a database, and a machine, that have nothing else to do. Its schema is partbox_bench, removed at the end.
+    A full run takes long, and 10 GB of disk for millions of records; --quick is rough.
+    Exit code 0: no budget was missed. 1: one was, or a line failed. 130: Ctrl-C ended it.
+
+    Example: partbox bench --quick
+    """
+    from partbox.bench import FULL, QUICK, BenchPlan, perform  # loads what no other command does
+    from partbox.bench.plot import draw, drawable
+
+    wanted = _wanted(only or [])
+    if listed:
+        _list(wanted, json)
+        return
+    if plot is not None:
+        drawable(plot)
+    plan = BenchPlan(settings.load(dsn=dsn).dsn, wanted, QUICK if quick else FULL, quick)
+    with _stderr() as progress:
+        report = perform(plan, progress)
+    _show(report, json)
+    if plot is not None:
+        draw(report, plot)
+    raise typer.Exit(report.code)
+
+
+def _wanted(only: list[str]) -> frozenset[str]:
+    """The lines of these names; an unknown one is wrong usage."""
+    from partbox.bench import chosen_lines
+
+    try:
+        return chosen_lines(only)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _show(report: "BenchReport", json: bool) -> None:
+    if json:
+        print_json(report.plain())
+        return
+    out = console()
+    out.print(*report.header(), "", report.table(out.width), "", report.verdict(), sep="\n")
+
+
+def _list(wanted: frozenset[str], json: bool) -> None:
+    from partbox.bench import BUDGETS
+
+    budgets = [each for each in BUDGETS if each.name in wanted]
+    if json:
+        print_json(budgets)
+        return
+    rows = ((each.name, each.shown(), each.what) for each in budgets)
+    console().print(table(("line", "budget", "measured"), rows, whole=("line", "budget")))
+
+
+@contextmanager
+def _stderr() -> Iterator[TextIO]:
+    """The standard error of the user; that of worker processes goes elsewhere meanwhile."""
+    sys.stderr.flush()
+    with os.fdopen(os.dup(2), "w") as out:
+        yield out

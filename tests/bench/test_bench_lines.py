@@ -1,0 +1,52 @@
+"""Every line, measured once at small sizes. The values mean nothing here; that there is one does."""
+
+import json
+import math
+from io import StringIO
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from partbox.bench import BUDGETS, QUICK, BenchPlan, perform
+from partbox.bench.lines import FAMILIES
+
+TINY = str(Path(__file__).with_name("tiny.py"))
+PGQ = Path(__file__).with_name("pgq.sql").read_text(encoding="utf-8")
+PATIENCE = 60.0
+EXACT = {"rebalance-moves": 0, "restart-duplicates": 0, "restart-reordered": 0}
+"""Lines that do not depend on the speed of the machine."""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.budgets[0].name)
+def test_each_line_gets_a_value_and_leaves_nothing_behind(started, schemas, empty_dsn, family):
+    names = [each.name for each in family.budgets]
+    if "drain-pgq" in names:
+        with psycopg.connect(empty_dsn) as conn:
+            conn.execute(PGQ)
+    process = started("python", TINY, empty_dsn, *names)
+    out, said = process.communicate(timeout=PATIENCE)
+    assert out, said
+    lines = {each["name"]: each for each in json.loads(out)["lines"]}
+    assert [*lines] == names
+    for name, line in lines.items():
+        assert line["verdict"] in ("met", "missed"), line
+        assert math.isfinite(line["value"]), line
+        assert line["value"] == EXACT.get(name, line["value"]), line
+    assert schemas() == []
+    if "drain-pgq" in names:
+        with psycopg.connect(empty_dsn) as conn:
+            assert conn.execute("select count(*) from pgq.queue").fetchone() == (0,)
+
+
+def test_pgq_is_skipped_where_it_is_not(empty_dsn):
+    report = perform(BenchPlan(empty_dsn, frozenset({"drain-pgq", "drain-pgq-two"}), QUICK), StringIO())
+    assert {(each.standing, each.note) for each in report.results} == {
+        ("skipped", "PgQ is not installed on this server")
+    }
+
+
+def test_no_two_lines_have_one_name():
+    names = [each.name for each in BUDGETS]
+    assert len(names) == len(set(names))

@@ -1,0 +1,146 @@
+"""The arithmetic of the lines: ratios, quantiles, latencies, and the judgement on deliveries."""
+
+import random
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.bench.choice import chosen_lines
+from partbox.bench.handlers import NOTE, Notebook, Noted
+from partbox.bench.lines import BUDGETS
+from partbox.bench.lines.cluster import judge, moved
+from partbox.bench.lines.kill import one_for_each_partition
+from partbox.bench.lines.latency import figures, latencies
+from partbox.bench.node import halves
+from partbox.bench.rounds import compared, in_turn, quantile, ratio
+from partbox.bench.sender import aggregate, schedule
+from partbox.db.harness.bench import OwnedPartition
+from partbox.errors import SettingsError
+from partbox.rules.hashing import partition_of
+
+RATES = st.lists(st.floats(min_value=1, max_value=1e6), min_size=1, max_size=9)
+
+
+def notes(*numbers: int) -> list[Noted]:
+    return [Noted(number, at, 0, 1) for at, number in enumerate(numbers)]
+
+
+@given(RATES, st.floats(min_value=0.01, max_value=100))
+def test_a_ratio_is_that_of_the_rounds_however_fast_each_of_them_was(rates, factor):
+    assert ratio([rate * factor for rate in rates], rates) == pytest.approx(factor)
+
+
+@given(st.lists(st.floats(min_value=-10, max_value=1e6), min_size=1, max_size=500))
+def test_quantiles_lie_among_the_values_and_in_their_order(values):
+    middle, tail = quantile(values, 0.5), quantile(values, 0.99)
+    assert min(values) <= middle <= tail <= max(values)
+
+
+@given(st.lists(st.floats(min_value=0, max_value=9), min_size=1, max_size=99))
+def test_of_few_values_the_slowest_stands_for_the_p99(values):
+    assert quantile(values, 0.99) == max(values)
+
+
+def test_both_sides_of_a_ratio_are_measured_in_turn_and_the_first_round_does_not_count():
+    order, values = [], iter(range(100))
+
+    def one() -> float:
+        order.append("one")
+        return next(values)
+
+    def other() -> float:
+        order.append("other")
+        return next(values)
+
+    assert in_turn(2, one, other) == ([3, 4], [2, 5])
+    assert order == ["one", "other", "other", "one", "one", "other"]
+
+
+def test_a_ratio_says_how_fast_both_were():
+    found = compared("x", ("ours", [1_000.0, 3_000.0]), ("theirs", [1_000.0, 1_000.0]), "; more")
+    assert (found.value, found.note) == (2.0, "ours 2,000/s, theirs 1,000/s; medians of 2 rounds; more")
+    assert found.details == {"ours": [1_000.0, 3_000.0], "theirs": [1_000.0, 1_000.0]}
+
+
+def test_a_latency_is_counted_from_the_return_of_the_commit():
+    assert latencies({0: 1_000_000, 1: 5_000_000}, {1: 4_900_000, 0: 3_000_000}) == [2.0, -0.1]
+
+
+def test_the_figures_of_a_rate_say_how_many_samples_they_come_from():
+    sent = {number: number * 10_000_000 for number in range(11)}
+    arrived = {number: at + 2_000_000 for number, at in sent.items()} | {10: sent[10] + 9_000_000}
+    middle, tail = figures(100, sent, arrived)
+    assert (middle.name, middle.value, middle.note) == ("latency-100-p50", 2.0, "11 samples, 100 a second")
+    assert (tail.name, tail.value) == ("latency-100-p99", 9.0)
+    assert tail.note == "11 samples, 100 a second, too few for a p99: this is the slowest"
+    (alone, _) = figures(1, {0: 5}, {0: 1_000_005})
+    assert (alone.value, alone.note) == (1.0, "1 sample")
+
+
+@given(st.integers(1, 4), st.integers(1, 200), st.randoms(use_true_random=False))
+def test_deliveries_in_the_order_of_each_aggregate_are_fine_however_aggregates_mix(clients, count, chance):
+    lanes: dict[str, list[int]] = {}
+    for number in range(count):
+        lanes.setdefault(aggregate(number, clients), []).append(number)
+    mixed = []
+    while lanes:
+        key = chance.choice(sorted(lanes))
+        mixed.append(lanes[key].pop(0))
+        if not lanes[key]:
+            del lanes[key]
+    assert judge(notes(*mixed), clients) == (count, 0, 0)
+    repeated = chance.choice(mixed)
+    assert judge(notes(*mixed, repeated), clients) == (count, 1, 0)
+
+
+def test_an_event_after_a_later_one_of_its_aggregate_is_reordered():
+    first, second = 0, 512
+    assert aggregate(first, 1) == aggregate(second, 1)
+    assert judge(notes(first, second), 1).reordered == 0
+    assert judge(notes(second, first), 1) == (2, 0, 1)
+
+
+def test_a_partition_has_moved_if_it_was_claimed_anew():
+    one, two = UUID(int=1), UUID(int=2)
+    before = [OwnedPartition(0, one, 5), OwnedPartition(1, one, 5), OwnedPartition(2, one, 5)]
+    after = [OwnedPartition(0, one, 5), OwnedPartition(1, two, 6), OwnedPartition(2, one, 7)]
+    assert moved(before, after) == 2
+
+
+def test_each_partition_gets_one_event_with_a_number_of_its_own():
+    events = one_for_each_partition(512)
+    assert sorted(partition_of(str(each.aggregate_id)) for each in events) == list(range(256))
+    assert sorted(each.payload["number"] for each in events) == list(range(512, 768))
+
+
+@given(st.floats(min_value=0.5, max_value=1_000), st.floats(min_value=0.1, max_value=5))
+def test_a_publisher_has_one_event_in_each_period_at_any_time_of_it(rate, seconds):
+    due = list(schedule(rate, seconds, random.Random(1)))
+    assert len(due) == max(1, round(rate * seconds))
+    assert all(turn / rate <= at <= (turn + 1) / rate for turn, at in enumerate(due))
+
+
+def test_memory_is_that_of_the_first_and_of_the_second_half_of_a_drain():
+    assert halves([(0.0, 0), (10.0, 5), (11.0, 7), (12.0, 6), (13.0, 9), (14.0, 8)], 4.0) == (7, 9)
+
+
+def test_a_note_that_is_not_whole_yet_is_read_later(tmp_path):
+    book = Notebook(tmp_path / "notes")
+    note = NOTE.pack(7, 8, 9, 10)
+    with book.path.open("ab", buffering=0) as file:
+        file.write(note + note[:5])
+        assert list(book.new()) == [Noted(7, 8, 9, 10)]
+        file.write(note[5:])
+        assert list(book.new()) == [Noted(7, 8, 9, 10)]
+    assert list(book.new()) == []
+
+
+def test_no_name_is_every_line_and_an_unknown_one_is_refused_with_the_nearest():
+    assert chosen_lines([]) == {each.name for each in BUDGETS}
+    assert chosen_lines(["memory", "memory"]) == {"memory"}
+    with pytest.raises(SettingsError, match="there is no line 'memori': did you mean memory"):
+        chosen_lines(["memori"])
+    with pytest.raises(SettingsError, match="`partbox bench --list` names them"):
+        chosen_lines(["%%%"])

@@ -1,0 +1,36 @@
+"""Measures the lines that are named in the database of the first argument, at small sizes, and prints the report."""
+
+import json
+import os
+import sys
+from types import MappingProxyType
+
+from partbox.bench import BenchPlan, Sizes, perform
+
+TINY = Sizes(
+    events=2_000,
+    textbook=300,
+    rounds=1,
+    pages=1,
+    singles=40,
+    latency=MappingProxyType({1: 1.0, 100: 0.3, 1_000: 0.2}),
+    idle=0.3,
+    open=0.6,
+    done=1_000,
+    memory=3_000,
+    load=100,
+    lease=1.0,
+    calm=0.2,
+)
+
+
+def main() -> None:
+    dsn, *names = sys.argv[1:]
+    with os.fdopen(os.dup(2), "w") as out:
+        report = perform(BenchPlan(dsn, frozenset(names), TINY, quick=True), out)
+    sys.stdout.write(json.dumps(report.plain()))
+    sys.exit(report.code)
+
+
+if __name__ == "__main__":
+    main()
