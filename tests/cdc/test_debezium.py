@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import psutil
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -35,7 +36,9 @@ ENGINE = Path(__file__).with_name("debezium_engine.py")
 PARTBOX = Path(sys.executable).with_name("partbox")
 PASSWORD = "geheim"
 EVENTS, AGGREGATES, PUBLISHERS = 20_000, 500, 4
-BOOT = 120.0
+PATIENCE = 120.0
+"""Seconds in which nothing moves, after which it is not waited for any longer."""
+RUNS = "to 'POLLING_TASKS'"
 HEARTBEATS = "__debezium-heartbeat."
 ROWS = """
 select event_id::text, aggregate_type || '-events', aggregate_id, payload::text,
@@ -68,6 +71,8 @@ class Debezium:
         self.dsn = dsn
         self.options: tuple[str, ...] = ()
         self._received = folder / "received.jsonl"
+        self._log = folder / "log"
+        self._logged_before = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def printed(self, *options: str) -> str:
@@ -87,7 +92,8 @@ class Debezium:
             "offset.flush.interval.ms": "1000",
             **changed,
         }
-        with (self.folder / "log").open("ab") as log:
+        with self._log.open("ab") as log:
+            self._logged_before = log.tell()
             self._process = subprocess.Popen(
                 [sys.executable, ENGINE, configuration, self._received],
                 cwd=self.folder,
@@ -106,19 +112,27 @@ class Debezium:
     def stop(self) -> None:
         """Let it end as it does when it is told to."""
         assert self._process is not None
-        self._process.communicate(timeout=BOOT)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        eventually(self._has_ended, PATIENCE, 0.2, moves=self._done)
         self._process = None
 
     def await_failure(self) -> str:
-        """Wait until it has ended by itself; its log."""
-        assert self._process is not None
-        eventually(lambda: self._process.poll() is not None, BOOT, 0.2)
+        """Wait until it has ended by itself, without having run; what it logged."""
+        self._await_boot()
+        assert RUNS not in self._logged(), self._logged()[-3_000:]
+        eventually(self._has_ended, PATIENCE, 0.2, moves=self._done)
         self.stop()
-        return (self.folder / "log").read_text()
+        return self._logged()
+
+    def await_running(self) -> None:
+        """Wait until it polls for events."""
+        self._await_boot()
+        assert not self._has_ended(), self._logged()[-3_000:]
 
     def received(self) -> list[Received]:
         """What arrived so far, but for heartbeats."""
-        assert self._process is None or self._process.poll() is None, (self.folder / "log").read_text()[-3_000:]
+        assert self._process is None or not self._has_ended(), self._logged()[-3_000:]
         if not self._received.exists():
             return []
         lines = self._received.read_text().split("\n")[:-1]
@@ -127,8 +141,33 @@ class Debezium:
 
     def await_ids(self, ids: set[str]) -> list[Received]:
         """Wait until all of these are there, however long it takes as long as something comes."""
-        eventually(lambda: ids <= {message.id for message in self.received()}, BOOT, 0.2, moves=self._size)
+        self.await_running()
+        eventually(lambda: ids <= {message.id for message in self.received()}, PATIENCE, 0.2, moves=self._size)
         return self.received()
+
+    def _await_boot(self) -> None:
+        """Wait until it polls for events, or has ended."""
+        eventually(lambda: self._has_ended() or RUNS in self._logged(), PATIENCE, 0.2, moves=self._done)
+
+    def _has_ended(self) -> bool:
+        assert self._process is not None
+        return self._process.poll() is not None
+
+    def _logged(self) -> str:
+        """What it has logged since it was started."""
+        return self._log.read_bytes()[self._logged_before :].decode(errors="replace")
+
+    def _done(self) -> tuple[int, int]:
+        """The size of its log, and the whole seconds of processor time it has used: one that hangs adds to neither.
+
+        A boot takes 4 s of processor time, the first 2 of them without a line in the log. How long that is depends on
+        what else the machine does: a few seconds on an idle one, and minutes beside a full soak.
+        """
+        assert self._process is not None
+        if self._has_ended():
+            return self._log.stat().st_size, 0
+        used = psutil.Process(self._process.pid).cpu_times()
+        return self._log.stat().st_size, int(used.user + used.system)
 
     def _size(self) -> int:
         return self._received.stat().st_size if self._received.exists() else 0
@@ -276,8 +315,9 @@ def test_a_second_outbox_has_a_connector_of_its_own_which_begins_now(debezium, o
 
         published()
         debezium.start()
+        debezium.await_running()
         active = "select from pg_replication_slots where slot_name = 'second' and active"
-        eventually(lambda: conn.execute(active).fetchone() is not None, BOOT, 0.2)
+        eventually(lambda: conn.execute(active).fetchone() is not None, PATIENCE, 0.2)
         ids = [published(), published()]
     received = debezium.await_ids({*ids})
     assert [(message.id, message.topic) for message in received] == [(id, "shop.Placed") for id in ids]
@@ -314,5 +354,5 @@ def test_the_slot_of_a_quiet_log_moves_on_beside_busy_tables(debezium, outbox):
         conn.execute("create table busy as select repeat('x', 1000) from generate_series(1, 10000)")
         ((written,),) = conn.execute("select pg_current_wal_lsn()").fetchall()
         moved = "select confirmed_flush_lsn > %s::pg_lsn from pg_replication_slots where slot_name = 'shop_partbox'"
-        eventually(lambda: conn.execute(moved, [written]).fetchone() == (True,), 3 * BOOT, 1)
+        eventually(lambda: conn.execute(moved, [written]).fetchone() == (True,), 3 * PATIENCE, 1)
     assert len(debezium.received()) == 1
