@@ -15,7 +15,7 @@ class InstallError(Exception):
 
 
 class Folder:
-    """Where peers are installed; what is there already is taken as it is."""
+    """The folder where peers are installed; a peer that is there already is taken as it is."""
 
     def __init__(self, path: Path, major: int, extensions: Collection[str]) -> None:
         self.path = path
@@ -75,7 +75,7 @@ def node_versions(home: Path, *packages: str) -> str:
 
 
 def _run(command: list[str], folder: Path | None = None) -> str:
-    """What a command prints; InstallError with the last line of what it says when it fails."""
+    """The output of a command; InstallError with its last line when it fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if ran.returncode:

@@ -26,7 +26,7 @@ disorder    events that two processes handled after a later one of the same key"
 
 @dataclass(slots=True)
 class Result:
-    """What was measured of a peer in one order, a list for each round."""
+    """The figures of a peer in one order, a list for each round."""
 
     peer: str
     order: Order

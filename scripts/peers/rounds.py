@@ -21,7 +21,7 @@ LEAST = 200  # events
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured."""
+    """The sizes of a run."""
 
     events: int
     rounds: int
@@ -61,7 +61,7 @@ def _install(peer: Peer, folder: Folder, result: Result) -> None:
 
 
 def _turn(place: Place, peer: Peer, result: Result, effort: Effort) -> Iterator[Callable[[], None]]:
-    """What is to be measured, one thing after the other: each may fail for itself."""
+    """The measurements of a round, one after the other: each may fail for itself."""
     order = result.order
     events = max(LEAST, int(effort.events * peer.orders[order]))
     yield lambda: result.published.append(published(place, peer, order, events))

@@ -154,7 +154,7 @@ class Debezium:
         return self._process.poll() is not None
 
     def _logged(self) -> str:
-        """What it has logged since it was started."""
+        """Its log since it was started."""
         return self._log.read_bytes()[self._logged_before :].decode(errors="replace")
 
     def _done(self) -> tuple[int, int]:

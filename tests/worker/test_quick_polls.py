@@ -200,7 +200,7 @@ def test_a_release_saves_the_page_that_its_partition_took_part_in(
 def test_a_partition_that_is_behind_keeps_its_page_while_the_others_move_on(
     dsn: str, conn: Conn, rig_with: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What their page sees of it, and its own did not, is late for it."""
+    """Records of it that their page sees, and its own did not, are late for it."""
     rig = caught_up(rig_with(partitions=BOTH, window=2))
     with transaction(dsn) as late:
         write(late)

@@ -1,4 +1,4 @@
-"""What a worker in Python tells the benchmark; crew.py says how. Importing it starts the thread that reports."""
+"""The reports of a worker in Python to the benchmark; see crew.py. Importing it starts the thread that reports."""
 
 import json
 import os
