@@ -25,7 +25,7 @@ from psycopg import sql
 from partbox.cli import app, main
 
 REAL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-FOR_EVER = {"demo", "worker", "dashboard", "top", "chaos"}
+FOR_EVER = {"bench", "chaos", "dashboard", "demo", "top", "worker"}
 """Commands that run for minutes, or until they are stopped: called with an option too many, or without a target."""
 NOT_TRIED = {"watch"}
 GARBAGE = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
