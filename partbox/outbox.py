@@ -22,7 +22,7 @@ from partbox.handlers.registrar import Registrar
 from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry
 from partbox.operations import Operations
-from partbox.publish import Moment, Publisher, PublishHooks, Scope, Sleepers
+from partbox.publish import Bell, Moment, Publisher, PublishHooks, Scope, Sleepers
 from partbox.publish.given import NOT_GIVEN, event_of
 from partbox.rules import asked
 
@@ -68,7 +68,12 @@ class Outbox(Registrar, Operations):
         self._workers = Sleepers()
         self._hooks = PublishHooks()
         self._publisher = Publisher(
-            self.settings.schema_name, self.codecs, self.settings.max_payload, self._hooks, self._workers
+            self.settings.schema_name,
+            self.codecs,
+            self.settings.max_payload,
+            self._hooks,
+            self._workers,
+            bell=Bell(self.settings.bell != "off"),
         )
         self._shown = ApplicationRegistry(registry, self.settings.metrics_prefix)
         if registry is not None:
@@ -81,7 +86,10 @@ class Outbox(Registrar, Operations):
         """
         self.settings = self.settings.under(flags)
         self._publisher = replace(
-            self._publisher, schema=self.settings.schema_name, max_payload=self.settings.max_payload
+            self._publisher,
+            schema=self.settings.schema_name,
+            max_payload=self.settings.max_payload,
+            bell=Bell(self.settings.bell != "off"),
         )
         if flags.get("dsn") is not None:
             self._dsn = self.settings.dsn

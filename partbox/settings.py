@@ -35,6 +35,11 @@ def _none_of_text(value: object) -> object:
     return None if nothing else value
 
 
+def _on_or_off(value: object) -> object:
+    """A bool of a file or a flag: in TOML `bell = false` is at hand."""
+    return ("off", "on")[value] if isinstance(value, bool) else _lower(value)
+
+
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
@@ -100,7 +105,7 @@ class Settings(BaseModel):
     )
     processes: Count = Field(default_factory=usable_processors, description="worker processes of a node")
     concurrency: Count = Field(default=4, description="handlers in progress in one process")
-    poll_busy: Interval = Field(default=0.002, description="time between two looks at the log while events arrive")
+    poll_busy: Interval = Field(default=0.001, description="time between two looks at the log while events arrive")
     poll_idle: Interval = Field(default=0.040, description="the same when nothing arrives; what it backs off to")
     page: Count = Field(default=10_000, description="records one poll reads at most")
     window: Count = Field(default=1_000, description="records read ahead of the saved cursor, per partition")
@@ -170,6 +175,14 @@ class Settings(BaseModel):
         "and base64; a secret",
     )
     pooler: bool = Field(default=False, description="connections pass a transaction pooler: send no session options")
+    bell: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = Field(
+        default="auto",
+        description="publishers wake idle workers: `auto`: where nothing stands in the way; `on`: also where the "
+        "server lets transactions be prepared, of which none may publish; `off`",
+    )
+    listen_dsn: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+        default=None, description="the same database past a pooler, where workers listen for what wakes them"
+    )
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _overruled: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
@@ -369,7 +382,7 @@ def _shown(name: str, value: Any) -> str:
     if name in _DURATIONS and isinstance(value, float):
         return written(value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    text = dsn_shown(text) if name == "dsn" else masked(text)
+    text = dsn_shown(text) if name in ("dsn", "listen_dsn") else masked(text)
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 

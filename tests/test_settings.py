@@ -37,7 +37,7 @@ def test_the_defaults_are_those_of_the_documentation():
         False,
         4,
     )
-    assert (settings.poll_busy, settings.poll_idle, settings.heartbeat, settings.lease) == (0.002, 0.040, 1.0, 6.0)
+    assert (settings.poll_busy, settings.poll_idle, settings.heartbeat, settings.lease) == (0.001, 0.040, 1.0, 6.0)
     assert (settings.page, settings.window, settings.window_bytes, settings.max_parked) == (10_000, 1_000, 2**26, 1_000)
     assert (settings.drain_timeout, settings.handler_timeout, settings.max_attempts) == (15.0, None, 10)
     assert settings.retry == Jittered(Exponential(0.2, 60, 2))

@@ -154,6 +154,7 @@ class WatchedConnection(Connection[Any]):
 
     deadline: Deadline = NEVER
     life: Any = None  # see db/delivery/life.py
+    bell: int | None = None  # see db/delivery/bell.py
     prepared: dict[bytes, bytes] | None = None  # see db/connect.py: the names of prepared statements by their texts
 
     def watch(self, limit: float) -> None:

@@ -1,8 +1,9 @@
 """Loads the SQL of `sql/`: files of named queries, numbered migrations, one function a file.
 
-Statements are composed, never formatted: `{schema}` becomes an identifier and `{sequence}` a literal naming the
-id sequence, both through `psycopg.sql`, and `{light}` the columns of a page; everything else travels as a bound
-value. Only an import reads a table whose names it is told: see `sql/queries/imports.sql`.
+Statements are composed, never formatted: `{schema}` becomes an identifier, `{sequence}` and `{bell}` literals naming
+sequences, `{channel}` a literal naming the channel of rings, all through `psycopg.sql`, and `{light}` and `{rings}` the
+queries of these names; everything else travels as a bound value. Only an import reads a table whose names it is told:
+see `sql/queries/imports.sql`.
 """
 
 import re
@@ -10,6 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from psycopg import sql as compose
+
+from partbox.rules.bell import channel
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
@@ -34,14 +37,30 @@ def _texts() -> dict[str, str]:
 
 
 def composed(text: str, schema: str) -> compose.Composed:
-    """`text` with the schema, the id sequence and the columns of a page put in."""
-    sequence = f'"{schema.replace(chr(34), chr(34) * 2)}".record_id_seq'
-    return compose.SQL(text).format(
-        schema=compose.Identifier(schema),
-        schema_name=compose.Literal(schema),
-        sequence=compose.SQL("{}::regclass").format(compose.Literal(sequence)),
-        light=compose.SQL(_texts()["light"]),
-    )
+    """`text` with the names that a schema brings, and the queries that are parts of others, put in."""
+    return compose.SQL(text).format(**_named(schema), **_parts(schema, "%"))
+
+
+def _named(schema: str, percent: str = "%") -> dict[str, compose.Composable]:
+    """The names that a schema brings; a % in them becomes `percent`."""
+
+    def put(text: str) -> str:
+        return text.replace("%", percent)
+
+    quoted = f'"{schema.replace(chr(34), chr(34) * 2)}"'
+    return {
+        "schema": compose.Identifier(put(schema)),
+        "schema_name": compose.Literal(put(schema)),
+        "sequence": compose.SQL("{}::regclass").format(compose.Literal(put(f"{quoted}.record_id_seq"))),
+        "bell": compose.Literal(put(f"{quoted}.bell")),
+        "channel": compose.Literal(put(channel(schema))),
+        "channel_name": compose.Identifier(put(channel(schema))),
+    }
+
+
+def _parts(schema: str, percent: str) -> dict[str, compose.Composable]:
+    names = _named(schema, percent)
+    return {name: compose.SQL(_texts()[name]).format(**names) for name in ("light", "rings")}
 
 
 @cache
@@ -53,7 +72,8 @@ def bare(name: str, schema: str) -> bytes:
 @cache
 def query(name: str, schema: str) -> bytes:
     """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
-    return composed(_texts()[name], schema.replace("%", "%%")).as_bytes()
+    names = _named(schema, "%%") | _parts(schema, "%%")
+    return compose.SQL(_texts()[name]).format(**names).as_bytes()
 
 
 def template(name: str) -> compose.SQL:

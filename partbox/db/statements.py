@@ -17,6 +17,18 @@ def publish(schema: str) -> bytes:
 
 
 @cache
+def publish_ringing(schema: str) -> bytes:
+    """Insert one event, and ring; whether anybody sleeps."""
+    return query("publish_ringing", schema)
+
+
+@cache
+def ring(schema: str) -> bytes:
+    """Ring for partitions; whether anybody sleeps."""
+    return query("ring", schema)
+
+
+@cache
 def publish_once(schema: str) -> bytes:
     """Insert one event with an idempotency key; a row if it was published."""
     return query("publish_once", schema)

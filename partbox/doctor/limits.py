@@ -17,6 +17,8 @@ class Limits:
     retain_done: float = 7 * 86_400.0
     purge_interval: float = 3_600.0
     pooler: bool = False
+    bell: str = "auto"
+    listens: bool = False  # by a DSN of its own, past a pooler
 
     @property
     def overdue(self) -> float:
@@ -60,4 +62,6 @@ def limits_of(settings: Settings, transaction: float) -> Limits:
         retain_done=settings.retain_done,
         purge_interval=settings.purge_interval,
         pooler=settings.pooler,
+        bell=settings.bell,
+        listens=settings.listen_dsn is not None,
     )

@@ -27,7 +27,7 @@ or a burst for a backlog that grows; otherwise it takes as long as counting what
 
 A database that cannot be reached, and a schema that is not there, end it with one line and exit code 1; with `--json`
 they are findings like others. Thresholds that follow settings (`lease`, `max_parked`, `retain_done`,
-`purge_interval`, `pooler`) take those that doctor is started with: give it those of the workers.
+`purge_interval`, `pooler`, `bell`, `listen_dsn`) take those that doctor is started with: give it those of the workers.
 
 It needs to read the outbox's tables, as workers do. What other roles' sessions do, and since when, PostgreSQL shows
 to members of `pg_read_all_stats` only; without it doctor says so and judges the rest.

@@ -9,7 +9,7 @@ An adapter never writes through the raw connection below a library that tracks t
 believes it is idle commits nothing, and one that sends its BEGIN late would send it after the event.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -49,6 +49,13 @@ class Library:
     def reports(self) -> EndReporter:
         """The object that reports the end of the transaction."""
         return self
+
+    def database(self) -> Hashable | None:
+        """Return what tells the database of this connection from others; None: not known. Called after `check`.
+
+        A publish asks whether a worker sleeps, unless this process has just heard from that database that none does.
+        """
+        return None
 
     def mark(self) -> int | None:
         return None

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.rows import tuple_row
 
 from partbox.codecs import Codecs
 from partbox.db import statements
@@ -21,6 +22,7 @@ from partbox.events import Event
 from partbox.observe import Observers
 from partbox.publish import ending, integrations, steps, transaction
 from partbox.publish.adapter import COMMIT, ROLLBACK, Library
+from partbox.publish.bell import Bell, place_of
 from partbox.publish.failures import explained
 from partbox.publish.fields import all_fields, fields_of, parameters
 from partbox.publish.hooks import Moment, PublishHooks
@@ -44,6 +46,7 @@ class Publisher:
     hooks: PublishHooks
     sleepers: Sleepers
     observers: Observers = field(default_factory=Observers)
+    bell: Bell = field(default_factory=Bell)
 
     def publish(self, conn: AnySync, event: Event) -> UUID | None:
         """Write the event in the caller's transaction; its id, or None if a hook or its key prevented that."""
@@ -52,8 +55,11 @@ class Publisher:
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
         transaction.settle(conn)
         transaction.check(conn)
-        with explained(self.schema), Cursor(conn) as cursor:
-            cursor.execute(statements.publish(self.schema), values)
+        with explained(self.schema), Cursor(conn, row_factory=tuple_row) as cursor:
+            if (asked := self.bell.asking(place_of(conn))) is None:
+                cursor.execute(statements.publish(self.schema), values)
+            else:
+                asked.heard(steps.Inquiry(statements.publish_ringing(self.schema), values).run(cursor))
         self._wake_after(conn)
         self.observers.published((event,))
         return event.event_id
@@ -66,8 +72,11 @@ class Publisher:
         await transaction.settle_async(conn)
         transaction.check(conn)
         with explained(self.schema):
-            async with AsyncCursor(conn) as cursor:
-                await cursor.execute(statements.publish(self.schema), values)
+            async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
+                if (asked := self.bell.asking(place_of(conn))) is None:
+                    await cursor.execute(statements.publish(self.schema), values)
+                else:
+                    asked.heard(await steps.Inquiry(statements.publish_ringing(self.schema), values).run_async(cursor))
         self._wake_after(conn)
         self.observers.published((event,))
         return event.event_id
@@ -88,7 +97,7 @@ class Publisher:
         reports = self._reports(adapter)
         events = self.hooks.before(events)
         with self._observed(events) as events, explained(self.schema):
-            ids, published = adapter.run(self._writing(events, reports, self.hooks.tell, copies=adapter.copies))
+            ids, published = adapter.run(self._writing(events, adapter, reports, self.hooks.tell))
         if published:
             self.observers.published(published)
             self.hooks.tell(Moment.AFTER_PUBLISH, published)
@@ -100,7 +109,7 @@ class Publisher:
         reports = self._reports(adapter)
         events = await self.hooks.before_async(events)
         with self._observed(events) as events, explained(self.schema):
-            writing = self._writing(events, reports, self.hooks.tell_async, copies=adapter.copies)
+            writing = self._writing(events, adapter, reports, self.hooks.tell_async)
             ids, published = await adapter.run(writing)
         if published:
             self.observers.published(published)
@@ -134,11 +143,12 @@ class Publisher:
         return adapter.reports()
 
     def _writing(
-        self, events: list[Event], reports: ending.EndReporter | None, tell: Callable[..., Any], *, copies: bool
+        self, events: list[Event], adapter: Library, reports: ending.EndReporter | None, tell: Callable[..., Any]
     ) -> steps.Steps[tuple[list[UUID | None], list[Event]]]:
         """Write the events; their ids, and those that were published."""
         batch = all_fields(events, self.codecs, self.max_payload)
-        ids = yield from write(self.schema, events, batch, copies=copies)
+        asked = self.bell.asking(adapter.database()) if events else None
+        ids = yield from write(self.schema, events, batch, asked, copies=adapter.copies)
         published = [event for event, event_id in zip(events, ids, strict=True) if event_id is not None]
         if reports is not None and published:
             if self.sleepers:

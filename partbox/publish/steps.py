@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from psycopg import AsyncCursor, Cursor
+from psycopg.pq import PipelineStatus
 
 from partbox.publish import values
 
@@ -74,6 +75,19 @@ class Query:
 
 
 @dataclass(slots=True)
+class Inquiry(Query):
+    """A statement with rows that nobody waits for in a pipeline: None then."""
+
+    def run(self, cursor: Cursor[Row]) -> list[Row] | None:  # type: ignore[override] # None in a pipeline
+        cursor.execute(self.statement, self.parameters)
+        return None if _is_pipelined(cursor) else cursor.fetchall()
+
+    async def run_async(self, cursor: AsyncCursor[Row]) -> list[Row] | None:  # type: ignore[override] # as above
+        await cursor.execute(self.statement, self.parameters)
+        return None if _is_pipelined(cursor) else await cursor.fetchall()
+
+
+@dataclass(slots=True)
 class Repeat:
     """One statement with each of the parameters."""
 
@@ -116,6 +130,10 @@ class Copy:
     def lines(self) -> Iterator[str]:
         """The rows in the text form of COPY, in pieces of some size."""
         return values.lines(self.rows)
+
+
+def _is_pipelined(cursor: Cursor[Row] | AsyncCursor[Row]) -> bool:
+    return cursor.connection.pgconn.pipeline_status != PipelineStatus.OFF
 
 
 def run(steps: Steps[T], cursor: Cursor[Row]) -> T:

@@ -43,6 +43,8 @@ from partbox.worker.transactions.blame import Blame
 from partbox.worker.transactions.transaction import Surroundings
 from partbox.worker.transactions.transactor import Transactor
 from partbox.worker.transactions.waiting import Waiting
+from partbox.worker.waking.listener import Listener
+from partbox.worker.waking.pace import Pacer
 
 log = logging.getLogger("partbox.worker")
 
@@ -80,7 +82,7 @@ class Worker:
         self._runner = LaneRunner(self.holdings, self._routes, slot, self._settlement)
         self.dispatcher = self._dispatcher(handlers)
         self.timeouts = Timeouts(self.holdings, self._routes, self._settlement, self.dispatcher, isolates=isolates)
-        parts = self._parts(handlers, codecs, traffic)
+        parts = self._parts(handlers, codecs, traffic, dsn)
         self.workload = parts.workload
         self._sessions = SessionFactory(self.holdings, slot, settings, dsn)
         self.poller = Poller(self.holdings, parts, slot, settings, subscription, self._sessions, self._signals)
@@ -102,7 +104,7 @@ class Worker:
             signals=self._signals,
         )
 
-    def _parts(self, handlers: Handlers, codecs: Codecs, traffic: TrafficObserver) -> Parts:
+    def _parts(self, handlers: Handlers, codecs: Codecs, traffic: TrafficObserver, dsn: Callable[[], str]) -> Parts:
         """All that the poller's thread moves."""
         holdings, settings, slot, signals = self.holdings, self._settings, self._slot, self._signals
         schema, subscription, observers = settings.schema_name, self._about.subscription, self._observers
@@ -123,6 +125,7 @@ class Worker:
             long_runs=LongRuns(self.dispatcher, self._routes, schema, subscription),
             sink_notes=SinkNotes(traffic, schema, subscription),
             workload=Workload(holdings, self.dispatcher, reader, observers),
+            pace=Pacer(Listener(holdings, settings, dsn, subscription), settings, subscription),
             saver=Saver(
                 holdings, slot, schema, subscription, window=settings.window, observers=observers, signals=signals
             ),

@@ -11,4 +11,14 @@ grant insert (key, event_id), select (key) on {schema}.idempotency to {role};
 grant execute on function
     {schema}.publish(text, json, text, text, text, json, timestamptz, interval, text),
     {schema}.publish_problem(text, json, text, json, timestamptz, interval, text),
-    {schema}.unfit_json(json), {schema}.new_event_id(), {schema}.partition_of(text) to {role};
+    {schema}.unfit_json(json), {schema}.new_event_id(), {schema}.partition_of(text), {schema}.ring(integer) to {role};
+
+-- There is no such sequence before PostgreSQL 15. The name of a role is a value here: what it holds may end the text.
+select set_config('partbox.granted', {role_name}, true);
+do $$
+begin
+    if to_regclass(quote_ident({schema_name}) || '.bell') is not null then
+        execute format('grant select on sequence %I.bell to %I', {schema_name}, current_setting('partbox.granted'));
+    end if;
+end
+$$;

@@ -29,12 +29,15 @@ grant execute on function
     {schema}.purge_dead(float8, integer, bigint[], boolean), {schema}.purge_keys(float8, integer, bigint[], boolean),
     {schema}.purge_inbox(float8, integer, bigint[], boolean) to {role};
 
--- There is no such sequence before PostgreSQL 15. The name of a role is a value here: what it holds may end the text.
+-- There are no such sequences before PostgreSQL 15. The name of a role is a value here: what it holds may end the text.
 select set_config('partbox.granted', {role_name}, true);
 do $$
 begin
     if to_regclass(quote_ident({schema_name}) || '.life') is not null then
         execute format('grant select, update on sequence %I.life to %I', {schema_name}, current_setting('partbox.granted'));
+    end if;
+    if to_regclass(quote_ident({schema_name}) || '.bell') is not null then
+        execute format('grant select, update on sequence %I.bell to %I', {schema_name}, current_setting('partbox.granted'));
     end if;
 end
 $$;

@@ -9,7 +9,8 @@ select extract(epoch from clock_timestamp())::float8,
        pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'),
        (select json_object_agg(name, setting) from pg_settings
          where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts', 'jit',
-                        'statement_timeout', 'idle_in_transaction_session_timeout', 'default_transaction_isolation')),
+                        'statement_timeout', 'idle_in_transaction_session_timeout', 'default_transaction_isolation',
+                        'max_prepared_transactions', 'server_version_num')),
        (select coalesce(sum(numbackends), 0)::int from pg_stat_database),
        (select sum(case when name = 'max_connections' then setting::int else -setting::int end)::int from pg_settings
          where name in ('max_connections', 'superuser_reserved_connections', 'reserved_connections'))

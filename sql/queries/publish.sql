@@ -9,6 +9,18 @@ values (%(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(agg
         coalesce(%(available_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(deliver_after)s::float8)),
         coalesce(%(occurred_at)s::timestamptz, clock_timestamp()))
 
+-- name: publish_ringing
+-- the same, which rings; whether anybody sleeps
+insert into {schema}.record
+       (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+        payload, payload_bytes, content_type, headers, available_at, occurred_at)
+values (%(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(aggregate_type)s::text,
+        %(aggregate_id)s::text, %(tenant_id)s::text, %(payload)s::json, %(payload_bytes)s::bytea,
+        %(content_type)s::text, %(headers)s::json,
+        coalesce(%(available_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(deliver_after)s::float8)),
+        coalesce(%(occurred_at)s::timestamptz, clock_timestamp()))
+returning {rings}
+
 -- name: publish_once
 -- one event with an idempotency key; answers one row if it was published, none if the key was used before. Waits for a
 -- transaction that holds the key. Publishers may read no column of the log, so what it answers is a constant
@@ -25,7 +37,7 @@ select %(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(aggr
        coalesce(%(available_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(deliver_after)s::float8)),
        coalesce(%(occurred_at)s::timestamptz, clock_timestamp())
   from taken
-returning true
+returning true, {rings}
 
 -- name: take_keys
 -- takes the idempotency keys of several events; the places (in the list of events) of those that were unused. Sorted

@@ -85,7 +85,7 @@ select {light}
 -- of a range of ids. `drawn` is read after the snapshot is taken, so nothing that N sees lies above it, and before the next
 -- transaction id, forced by the data, so the two are a fence. `lo` is but for pruning. That a partition is at least 0 is
 -- true of all, and said for the index by id, which no other query may use. `partitions` is a bit for each: an array is
--- searched for every record, which costs more than all the rest.
+-- searched for every record, which costs more than all the rest. The first row also says whether the bell's flag is up.
 with drawn as materialized (
     select g as id, age(case when g >= 0 then '3'::xid end)
       from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as read
@@ -97,7 +97,10 @@ with drawn as materialized (
 select null::smallint, (select floor_id from horizon), null::uuid, (select age from drawn)::text,
        pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text,
        (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, null::json,
-       null::bytea, (select id from drawn)::text, null::json,
+       null::bytea, (select id from drawn)::text,
+       to_json(coalesce(
+           case when has_sequence_privilege(%(bell)s::oid, 'SELECT') then pg_sequence_last_value(%(bell)s::oid::regclass) end
+           - (extract(epoch from now()) * 1000)::bigint between 1 and 1000, false)),
        null::timestamptz, null::timestamptz, null::timestamptz
 union all
 (select {light}

@@ -25,7 +25,7 @@ def test_migrate_makes_the_schema_once_and_upgrades_it_later(project: Any, empty
 
     printed = project.manage("migrate")
 
-    assert "Applying partbox.0008_index_by_id... OK" in printed
+    assert "Applying partbox.0009_bell... OK" in printed
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         check(conn)
         _look_like_version_4(conn)
@@ -44,6 +44,7 @@ def _look_like_version_4(conn: psycopg.Connection[Any]) -> None:
     conn.execute("alter table partbox.instance drop column running, drop column supervisor, drop column sinks")
     conn.execute("drop table partbox.imported")
     conn.execute("drop index partbox.record_id")
+    conn.execute("drop sequence if exists partbox.bell")
     conn.execute("delete from django_migrations where app = 'partbox' and name > '0005'")
 
 

@@ -30,7 +30,7 @@ def test_a_healthy_outbox_is_said_to_be_so(run):
     code, out, err = run("doctor")
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == "note  durability"  # test servers have fsync off
-    assert out.splitlines()[-1] == "schema partbox: healthy, with 1 note"
+    assert out.splitlines()[-1] == "schema partbox: healthy, with 2 notes"
 
 
 def test_a_finding_is_printed_with_evidence_and_remedy(run, clinic):
@@ -44,7 +44,7 @@ def test_a_finding_is_printed_with_evidence_and_remedy(run, clinic):
     assert lines[1] == "  no process works on it, and records wait"
     assert lines[2].startswith("    2 records pending")
     assert lines[3] == "  remedy  start workers: `partbox worker MODULE:OUTBOX`"
-    assert lines[-1] == "schema partbox: 1 problem, 1 warning, 1 note"
+    assert lines[-1] == "schema partbox: 1 problem, 1 warning, 2 notes"
     assert "\x1b" not in out
 
 
@@ -150,7 +150,7 @@ def test_a_role_of_few_privileges_is_told_what_it_does_not_see(run, clinic, read
         code, out, err = run("doctor", "--json", "--transactions-over", "0s", "--dsn", reader)
     found = {each["cause"]: each for each in json.loads(out)["findings"]}
     assert (code, err) == (1, "")
-    assert set(found) == {"no-workers", "durability", "not-seen"}
+    assert set(found) == {"no-workers", "durability", "bell", "not-seen"}
     assert found["not-seen"]["severity"] == "note"
     assert "`grant pg_read_all_stats to reader`" in found["not-seen"]["remedy"][0]
 

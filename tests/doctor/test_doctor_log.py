@@ -55,6 +55,26 @@ def test_a_role_behind_a_pooler_without_its_settings(clinic, monkeypatch):
         clinic.conn.execute(f'alter role "{name}" in database "{clinic.conn.info.dbname}" reset all'.encode())
 
 
+@pytest.mark.every_version("asks the server's own settings")
+def test_the_reason_why_nobody_is_woken_is_a_note(clinic, run, monkeypatch):
+    def said() -> list[str]:
+        _, report = clinic.doctor()
+        found = [each for each in report["findings"] if each["cause"] == "bell"]
+        assert all(each["severity"] == "note" for each in found)
+        return [line for each in found for line in each["evidence"]]
+
+    old = clinic.conn.info.server_version < 150000
+    assert ("PostgreSQL 14" if old else "max_prepared_transactions = 20") in said()[0]
+    monkeypatch.setenv("PARTBOX_BELL", "on")
+    assert len(said()) == old
+    monkeypatch.setenv("PARTBOX_POOLER", "1")
+    assert "set `listen_dsn`" in said()[0]
+    monkeypatch.setenv("PARTBOX_LISTEN_DSN", clinic.dsn)
+    assert len(said()) == old
+    monkeypatch.setenv("PARTBOX_BELL", "off")
+    assert said() == []
+
+
 @pytest.mark.parametrize("used_up", [0.2, pytest.param(0.9, marks=pytest.mark.soak)])
 @pytest.mark.every_version("asks the server's own tables")
 def test_connections_that_are_nearly_used_up(clinic, monkeypatch, used_up):

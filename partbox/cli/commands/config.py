@@ -68,9 +68,10 @@ def _setting(found: Settings, name: str, keyword: str) -> ShownSetting:
         return keyword if origin == "keyword" else origin
 
     meaning = Settings.model_fields[names()[name]].description or ""
-    return ShownSetting(
-        found.shown(name), called(found.origins[name]), tuple(map(called, found.overruled[name])), meaning
-    )
+    value = found.shown(name)
+    if name == "bell" and value != "off" and found.pooler and found.listen_dsn is None:
+        value = f"{value}: off, behind a pooler without listen_dsn"
+    return ShownSetting(value, called(found.origins[name]), tuple(map(called, found.overruled[name])), meaning)
 
 
 def _why(shown: ShownSetting) -> str:

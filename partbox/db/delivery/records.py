@@ -11,13 +11,21 @@ import orjson
 from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
-from partbox.db.delivery import life
+from partbox.db.delivery import bell, life
 from partbox.rules import cursor
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
 
-FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, DRAWN = 1, 3, 4, 5, 6, 9  # in the row that is no record, and so has no partition
+FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, DRAWN, FLAG = (
+    1,
+    3,
+    4,
+    5,
+    6,
+    9,
+    10,
+)  # in the row that is no record, and so has no partition
 
 
 class Look(NamedTuple):
@@ -40,13 +48,14 @@ class Polled(NamedTuple):
 
 class QuickPolled(NamedTuple):
     """The page of a quick poll: its snapshot N, a fence, the floor that its search began above, the rows in the order
-    of ids, the server's clock."""
+    of ids, the server's clock, and whether the bell's flag is up."""
 
     snapshot: str
     fence: Fence
     floor: int
     rows: list[Row]
     clock: int
+    bell: bool = False
 
 
 def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
@@ -100,13 +109,14 @@ def poll(
 def quick(conn: Connection[Any], schema: str, shared: Page, partitions: str) -> QuickPolled:
     """Everything of these `partitions` (see `bits`) that `shared` does not see, but at most `cursor.CAP` + 1."""
     sequence, value = life.of(conn)
-    values = {**_shared(shared), "lo": shared.floor, "partitions": partitions, "most": cursor.CAP, "life": sequence}
-    rows = fetch(conn, "quick", schema, values)
+    own = {"lo": shared.floor, "partitions": partitions, "most": cursor.CAP, "life": sequence, "bell": bell.of(conn)}
+    rows = fetch(conn, "quick", schema, {**_shared(shared), **own})
     head = _head(rows)
     life.check(conn, head[LIFE] == (None if value is None else str(value)))
     snapshot, drawn = head[SNAPSHOT], int(head[DRAWN])
     made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
-    return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]))
+    flag = head[FLAG] in (True, b"true")  # raw on a lean connection
+    return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), flag)
 
 
 def bits(partitions: Collection[int]) -> str:

@@ -53,5 +53,6 @@ CHECKS: tuple[Check, ...] = (
     workers.mixed_versions,
     workers.clock_skew,
     server.durability,
+    server.bell,
     server.not_seen,
 )

@@ -6,7 +6,10 @@ from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import ROW_BYTES, SLOTS_USED, SMALL
 from partbox.doctor.words import listed, quoted
+from partbox.rules.bell import why_off
 from partbox.rules.wording import age, counted
+
+UNLOGGED = 150_000  # the first version with sequences that are not logged
 
 
 @check("connections", Severity.WARNING)
@@ -69,6 +72,29 @@ def pooled_role(case: Case) -> Iterator[Finding]:
             f"role {server.user} lacks settings that workers behind a pooler need",
             tuple(f"{name} = {given.get(name)}" for name in missing),
             tuple(f"`{where} set {name} = {wrong[name][0]}`" for name in missing),
+        )
+
+
+@check("bell", Severity.NOTE)
+def bell(case: Case) -> Iterator[Finding]:
+    """Publishers do not wake idle workers, which look for new events every `poll_idle` instead: the server is
+    PostgreSQL 14, or lets transactions be prepared, or workers are behind a pooler without `listen_dsn`. Not where
+    `bell` is off."""
+    server, limits = case.evidence.server, case.limits
+    if not server or limits.bell == "off":
+        return
+    reason = why_off(
+        limits.bell,
+        pooled=limits.pooler and not limits.listens,
+        sequence=int(server.settings.get("server_version_num", UNLOGGED)) >= UNLOGGED,
+        prepared=int(server.settings.get("max_prepared_transactions", 0)),
+    )
+    if reason is not None:
+        yield Finding(
+            Severity.NOTE,
+            "the bell is off: an event may wait for `poll_idle` before an idle worker sees it",
+            (reason,),
+            ("or set `bell = off`, and this is not said again",),
         )
 
 

@@ -291,6 +291,13 @@ LOG_EVENTS: dict[str, LogEvent] = {
         ("subscription",),
         every=False,
     ),
+    "bell_lost": LogEvent(
+        WARNING,
+        "a worker's connection that listens for new events is lost or cannot be made, or the bell's flag cannot be "
+        "set: it looks every `poll_idle` until another connection hears, which is tried again by itself, or until it "
+        "connects anew",
+        ("subscription",),
+    ),
     "no_heartbeat": LogEvent(
         ERROR,
         "the leases of this node's processes could not be renewed; once they end, others may take the partitions",

@@ -4,7 +4,7 @@ asyncpg reports neither how a transaction ends nor that the open one has failed:
 statement. COPY uses the text format, because the application's own codecs would take part in the binary one.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -28,6 +28,9 @@ class AsyncpgAdapter(AsyncAdapter):
     def reports(self) -> ending.EndReporter:
         assert self._ending is not None
         return self._ending
+
+    def database(self) -> Hashable:
+        return "asyncpg", self.conn.get_server_pid()  # of its connections, for it does not tell their database
 
     async def in_transaction(self) -> bool:
         if self.conn.is_closed():

@@ -4,7 +4,7 @@ Django reports commits only, by `transaction.on_commit`, which respects its own 
 `atomic` it treats as a commit what PostgreSQL rolls back, so the hooks check the status of the transaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from partbox.db import statements
 from partbox.errors import PublishError
@@ -37,6 +37,9 @@ class DjangoAdapter(Adapter):
             raise PublishError("the connection was closed inside the transaction: leave the block, and begin another")
         transaction.check_status(conn.connection)
         return bool(is_manual or conn.in_atomic_block)
+
+    def database(self) -> Hashable:
+        return "django", self.conn.alias, self.conn.settings_dict["NAME"]
 
     def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
         with self.conn.cursor() as cursor:

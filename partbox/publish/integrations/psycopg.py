@@ -1,5 +1,6 @@
 """psycopg 3: cursors of its own, pipelines, and an end that only `outbox.transaction(conn)` reports."""
 
+from collections.abc import Hashable
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
@@ -7,6 +8,7 @@ from psycopg.rows import tuple_row
 
 from partbox.publish import ending, steps, transaction
 from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Library
+from partbox.publish.bell import place_of
 from partbox.publish.steps import Steps
 
 T = TypeVar("T")
@@ -24,6 +26,9 @@ class _Psycopg(Library):
     def reports(self) -> ending.EndReporter:
         assert self._ending is not None
         return self._ending
+
+    def database(self) -> Hashable:
+        return place_of(self.conn)
 
 
 class PsycopgAdapter(_Psycopg, Adapter):

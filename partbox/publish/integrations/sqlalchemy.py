@@ -6,7 +6,7 @@ committed. COPY, which SQLAlchemy has not, goes by the driver once that is insid
 do all of it in `run_sync`, as SQLAlchemy itself does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from sqlalchemy import exc
@@ -48,6 +48,9 @@ class SqlalchemyAdapter(Adapter):
     def reports(self) -> EndReporter:
         return ending_of(self._on)
 
+    def database(self) -> Hashable:
+        return "sqlalchemy", id(self._on.dialect)  # each engine has its own
+
     def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
         text, values = _in_style(self._on, statement, [parameters])
         result = self._on.exec_driver_sql(text, values[0])
@@ -82,6 +85,9 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
 
     def reports(self) -> EndReporter:
         return self._sync.reports()
+
+    def database(self) -> Hashable:
+        return self._sync.database()
 
     async def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
         return await self._run(lambda _: self._sync.execute(statement, parameters))

@@ -17,6 +17,7 @@ from partbox.db.delivery import records
 from partbox.db.delivery.records import Look
 from partbox.events.record import PARTITION
 from partbox.observe import Observers
+from partbox.rules.bell import Seen
 from partbox.rules.cursor import CAP
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.settings import Settings
@@ -57,6 +58,7 @@ class LogReader:
         self.room = ReadBudget(settings.page, settings.window, settings.max_parked, settings.window_bytes)
         self._quick = QuickReader(holdings, intake, payloads, self.room, self._schema, observers)
         self.waits_for_saves = False  # all partitions have a backlog, and there is enough of it in memory
+        self.seen: Seen | None = None  # by the last look, if all that may be read was read
         self.forget()
 
     def forget(self) -> None:
@@ -82,6 +84,7 @@ class LogReader:
     def read(self, conn: Connection[Any]) -> bool:
         """True if anything came."""
         self.waits_for_saves = False
+        self.seen = None
         if self.room.starved:
             self._rooms([])
         company = self._company = self._company or self._gather()
@@ -89,6 +92,7 @@ class LogReader:
             came = self._quick.read(conn, self._horizon, company)
             if came is not None:
                 self._let_follow(company)
+                self.seen = None if company.behind else self._quick.seen
                 return came
         self.rearrange()
         self._read_at = time.monotonic()

@@ -39,13 +39,12 @@ from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.transactions.transactor import Transactor
+from partbox.worker.waking.pace import Pacer
 
 log = logging.getLogger("partbox.worker")
 
 TICK = 0.25
 SOON = 0.05  # seconds until the next tick at least, however soon a parked row is due
-LINGER = 0.1  # seconds for which looks stay `poll_busy` apart after something came
-BACKOFF = 1.5
 RETRY = 0.1
 RECONNECT = (0.1, 2.0)
 
@@ -63,6 +62,7 @@ class Parts:
     long_runs: LongRuns
     sink_notes: SinkNotes
     workload: Workload
+    pace: Pacer
     saver: Saver
     transactor: Transactor | None
 
@@ -95,8 +95,6 @@ class Poller:
         self._broken = threading.Event()
         self._ended = threading.Event()
         self._tick_at = 0.0
-        self._brought_at = 0.0
-        self._pause = settings.poll_busy
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
@@ -107,7 +105,7 @@ class Poller:
 
     def wake(self) -> None:
         """Look at once."""
-        self._pause = self._settings.poll_busy
+        self._parts.pace.hurry()
         self._wake.set()
 
     def end(self) -> bool:
@@ -116,6 +114,7 @@ class Poller:
         self._wake.set()
         quiet = self.transactor is None or self.transactor.stop(1.0)
         self._thread.join()
+        self._parts.pace.stop()
         self.saver.stop()
         return quiet
 
@@ -164,6 +163,7 @@ class Poller:
             migrate.check(session.reading, self._settings.schema_name)
         session.live(self._settings.schema_name)
         lean(session.reading)
+        self._parts.pace.begin(session.reading)
         self._broken.clear()
         self._reader.forget()
         self._take_up(session)
@@ -199,7 +199,7 @@ class Poller:
     def _step(self, session: Session) -> None:
         brought = self.look(session)
         self._slot[READ_AT] = boottime()
-        self._wait(brought)
+        self._wait(session.reading, brought)
 
     def look(self, session: Session) -> bool:
         """Hand over what is new, and what is due; True if anything new came."""
@@ -248,14 +248,13 @@ class Poller:
         with self._holdings.lock:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
 
-    def _wait(self, brought: bool) -> None:
-        now = time.monotonic()
+    def _wait(self, conn: Connection[Any], brought: bool) -> None:
+        pause = self._parts.pace.pause(conn, brought, self._reader.seen)
         if brought:
-            self._brought_at, self._pause = now, self._settings.poll_busy
             return
-        if now - self._brought_at > LINGER:
-            self._pause = min(self._settings.poll_idle, self._pause * BACKOFF)
-        pause = LOOK_AGAIN if self._reader.waits_for_saves else self._pause  # a save wakes it
+        now = time.monotonic()
+        if self._reader.waits_for_saves:
+            pause = LOOK_AGAIN  # a save wakes it
         with self._holdings.lock:
             wakeup = None if self._reader.room.starved else self._holdings.next_wakeup()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)

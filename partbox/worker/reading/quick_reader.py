@@ -12,6 +12,7 @@ from partbox.db.delivery.records import QuickPolled
 from partbox.events.record import ID, PARTITION
 from partbox.observe import Observers
 from partbox.rules import quick
+from partbox.rules.bell import Seen
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.worker.reading.company import Company
 from partbox.worker.reading.intake import Intake
@@ -40,9 +41,11 @@ class QuickReader:
         self._room = room
         self._schema = schema
         self._sightings = Sightings(observers)
+        self.seen: Seen | None = None  # by the last that counted
 
     def read(self, conn: Connection[Any], horizon: Horizon, company: Company) -> bool | None:
         """True if anything came; None if the page does not count: then nothing has moved."""
+        self.seen = None
         shared = horizon.shared
         assert shared is not None  # who is caught up has read it
         asked_at = time.monotonic()
@@ -56,6 +59,7 @@ class QuickReader:
         snapshot = Snapshot.parse(polled.snapshot)
         page = horizon.read(snapshot, whole=True)
         horizon.advance(snapshot, page)
+        self.seen = Seen(polled.fence.drawn, page.floor == polled.fence.drawn, polled.bell)
         if brought is None:
             return False
         self._sightings.tell(polled.rows, asked_at, polled.fence.drawn - polled.floor)

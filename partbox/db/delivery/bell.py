@@ -1,0 +1,51 @@
+"""The flag that says until when somebody sleeps, and the channel of rings: see `partbox.rules.bell`."""
+
+from typing import Any, NamedTuple
+
+from psycopg import Connection
+
+from partbox.db.blocking import fetch
+from partbox.db.deadline import WatchedConnection
+from partbox.db.sql import bare, query
+from partbox.rules.bell import BACK, NAP, SLACK
+
+
+class BellSequence(NamedTuple):
+    """The sequence, by its oid, and how many transactions the server lets be prepared."""
+
+    sequence: int
+    prepared: int
+
+
+def found(conn: Connection[Any], schema: str) -> BellSequence | None:
+    """None: there is none that this role may set."""
+    row = conn.execute(query("bell_found", schema), {}).fetchone()
+    return None if row is None else BellSequence(*row)
+
+
+def of(conn: Connection[Any]) -> int | None:
+    """The sequence whose flag the polls of this connection return; None if they do not."""
+    return conn.bell if isinstance(conn, WatchedConnection) else None
+
+
+def arm(conn: Connection[Any], schema: str, sequence: int) -> bool:
+    """Say that somebody sleeps for a nap from now on; whether anybody did already."""
+    values = {"bell": sequence, "nap": round((NAP + SLACK) * 1000)}
+    ((_, was_up),) = fetch(conn, "bell_arm", schema, values)
+    return bool(was_up)
+
+
+def lower(conn: Connection[Any], schema: str, sequence: int) -> None:
+    """Say that nobody sleeps, and then have those who do look: two statements, for it must be so when they hear it."""
+    fetch(conn, "bell_lower", schema, {"bell": sequence})
+    say(conn, schema, BACK)
+
+
+def say(conn: Connection[Any], schema: str, payload: str) -> None:
+    """Notify all who listen."""
+    fetch(conn, "bell_say", schema, {"payload": payload})
+
+
+def listen(conn: Connection[Any], schema: str) -> None:
+    """Hear the rings of a schema on this connection."""
+    conn.execute(bare("bell_listen", schema))

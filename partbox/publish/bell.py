@@ -1,0 +1,77 @@
+"""Asks whether a worker sleeps, and remembers that none does: see `partbox.rules.bell`.
+
+For each database that this process publishes into, as far as connections tell which: `Library.database`.
+"""
+
+import time
+from collections.abc import Collection, Hashable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from psycopg import AsyncConnection, Connection
+
+from partbox.rules.bell import ALL, Asking
+
+FEW = 16  # partitions that are rung for one by one
+MOST = 256  # databases that are remembered
+
+
+AnyConnection = Connection[Any] | AsyncConnection[Any]
+
+_places: WeakKeyDictionary[AnyConnection, Hashable] = WeakKeyDictionary()
+
+
+def place_of(conn: AnyConnection) -> Hashable:
+    """The database of a connection of psycopg."""
+    place = _places.get(conn)
+    if place is None:
+        server = conn.pgconn
+        place = _places[conn] = (server.host, server.port, server.db)
+    return place
+
+
+class Bell:
+    """The memory of one outbox, by database. Other processes get an empty one. `rings` False: no publish asks."""
+
+    def __init__(self, rings: bool = True) -> None:
+        self._rings = rings
+        self._known: dict[Hashable, Asking] = {}
+
+    def asking(self, database: Hashable | None) -> "Inquirer | None":
+        """Takes the answer of a statement that is sent now; None: it is not to ask. `database` None: it always asks."""
+        if not self._rings:
+            return None
+        if database is None:
+            return Inquirer(Asking(), 0.0)
+        known = self._known.get(database)
+        if known is None:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            known = self._known.setdefault(database, Asking())
+        now = time.monotonic()
+        return Inquirer(known, now) if known.asks(now) else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Bell, (self._rings,)
+
+
+class Inquirer:
+    """A statement that asks, by when it was sent."""
+
+    __slots__ = ("_known", "_sent")
+
+    def __init__(self, known: Asking, sent: float) -> None:
+        self._known = known
+        self._sent = sent
+
+    def heard(self, rows: Any) -> None:
+        """The rows of its answer, the last column of the first of which is whether anybody sleeps; None: not waited
+        for."""
+        if rows:
+            self._known.heard(self._sent, bool(rows[0][-1]))
+
+
+def payloads(partitions: Collection[int]) -> list[str]:
+    """The payloads to ring for these partitions: one each, or one for all workers if there are many."""
+    different = sorted(set(partitions))
+    return [ALL] if len(different) > FEW else [str(partition) for partition in different]

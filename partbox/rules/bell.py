@@ -1,0 +1,170 @@
+"""The bell: an idle worker falls asleep, and a publisher wakes it.
+
+    awake    the log moves, or stood still for less than `STILL`
+    armed    the flag is up; who asked before may not have committed yet, so it stays awake for `HEARD`
+    napping  it has looked again, found nothing, and sleeps until a ring, or for `NAP` at most
+
+The flag is a *time*, in a sequence: until when somebody sleeps. Who publishes asks for it after its ids are drawn, and
+rings while it lies ahead: 1 to 1,000 ms, for a clock that is set back would leave it up for ever. Each of these rules
+has its reason in a run that failed without it:
+
+- It is never set back on waking: it may be another's by then, who would sleep unheard.
+- An awake worker that has seen the log move for `STILL` lowers it and calls `back`, upon which every sleeper looks:
+  else one idle worker would cost busy publishers two thirds of their rate.
+- A transaction may ask before the flag is up and commit after the last look. Its ids are drawn, so the floor of the
+  page lies below the value of the id sequence: the nap is `SHORT` then.
+- A publisher that heard "nobody sleeps" does not ask again for `QUIET`, from when it *sent* that statement: less than
+  `HEARD`. It never remembers having rung: a savepoint takes a ring back.
+
+Nothing depends on a ring. One that is lost costs the rest of a nap.
+"""
+
+from enum import Enum
+from hashlib import md5
+from typing import NamedTuple
+
+STILL = 0.005  # seconds in which the id sequence stood still: then the flag is armed
+HEARD = 0.010  # seconds to stay awake once it is up
+QUIET = 0.003  # seconds for which a publisher believes that nobody sleeps
+NAP = 0.250
+SHORT = 0.040  # a nap while a transaction is open that may have asked too early
+SLACK = 0.020  # seconds for which the flag outlasts the nap, so that whoever arms again finds it up
+
+ALL = "*"
+BACK = "back"
+
+_LONGEST = 63  # bytes of a channel
+
+
+def channel(schema: str) -> str:
+    """The channel of the rings of a schema."""
+    name = f"partbox:{schema}"
+    return name if len(name.encode()) <= _LONGEST else f"partbox:{md5(schema.encode()).hexdigest()}"
+
+
+def why_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int = 0) -> str | None:
+    """The reason why workers do not arm; None if they do.
+
+    `wanted` is the setting. `pooled`: there is a pooler, and no `listen_dsn` to go past it. `sequence`: there is one,
+    and the worker's role may set it. `prepared`: how many transactions the server lets be prepared.
+    """
+    if wanted == "off":
+        return "the setting `bell` is off"
+    if pooled:
+        return "workers are behind a pooler, which passes no notifications on: set `listen_dsn`"
+    if not sequence:
+        return "there is no sequence `bell` that the worker's role may set (PostgreSQL 14 has none)"
+    if prepared and wanted != "on":
+        return (
+            f"max_prepared_transactions = {prepared}, and a ring makes PREPARE TRANSACTION fail: set `bell = on` if no "
+            "transaction that publishes is prepared"
+        )
+    return None
+
+
+class Act(Enum):
+    """The change to the flag that a look calls for."""
+
+    NOTHING = "nothing"
+    ARM = "arm"
+    LOWER = "lower, and call back"
+
+
+class State(Enum):
+    """The states of a worker, as above."""
+
+    AWAKE = "awake"
+    ARMED = "armed"
+    NAPPING = "napping"
+
+
+class Seen(NamedTuple):
+    """One look of a worker that has read all there is: the ids drawn by then, and whether the flag is up.
+
+    `settled`: no transaction is open that has drawn one of these.
+    """
+
+    drawn: int
+    settled: bool
+    up: bool
+
+
+class Doze:
+    """The bell as one worker sees it. Times are seconds of any clock that only goes forward."""
+
+    def __init__(self) -> None:
+        self.state = State.AWAKE
+        self._drawn: int | None = None
+        self._settled = False
+        self._changed_at = self._looked_at = self._busy_from = 0.0
+        self._armed_at = self._up_from = 0.0
+        self._up = False  # as far as it knows, since `_up_from`, by its own doing
+
+    def look(self, now: float, seen: Seen | None, *, listens: bool) -> Act:
+        """Return the change to make after a look; `seen` None: not all was read, so the worker does not sleep.
+
+        A worker that does not hear rings (`listens` False) stays awake too, but lowers the flag for publishers.
+        """
+        self.state = State.AWAKE
+        if seen is None:
+            self._drawn, self._up = None, False
+            return Act.NOTHING
+        moved, still = seen.drawn != self._drawn, self._looked_at - self._changed_at
+        self._looked_at, self._settled = now, seen.settled
+        self._up = self._up and seen.up and listens
+        if not moved:
+            return self._stood_still(now) if listens and now - self._changed_at >= STILL else Act.NOTHING
+        if self._drawn is None or still >= STILL:
+            self._busy_from = now
+        self._drawn, self._changed_at = seen.drawn, now
+        return Act.LOWER if seen.up and now - self._busy_from >= STILL else Act.NOTHING
+
+    def _stood_still(self, now: float) -> Act:
+        if not self._up or now - self._armed_at >= NAP / 2:
+            return Act.ARM
+        self.state = self._down(now)
+        return Act.NOTHING
+
+    def _down(self, now: float) -> State:
+        return State.NAPPING if now >= self._up_from + HEARD else State.ARMED
+
+    def armed(self, now: float, *, was_up: bool) -> None:
+        """The flag is up for `NAP` and `SLACK` from `now` at least: the time before it was sent.
+
+        `was_up`: it was up before. If by my own doing, there was no gap, and who asked has heard it.
+        """
+        if not (self._up and was_up and now - self._armed_at < NAP + SLACK):
+            self._up_from = now
+        self._up, self._armed_at = True, now
+        self.state = self._down(now)
+
+    def lowered(self) -> None:
+        """The flag is down: by me, or by who called `back`."""
+        self._up = False
+        self.state = State.AWAKE
+
+    def pause(self, now: float) -> float | None:
+        """Seconds until the next look at most; None while it is awake."""
+        if self.state is State.AWAKE:
+            return None
+        if self.state is State.ARMED:
+            return min(QUIET, self._up_from + HEARD - now)
+        return min(NAP if self._settled else SHORT, self._armed_at + NAP - now)
+
+
+class Asking:
+    """The memory of one process that nobody sleeps in one database; see `QUIET`."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def asks(self, now: float) -> bool:
+        """True if a statement that is sent `now` is to ask."""
+        return now >= self._until
+
+    def heard(self, sent: float, rang: bool) -> None:
+        """The answer to a statement that was sent then."""
+        if not rang:
+            self._until = max(self._until, sent + QUIET)

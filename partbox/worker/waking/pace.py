@@ -1,0 +1,100 @@
+"""Computes the time from one look of the poller to the next, and keeps the bell's flag."""
+
+import logging
+import time
+from typing import Any
+
+from psycopg import Connection, Error
+
+from partbox.db.deadline import WatchedConnection
+from partbox.db.delivery import bell
+from partbox.observe.logs.log_event import log_event
+from partbox.rules.bell import Act, Doze, Seen, why_off
+from partbox.settings import Settings
+from partbox.worker.waking.listener import Listener
+
+log = logging.getLogger("partbox.worker")
+
+LINGER = 0.1  # seconds for which looks stay `poll_busy` apart after something came
+BACKOFF = 1.5
+OTHERS = 0.010  # seconds between looks while the log moves, and nothing of it is mine
+
+
+class Pacer:
+    """Used by the poller's thread only, but for `hurry` and `stop`."""
+
+    def __init__(self, listener: Listener, settings: Settings, subscription: str) -> None:
+        self.listener = listener
+        self._settings = settings
+        self._subscription = subscription
+        self._doze = Doze()
+        self._sequence: int | None = None
+        self._came_at = 0.0
+        self._pause = settings.poll_busy
+
+    def hurry(self) -> None:
+        """Look often again. Any thread."""
+        self._pause = self._settings.poll_busy
+
+    def stop(self) -> None:
+        self.listener.stop()
+
+    def begin(self, conn: Connection[Any]) -> None:
+        """A session begins on this connection: nobody knows of the flag there."""
+        settings = self._settings
+        self._doze, self._sequence = Doze(), None
+        found = bell.found(conn, settings.schema_name) if settings.bell != "off" else None
+        pooled = settings.pooler and settings.listen_dsn is None
+        prepared = 0 if found is None else found.prepared
+        if why_off(settings.bell, pooled=pooled, sequence=found is not None, prepared=prepared) is None:
+            assert found is not None
+            self._rings_by(conn, found.sequence)
+
+    def pause(self, conn: Connection[Any], came: bool, seen: Seen | None) -> float:
+        """Seconds until the next look at most, after one by which new records `came`, or did not."""
+        now = time.monotonic()
+        if came:
+            self._came_at, self._pause = now, self._settings.poll_busy
+        if self._sequence is not None:
+            self._attend(conn, self._sequence, now, seen)
+            if (nap := self._doze.pause(time.monotonic())) is not None:
+                return nap
+        if now - self._came_at <= LINGER:
+            return self._pause
+        if self.listener.hears and seen is not None:
+            return max(self._settings.poll_busy, min(OTHERS, self._settings.poll_idle))
+        self._pause = min(self._settings.poll_idle, self._pause * BACKOFF)
+        return self._pause
+
+    def _attend(self, conn: Connection[Any], sequence: int, now: float, seen: Seen | None) -> None:
+        """Do to the flag what the rules say."""
+        try:
+            self._answer(conn, sequence, now, seen)
+        except Error as error:
+            if conn.closed:
+                raise
+            self._rings_by(conn, None)  # until the next session
+            self._doze.lowered()
+            text = "the bell is off, so new events are looked for every %.0f ms: %s"
+            idle = self._settings.poll_idle * 1000
+            log_event(log, "bell_lost", text, idle, error, subscription=self._subscription)
+
+    def _answer(self, conn: Connection[Any], sequence: int, now: float, seen: Seen | None) -> None:
+        schema, listener, doze = self._settings.schema_name, self.listener, self._doze
+        listener.start()
+        if (word := listener.take_word()) is not None:
+            bell.say(conn, schema, word)
+        if listener.take_call():
+            doze.lowered()
+        act = doze.look(now, seen, listens=listener.hears)
+        if act is Act.ARM:
+            sent = time.monotonic()
+            doze.armed(sent, was_up=bell.arm(conn, schema, sequence))
+        elif act is Act.LOWER:
+            bell.lower(conn, schema, sequence)
+            doze.lowered()
+
+    def _rings_by(self, conn: Connection[Any], sequence: int | None) -> None:
+        self._sequence = sequence
+        if isinstance(conn, WatchedConnection):
+            conn.bell = sequence

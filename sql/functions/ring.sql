@@ -1,0 +1,18 @@
+-- purpose: wakes the worker that owns the partition, or all without one, if any sleeps: for events written by INSERT or COPY
+
+-- Call it after them, in their transaction: what was written then is delivered as soon as it is committed. Without it they
+-- are delivered too, within a quarter of a second. False: nobody sleeps, or the bell is off.
+create or replace function {schema}.ring(partition integer default null) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+    bell oid := to_regclass({bell});
+begin
+    if has_sequence_privilege(bell, 'SELECT') then
+        if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 1000 then
+            perform pg_notify({channel}, coalesce(partition::text, '*'));
+            return true;
+        end if;
+    end if;
+    return false;
+end
+$$;

@@ -1,0 +1,50 @@
+-- name: rings
+-- Rings for the partition of an INSERT, if somebody sleeps; whether it did. It stands inline, in what is returned: after
+-- the id is drawn, so that a transaction which asked too early has an id that whoever falls asleep can see. A schema
+-- without the sequence, and a role that may not read it, ring nobody.
+(case when (select case when has_sequence_privilege(bell.sequence, 'SELECT')
+                        then pg_sequence_last_value(bell.sequence) end
+                   - (extract(epoch from clock_timestamp()) * 1000)::bigint
+              from (select to_regclass({bell}) as sequence offset 0) as bell) between 1 and 1000
+      then pg_notify({channel}, (%(partition)s::smallint)::text) is not null
+      else false end)
+
+-- name: ring
+-- Rings for these partitions, if somebody sleeps; whether it did. For events that were copied.
+select case when (select case when has_sequence_privilege(bell.sequence, 'SELECT')
+                              then pg_sequence_last_value(bell.sequence) end
+                         - (extract(epoch from clock_timestamp()) * 1000)::bigint
+                    from (select to_regclass({bell}) as sequence offset 0) as bell) between 1 and 1000
+            then (select count(pg_notify({channel}, partition))
+                    from unnest(%(partitions)s::text[]) as given (partition)) > 0
+            else false end
+
+-- name: bell_found
+-- The sequence `bell`, and how many transactions may be prepared. No row where there is none that this role may set.
+select found.oid::bigint, current_setting('max_prepared_transactions')::integer
+  from (select c.oid::regclass
+          from pg_class c
+         where c.oid = to_regclass({bell})
+               and case when c.relkind = 'S'  -- the order of AND is the planner's
+                        then has_sequence_privilege(c.oid, 'SELECT') and has_sequence_privilege(c.oid, 'UPDATE')
+                        else false end) as found
+
+-- name: bell_arm
+-- Says that somebody sleeps for `nap` milliseconds from now; whether somebody had said so already. It never takes back
+-- what others have said, unless that is no time of ours: a clock was set back.
+select setval(%(bell)s::oid::regclass, greatest(now + %(nap)s::bigint, case when ahead between 1 and 1000 then now + ahead end)),
+       coalesce(ahead between 1 and 1000, false)
+  from (select now, pg_sequence_last_value(%(bell)s::oid::regclass) - now as ahead
+          from (select (extract(epoch from clock_timestamp()) * 1000)::bigint as now offset 0) as clock offset 0) as seen
+
+-- name: bell_lower
+-- Says that nobody sleeps, and only then tells those who do.
+select setval(%(bell)s::oid::regclass, 1)
+
+-- name: bell_say
+-- Tells all who listen.
+select pg_notify({channel}, %(payload)s::text)
+
+-- name: bell_listen
+-- Hears the rings of this schema from here on.
+listen {channel_name}

@@ -1,0 +1,234 @@
+"""Who publishes rings, if a worker sleeps, by whatever library; and what is rolled back rings nobody."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import pytest_asyncio
+from kits import KITS, Kit, opened
+from psycopg.pq import TransactionStatus
+from roles import cast_of
+
+from partbox import Event, Outbox
+from partbox.rules.bell import channel
+from partbox.rules.hashing import partition_of
+
+pytestmark = pytest.mark.every_version("a sequence that is not logged, NOTIFY, and what PREPARE refuses")
+
+Conn = psycopg.Connection[Any]
+UP = "select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + 1000)"
+ONE = Event("Placed", 1, aggregate_id="a")
+FEW = [Event("Placed", n, aggregate_id="ab"[n % 2]) for n in range(4)]
+MANY = [Event("Placed", n, aggregate_id="ab"[n % 2]) for n in range(20)]
+A, B = str(partition_of("a")), str(partition_of("b"))
+"""What is rung for aggregates a and b."""
+
+
+@pytest.fixture
+def outbox(dsn: str) -> Outbox:
+    return Outbox(dsn)
+
+
+@pytest.fixture
+def up(conn: Conn) -> Callable[[], None]:
+    """Says that somebody sleeps, for a second from now."""
+    if conn.info.server_version < 150000:
+        pytest.skip("sequences cannot be unlogged before PostgreSQL 15")
+
+    def up() -> None:
+        conn.execute(UP)
+
+    return up
+
+
+@pytest.fixture
+def rung(dsn: str) -> Iterator[Callable[[], list[str]]]:
+    """What was rung since the last call, in order; waits for no more than what is committed."""
+    with psycopg.connect(dsn, autocommit=True) as listening:
+        listening.execute(f'listen "{channel("partbox")}"')
+
+        def heard() -> list[str]:
+            listening.execute("select 1")  # notifications of what was committed before come with its answer
+            return [each.payload for each in listening.notifies(timeout=0)]
+
+        yield heard
+
+
+@pytest_asyncio.fixture(params=KITS, ids=lambda kit: kit.name)
+async def kit(request: pytest.FixtureRequest, dsn: str, outbox: Outbox) -> AsyncIterator[Kit]:
+    async with opened(request.param, dsn, outbox) as kit:
+        yield kit
+
+
+async def test_every_library_rings_once_it_has_committed(
+    kit: Kit, up: Callable[[], None], rung: Callable[[], list[str]]
+) -> None:
+    up()
+    async with kit.transaction() as tx:
+        await kit.publish(tx, ONE)
+        assert rung() == []
+    assert rung() == [A]
+    for events in (FEW, MANY):
+        up()
+        async with kit.transaction() as tx:
+            await kit.publish_many(tx, events)
+        assert sorted(rung()) == sorted([A, B])
+    up()
+    async with kit.transaction() as tx:
+        await kit.publish(tx, "Placed", 1, aggregate_id="b", idempotency_key="k")
+        await kit.publish(tx, "Placed", 1, aggregate_id="a", idempotency_key="k")
+    assert rung() == [B], "not for an event whose key was used before"
+
+
+async def test_every_library_publishes_where_nobody_sleeps(kit: Kit, rung: Callable[[], list[str]]) -> None:
+    async with kit.transaction() as tx:
+        await kit.publish(tx, ONE)
+        await kit.publish_many(tx, FEW)
+        await kit.publish_many(tx, MANY)
+    assert rung() == []
+
+
+def test_a_ring_that_is_rolled_back_is_not_remembered(
+    outbox: Outbox, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]]
+) -> None:
+    up()
+    with conn.transaction():
+        with conn.transaction(force_rollback=True):
+            outbox.publish(conn, ONE)
+        outbox.publish(conn, ONE)
+    assert rung() == [A]
+    with conn.transaction(force_rollback=True):
+        outbox.publish(conn, ONE)
+    assert rung() == []
+
+
+def test_who_has_just_heard_that_nobody_sleeps_does_not_ask(
+    outbox: Outbox, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with conn.transaction():
+        outbox.publish(conn, ONE)
+    up()
+    with conn.transaction():
+        outbox.publish(conn, ONE)
+        outbox.publish_many(conn, MANY)
+    assert rung() == []
+    now += 1.0
+    with conn.transaction():
+        outbox.publish(conn, ONE)
+    assert rung() == [A]
+
+
+def test_another_database_is_asked_all_the_same(
+    outbox: Outbox, conn: Conn, fresh_dsn: str, up: Callable[[], None], rung: Callable[[], list[str]]
+) -> None:
+    up()
+    with psycopg.connect(fresh_dsn) as other:
+        outbox.publish(other, ONE)
+    with conn.transaction():
+        outbox.publish(conn, ONE)
+    assert rung() == [A]
+
+
+def test_many_partitions_are_rung_for_at_once(
+    outbox: Outbox, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]]
+) -> None:
+    up()
+    with conn.transaction():
+        outbox.publish_many(conn, [Event("Placed", n) for n in range(200)])
+    assert rung() == ["*"]
+
+
+def test_a_pipeline_rings_and_waits_for_no_answer(
+    outbox: Outbox, dsn: str, up: Callable[[], None], rung: Callable[[], list[str]]
+) -> None:
+    with psycopg.connect(dsn) as own:
+        up()
+        with own.pipeline():
+            outbox.publish(own, ONE)
+            outbox.publish_many(own, MANY)
+            assert own.info.transaction_status in (TransactionStatus.IDLE, TransactionStatus.ACTIVE)
+    assert sorted(rung()) == sorted([A, B])
+
+
+def test_sql_rings_too(conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]]) -> None:
+    up()
+    conn.execute("select partbox.publish('Placed', '1', aggregate_id => 'a')")
+    assert rung() == [A]
+    up()
+    assert conn.execute("select partbox.ring(), partbox.ring(7)").fetchone() == (True, True)
+    assert rung() == ["*", "7"]
+    conn.execute("select setval('partbox.bell', 1)")
+    conn.execute("select partbox.publish('Placed', '1', aggregate_id => 'a')")
+    assert conn.execute("select partbox.ring()").fetchone() == (False,)
+    assert rung() == []
+
+
+@pytest.mark.parametrize("ahead", [-1000, 0, 5000])
+def test_a_flag_that_is_over_or_that_a_clock_left_far_ahead_rings_nobody(
+    outbox: Outbox, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]], ahead: int
+) -> None:
+    conn.execute(f"select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + {ahead})")
+    with conn.transaction():
+        outbox.publish(conn, ONE)
+        outbox.publish_many(conn, MANY)
+        conn.execute("select partbox.publish('Placed', '1'), partbox.ring()")
+    assert rung() == []
+
+
+def test_an_outbox_whose_bell_is_off_asks_nobody(
+    dsn: str, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]]
+) -> None:
+    up()
+    with conn.transaction():
+        Outbox(dsn, bell="off").publish(conn, ONE)
+        Outbox(dsn, bell=False).publish_many(conn, MANY)
+    assert rung() == []
+
+
+@pytest.mark.parametrize(
+    "lacks", ["drop sequence if exists partbox.bell", "revoke all on sequence partbox.bell from {}"]
+)
+def test_without_the_sequence_or_the_right_to_read_it_all_is_published(
+    dsn: str, conn: Conn, rung: Callable[[], list[str]], lacks: str
+) -> None:
+    with cast_of(dsn) as cast:
+        if conn.info.server_version >= 150000:
+            conn.execute(UP)
+            conn.execute(lacks.format(cast.publisher))
+        outbox = Outbox(cast.of("publisher"))
+        with outbox.transaction() as tx:
+            outbox.publish(tx, ONE)
+            outbox.publish(tx, "Placed", 1, idempotency_key="k")
+            outbox.publish_many(tx, FEW)
+            outbox.publish_many(tx, MANY)
+            tx.execute("select partbox.publish('Placed', '1'), partbox.ring(1)")
+    assert conn.execute("select count(*) from partbox.record").fetchone() == (27,)
+    assert rung() == []
+
+
+def test_a_publisher_may_read_the_flag_and_not_set_it(dsn: str, conn: Conn, up: Callable[[], None]) -> None:
+    with cast_of(dsn) as cast, psycopg.connect(cast.of("publisher"), autocommit=True) as own:
+        assert own.execute("select pg_sequence_last_value('partbox.bell')").fetchone() == (None,)
+        for forbidden in ("setval('partbox.bell', 5)", "nextval('partbox.bell')"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                own.execute(f"select {forbidden}")
+
+
+def test_a_transaction_that_rang_cannot_be_prepared_and_one_that_did_not_can(
+    outbox: Outbox, dsn: str, conn: Conn, up: Callable[[], None]
+) -> None:
+    """Which is why workers do not arm where transactions may be prepared."""
+    with psycopg.connect(dsn, autocommit=True) as own:
+        up()
+        own.execute("begin")
+        outbox.publish(own, ONE)
+        with pytest.raises(psycopg.NotSupportedError, match="NOTIFY"):
+            own.execute("prepare transaction 'rang'")
+        conn.execute("select setval('partbox.bell', 1)")
+        own.execute("begin")
+        outbox.publish(own, ONE)
+        own.execute("prepare transaction 'rang not'")
+        own.execute("rollback prepared 'rang not'")

@@ -1,0 +1,264 @@
+"""The rules of the bell: nothing that is committed waits for longer than a nap, whatever is swallowed."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partbox.rules.bell import (
+    HEARD,
+    NAP,
+    QUIET,
+    SHORT,
+    SLACK,
+    STILL,
+    Act,
+    Asking,
+    Doze,
+    Seen,
+    State,
+    channel,
+    why_off,
+)
+
+LOOK = 0.001  # seconds between the looks of a worker that is awake
+MOST = 0.0001  # more than the errors of adding up floats
+
+
+@dataclass
+class Publish:
+    """A transaction that draws an id and asks at `at`, and commits at `ends`; `hears` False: its ring is swallowed."""
+
+    at: float
+    ends: float
+    hears: bool
+    rang: bool = False
+    found: float | None = None
+
+
+@dataclass
+class World:
+    """One worker, and one process that publishes, on one clock."""
+
+    publishes: list[Publish]
+    lowered: list[float] = field(default_factory=list)  # by others, whose calls are swallowed
+    flag: float = 0.0
+
+    def up(self, now: float) -> bool:
+        return 0.001 <= self.flag - now <= 1.0
+
+    def run(self) -> None:
+        """Until all is found, and a nap longer."""
+        doze, asking, now = Doze(), Asking(), 0.0
+        asked = iter(sorted(self.publishes, key=lambda each: each.at))
+        publish = next(asked, None)
+        end = max((each.ends for each in self.publishes), default=0.0) + 3 * NAP
+        lowered = sorted(self.lowered)
+        while now < end:
+            while publish is not None and publish.at <= now:
+                if asking.asks(publish.at):
+                    while lowered and lowered[0] <= publish.at:
+                        self.flag = 0.0
+                        lowered.pop(0)
+                    publish.rang = self.up(publish.at)
+                    asking.heard(publish.at, publish.rang)
+                publish = next(asked, None)
+            while lowered and lowered[0] <= now:
+                self.flag = 0.0
+                lowered.pop(0)
+            self._look(doze, now)
+            pause = doze.pause(now)
+            assert pause is None or 0 < pause <= NAP
+            wakes = now + (LOOK if pause is None else pause)
+            now = self._next(now, wakes, asking)
+
+    def _look(self, doze: Doze, now: float) -> None:
+        for each in self.publishes:
+            if each.ends <= now and each.found is None:
+                each.found = now
+        drawn = sum(each.at <= now for each in self.publishes)
+        settled = all(each.ends <= now for each in self.publishes if each.at <= now)
+        act = doze.look(now, Seen(drawn, settled, self.up(now)), listens=True)
+        if act is Act.ARM:
+            doze.armed(now, was_up=self.up(now))
+            self.flag = now + NAP + SLACK
+        elif act is Act.LOWER:
+            self.flag = 0.0
+            doze.lowered()
+
+    def _next(self, now: float, wakes: float, asking: Asking) -> float:
+        """The next look: the worker's own, or upon the first ring that it hears. Who publishes by then asks first."""
+        memory = asking._until
+        soonest = wakes
+        for each in sorted(self.publishes, key=lambda each: each.at):
+            if each.at > now and each.hears and each.ends <= soonest and each.at >= memory:
+                if self.up(each.at) and not any(now < at <= each.at for at in self.lowered):
+                    soonest = each.ends
+                else:
+                    memory = each.at + QUIET
+            elif each.at <= now < each.ends <= soonest and each.rang and each.hears:
+                soonest = each.ends
+        return soonest
+
+
+times = st.integers(0, 8_000).map(lambda tenths: tenths / 10_000)
+lasting = st.integers(0, 3_000).map(lambda tenths: tenths / 10_000)
+
+
+def publishes(hears: st.SearchStrategy[bool]) -> st.SearchStrategy[list[Publish]]:
+    made = st.builds(
+        lambda at, lasts, hears: Publish(at, at + lasts, hears), times, st.one_of(st.just(0.0), lasting), hears
+    )
+    return st.lists(made, max_size=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(publishes(st.booleans()), st.lists(times, max_size=4))
+def test_nothing_waits_longer_than_a_nap_whatever_is_swallowed(made: list[Publish], lowered: list[float]) -> None:
+    World(made, lowered).run()
+    for each in made:
+        assert each.found is not None
+        assert each.found - each.ends <= NAP + MOST
+
+
+@settings(max_examples=300, deadline=None)
+@given(publishes(st.just(True)))
+def test_where_all_is_heard_nothing_waits_longer_than_a_short_nap(made: list[Publish]) -> None:
+    """Also what asked before the flag was up, or did not ask at all, and commits when the worker has looked."""
+    World(made).run()
+    for each in made:
+        assert each.found is not None
+        assert each.found - each.ends <= SHORT + MOST
+
+
+def asleep(doze: Doze, since: float = 0.0, *, settled: bool = True) -> float:
+    """Looks until it naps; the time."""
+    now = since
+    seen = Seen(7, settled, False)
+    while doze.state is not State.NAPPING:
+        if doze.look(now, seen, listens=True) is Act.ARM:
+            doze.armed(now, was_up=False)
+            seen = seen._replace(up=True)
+        else:
+            now += LOOK
+    return now
+
+
+def test_it_arms_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_after_that() -> None:
+    doze = Doze()
+    assert doze.look(0.0, Seen(7, True, False), listens=True) is Act.NOTHING
+    assert doze.look(STILL - MOST, Seen(7, True, False), listens=True) is Act.NOTHING
+    assert doze.pause(STILL) is None
+    assert doze.look(STILL, Seen(7, True, False), listens=True) is Act.ARM
+    doze.armed(STILL, was_up=False)
+    assert doze.look(STILL + QUIET, Seen(7, True, True), listens=True) is Act.NOTHING
+    assert doze.state is State.ARMED
+    assert doze.pause(STILL + QUIET) == pytest.approx(QUIET)
+    doze.look(STILL + HEARD, Seen(7, True, True), listens=True)
+    assert doze.state is State.NAPPING
+    assert doze.pause(STILL + HEARD) == pytest.approx(NAP - HEARD)
+
+
+def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
+    """Since when its flag is up is not known."""
+    doze = Doze()
+    doze.look(0.0, Seen(7, True, True), listens=True)
+    doze.look(STILL, Seen(7, True, True), listens=True)
+    doze.armed(STILL, was_up=True)
+    assert doze.state is State.ARMED
+
+
+def test_while_an_id_is_drawn_and_not_committed_the_nap_is_short() -> None:
+    doze = Doze()
+    now = asleep(doze, settled=False)
+    assert doze.pause(now) == SHORT
+    doze.look(now + SHORT, Seen(7, True, True), listens=True)
+    assert (doze.pause(now + SHORT) or 0) > SHORT
+
+
+def test_a_nap_is_renewed_before_the_flag_is_down_without_staying_awake() -> None:
+    doze = Doze()
+    now = asleep(doze)
+    renewed = now + (doze.pause(now) or 0)
+    assert doze.look(renewed, Seen(7, True, True), listens=True) is Act.ARM
+    doze.armed(renewed, was_up=True)
+    assert doze.state is State.NAPPING
+    assert doze.pause(renewed) == pytest.approx(NAP)
+
+
+def test_a_flag_that_was_down_in_between_is_armed_as_the_first() -> None:
+    for was_up, late in ((False, 0.0), (True, 2 * NAP)):
+        doze = Doze()
+        now = asleep(doze) + NAP / 2 + late
+        assert doze.look(now, Seen(7, True, True), listens=True) is Act.ARM
+        doze.armed(now, was_up=was_up)
+        assert doze.state is State.ARMED
+    doze = Doze()
+    now = asleep(doze)
+    assert doze.look(now + LOOK, Seen(7, True, False), listens=True) is Act.ARM, "lowered, and the call was lost"
+
+
+def test_upon_the_call_of_who_lowered_it_a_sleeper_stays_awake() -> None:
+    doze = Doze()
+    now = asleep(doze)
+    doze.lowered()
+    assert doze.pause(now) is None
+    assert doze.look(now, Seen(7, True, False), listens=True) is Act.ARM
+
+
+def test_waking_lowers_nothing_but_a_log_that_moves_on_does() -> None:
+    doze = Doze()
+    now = asleep(doze)
+    acts = [doze.look(now + n * LOOK, Seen(7 + n, True, True), listens=True) for n in range(1, 8)]
+    assert acts[:4] == [Act.NOTHING] * 4
+    assert acts[-1] is Act.LOWER
+    doze.lowered()
+    assert doze.look(now + 8 * LOOK, Seen(15, True, False), listens=True) is Act.NOTHING, "it is down"
+
+
+def test_events_that_come_singly_lower_nothing() -> None:
+    doze = Doze()
+    at = [n * 3 * STILL for n in range(9)]
+    for number, (now, later) in enumerate(pairwise(at)):
+        assert doze.look(now, Seen(number, True, True), listens=True) is Act.NOTHING
+        doze.look((now + later) / 2, Seen(number, True, True), listens=True)
+
+
+def test_who_has_more_to_read_does_not_sleep_nor_who_hears_nothing() -> None:
+    doze = Doze()
+    now = asleep(doze)
+    assert doze.look(now, None, listens=True) is Act.NOTHING
+    assert doze.pause(now) is None
+    for later in range(20):
+        assert doze.look(now + later * LOOK, Seen(7, True, False), listens=False) is Act.NOTHING
+    acts = {doze.look(now + 1 + n * LOOK, Seen(8 + n, True, True), listens=False) for n in range(9)}
+    assert Act.LOWER in acts, "for those who publish"
+
+
+def test_a_publisher_believes_what_it_heard_for_a_moment_from_when_it_asked() -> None:
+    asking = Asking()
+    assert asking.asks(0.0)
+    asking.heard(1.0, False)
+    assert not asking.asks(1.0 + QUIET - MOST)
+    assert asking.asks(1.0 + QUIET)
+    asking.heard(2.0, True)
+    assert asking.asks(2.0), "that it rang may be rolled back"
+    assert QUIET < HEARD
+
+
+def test_a_channel_fits_whatever_the_schema_is_called() -> None:
+    assert channel("partbox") == "partbox:partbox"
+    long = [channel(letter * 63) for letter in "ab"]
+    assert len({*long}) == 2
+    assert all(len(each.encode()) <= 63 for each in (*long, channel("ü" * 31)))
+
+
+def test_it_is_off_where_a_ring_cannot_come_or_would_break_something() -> None:
+    assert why_off("auto", pooled=False) is None
+    assert why_off("on", pooled=False, prepared=5) is None
+    assert "max_prepared_transactions = 5" in (why_off("auto", pooled=False, prepared=5) or "")
+    assert "listen_dsn" in (why_off("on", pooled=True) or "")
+    assert "PostgreSQL 14" in (why_off("on", pooled=False, sequence=False) or "")
+    assert "setting" in (why_off("off", pooled=False) or "")

@@ -1,0 +1,295 @@
+"""The bell on a real server: who arms, who hears, who lowers, and what is left where nobody can hear."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from desk import Desk
+from roles import cast_of
+from waiting import eventually
+
+from partbox.db.blocking import lean
+from partbox.db.connect import connect
+from partbox.db.delivery import bell
+from partbox.rules.bell import BACK, NAP, Seen, State, channel
+from partbox.rules.hashing import partition_of
+from partbox.settings import Settings, load
+from partbox.worker.state.holdings import Holdings
+from partbox.worker.waking import pace
+from partbox.worker.waking.listener import Listener
+from partbox.worker.waking.pace import Pacer
+
+pytestmark = pytest.mark.every_version("a sequence that is not logged, NOTIFY and LISTEN")
+
+Conn = psycopg.Connection[Any]
+MINE, OTHER = 5, 6
+
+
+@pytest.fixture
+def rings(conn: Conn) -> None:
+    """For tests of a bell that is on."""
+    if conn.info.server_version < 150000:
+        pytest.skip("sequences cannot be unlogged before PostgreSQL 15")
+
+
+class Bedroom:
+    """A worker's pacer and listener, on a connection as the poller has; it owns the partition MINE."""
+
+    def __init__(self, dsn: str, **settings: Any) -> None:
+        self.settings: Settings = load(**{"dsn": dsn, "bell": "on"} | settings)
+        self.holdings = Holdings()
+        self.holdings.partitions = {MINE: None}  # type: ignore[dict-item] # nobody looks at it
+        self.listener = Listener(self.holdings, self.settings, lambda: dsn, "default")
+        self.pacer = Pacer(self.listener, self.settings, "default")
+        self.conn = connect(dsn, lease=60, prepared=True)
+        lean(self.conn)
+        self.pacer.begin(self.conn)
+
+    def look(self, drawn: int = 7, *, up: bool = False) -> float:
+        """The pause after a look that brought nothing."""
+        return self.pacer.pause(self.conn, False, Seen(drawn, True, up))
+
+    def hears(self) -> None:
+        """Looks until it can be woken."""
+
+        def heard() -> bool:
+            self.look()
+            return self.listener.hears
+
+        eventually(heard)
+
+    def sleeps(self) -> None:
+        """Looks until it sleeps."""
+
+        def asleep() -> bool:
+            self.look(up=True)
+            return self.pacer._doze.state is State.NAPPING
+
+        eventually(asleep)
+        self.holdings.look.clear()
+
+    def woken(self) -> None:
+        assert self.holdings.look.wait(30)
+        self.holdings.look.clear()
+
+    def stop(self) -> None:
+        self.pacer.stop()
+        self.conn.close()
+
+
+@contextmanager
+def bedroom(dsn: str, **settings: Any) -> Iterator[Bedroom]:
+    made = Bedroom(dsn, **settings)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def flag(conn: Conn) -> int | None:
+    """Milliseconds for which the flag stays up; None: it was never set since the server began."""
+    row = conn.execute(
+        "select pg_sequence_last_value('partbox.bell') - (extract(epoch from clock_timestamp()) * 1000)::bigint"
+    ).fetchone()
+    assert row is not None
+    return row[0]  # type: ignore[no-any-return]
+
+
+def say(conn: Conn, payload: str) -> None:
+    conn.execute("select pg_notify(%s, %s)", [channel("partbox"), payload])
+
+
+def test_an_idle_worker_is_woken_by_who_publishes(
+    desk_with: Callable[..., Desk], rings: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    hear = Listener.heard
+    monkeypatch.setattr(Listener, "heard", lambda self, payload: (heard.append(payload), hear(self, payload)))
+    desk = desk_with(bell="on")
+    desk.outbox.on("Counted")(desk.note)
+    with desk.outbox.worker():
+        for number in range(3):
+            eventually(lambda: (flag(desk.conn) or 0) > 0)
+            desk.publish(f"k{number}", number)
+            eventually(lambda number=number: len(desk.seen) > number)
+        eventually(lambda: {str(partition_of(f"k{number}")) for number in range(3)} & {*heard})
+        eventually(lambda: (flag(desk.conn) or 0) > 0)
+
+
+def test_all_is_delivered_though_every_ring_is_swallowed(
+    desk_with: Callable[..., Desk], rings: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hear = Listener.heard
+    monkeypatch.setattr(
+        Listener, "heard", lambda self, payload: None if payload.isdecimal() or payload == "*" else hear(self, payload)
+    )
+    desk = desk_with(bell="on")
+    desk.outbox.on("Counted")(desk.note)
+    with desk.outbox.worker():
+        for number in range(3):
+            eventually(lambda: (flag(desk.conn) or 0) > 0)
+            desk.publish("k", number)
+            eventually(lambda number=number: desk.numbers() == [*range(number + 1)])
+
+
+def test_it_arms_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn, rings: None) -> None:
+    with bedroom(dsn) as sleeper:
+        assert flag(conn) is None
+        sleeper.hears()
+        sleeper.sleeps()
+        assert 0 < (flag(conn) or 0) <= 1000
+        assert sleeper.look(up=True) <= NAP
+
+
+def test_rings_for_mine_wake_and_others_do_not(dsn: str, conn: Conn, rings: None) -> None:
+    with bedroom(dsn) as sleeper:
+        sleeper.hears()
+        for payload in (str(MINE), "*", BACK):
+            sleeper.holdings.look.clear()
+            say(conn, payload)
+            sleeper.woken()
+        heard: list[str] = []
+        hear = sleeper.listener.heard
+        sleeper.listener.heard = lambda payload: (heard.append(payload), hear(payload))  # type: ignore[assignment, return-value]
+        for payload in (str(OTHER), "what", "\u00b2", "-5"):
+            say(conn, payload)
+        eventually(lambda: len(heard) == 4)
+        assert not sleeper.holdings.look.is_set()
+
+
+def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers_get_up(
+    dsn: str, conn: Conn, rings: None
+) -> None:
+    with bedroom(dsn) as sleeper, bedroom(dsn) as awake:
+        sleeper.hears()
+        awake.hears()
+        sleeper.sleeps()
+        moves = iter(range(8, 1_000_000))
+
+        def lowered() -> bool:
+            awake.look(next(moves), up=True)
+            return (flag(conn) or 0) < 0
+
+        eventually(lowered)
+        sleeper.woken()
+        sleeper.look()
+        assert sleeper.pacer._doze.state is not State.NAPPING
+
+
+def test_to_arm_takes_back_nothing_that_others_have_said(dsn: str, conn: Conn, rings: None) -> None:
+    with bedroom(dsn) as sleeper:
+        sequence = sleeper.pacer._sequence
+        assert sequence is not None
+        conn.execute("select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + 990)")
+        (before,) = conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone() or (None,)
+        bell.arm(sleeper.conn, "partbox", sequence)
+        assert conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone() == (before,)
+        conn.execute("select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + 100000)")
+        assert bell.arm(sleeper.conn, "partbox", sequence) is False, "a clock was set back"
+        assert 0 < (flag(conn) or 0) <= 1000
+        assert bell.arm(sleeper.conn, "partbox", sequence) is True
+
+
+def test_a_lost_connection_wakes_and_another_is_made(
+    dsn: str, conn: Conn, rings: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    with bedroom(dsn) as sleeper:
+        sleeper.hears()
+        sleeper.sleeps()
+        conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name like '%listener'")
+        sleeper.woken()
+        eventually(lambda: "nobody can wake this worker" in caplog.text)
+        sleeper.hears()
+        sleeper.sleeps()
+        say(conn, str(MINE))
+        sleeper.woken()
+        assert caplog.text.count("nobody can wake this worker") == 1
+
+
+def test_one_that_cannot_be_made_is_one_line(dsn: str, rings: None, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    with bedroom(dsn, listen_dsn="postgresql://127.0.0.1:1/nowhere") as sleeper:
+        assert sleeper.look() > 0
+        eventually(lambda: "nobody can wake this worker" in caplog.text)
+        for _ in range(50):
+            sleeper.look()
+        assert not sleeper.listener.hears
+        assert sleeper.pacer._doze.state is State.AWAKE
+        assert caplog.text.count("nobody can wake this worker") == 1
+
+
+def test_who_listens_elsewhere_hears_nothing_and_does_not_sleep(
+    dsn: str, fresh_dsn: str, conn: Conn, rings: None
+) -> None:
+    with bedroom(dsn, listen_dsn=fresh_dsn) as sleeper:
+        sleeper.look()
+        assert sleeper.holdings.look.wait(30), "it listens"
+        for _ in range(50):
+            sleeper.look()
+        assert not sleeper.listener.hears
+        assert flag(conn) is None
+
+
+@pytest.mark.parametrize(
+    "off", [{"bell": "auto"}, {"bell": "off"}, {"pooler": True}], ids=["prepared transactions", "off", "pooler"]
+)
+def test_where_it_is_off_nobody_listens_and_arms(dsn: str, conn: Conn, off: dict[str, Any]) -> None:
+    with bedroom(dsn, **off) as awake:
+        pauses = [awake.look() for _ in range(5)]
+        awake.pacer._came_at -= pace.LINGER
+        for _ in range(20):
+            pauses.append(awake.look())
+        assert pauses[-1] == awake.settings.poll_idle
+        assert awake.listener._thread is None
+        assert awake.conn.bell is None
+    assert bell.found(conn, "partbox") is None or flag(conn) is None
+
+
+def test_past_a_pooler_it_is_on(dsn: str, rings: None) -> None:
+    with bedroom(dsn, pooler=True, listen_dsn=dsn) as sleeper:
+        sleeper.hears()
+        sleeper.sleeps()
+
+
+def test_without_the_sequence_or_the_right_to_set_it_it_is_off(dsn: str, conn: Conn) -> None:
+    with cast_of(dsn) as cast:
+        if conn.info.server_version >= 150000:
+            with bedroom(cast.of("worker")) as sleeper:
+                sleeper.hears()
+                sleeper.sleeps()
+            conn.execute(f"revoke update on sequence partbox.bell from {cast.worker}")
+        with bedroom(cast.of("worker")) as awake:
+            assert awake.conn.bell is None
+    conn.execute("drop sequence if exists partbox.bell")
+    with bedroom(dsn) as awake:
+        assert awake.conn.bell is None
+
+
+def test_a_right_that_is_taken_away_meanwhile_turns_it_off_in_one_line(
+    dsn: str, conn: Conn, rings: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cast_of(dsn) as cast, bedroom(cast.of("worker")) as sleeper:
+        sleeper.hears()
+        conn.execute(f"revoke all on sequence partbox.bell from {cast.worker}")
+
+        def off() -> bool:
+            sleeper.look()
+            return sleeper.conn.bell is None
+
+        eventually(off)
+        sleeper.look()
+        assert caplog.text.count("the bell is off") == 1
+
+
+def test_a_worker_whose_flag_vanishes_reads_on(desk_with: Callable[..., Desk], rings: None) -> None:
+    desk = desk_with(bell="on")
+    desk.outbox.on("Counted")(desk.note)
+    with desk.outbox.worker():
+        eventually(lambda: (flag(desk.conn) or 0) > 0)
+        desk.conn.execute("drop sequence partbox.bell")
+        desk.publish("k", 1)
+        eventually(lambda: desk.numbers() == [1])
