@@ -1,6 +1,7 @@
 """Known ways of losing, doubling, reordering or stalling events, as changes of the code; each is caught by its test."""
 
 from mutations import (
+    bell,
     connections,
     cursor,
     lists,
@@ -19,6 +20,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *cursor.MUTATIONS,
     *progress.MUTATIONS,
     *quick.MUTATIONS,
+    *bell.MUTATIONS,
     *ownership.MUTATIONS,
     *observing.MUTATIONS,
     *reading.MUTATIONS,

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from desk import Desk
+from rig import PARTITION, Rig, transaction, write
 from roles import cast_of
 from waiting import eventually
 
@@ -293,3 +294,41 @@ def test_a_worker_whose_flag_vanishes_reads_on(desk_with: Callable[..., Desk], r
         desk.conn.execute("drop sequence partbox.bell")
         desk.publish("k", 1)
         eventually(lambda: desk.numbers() == [1])
+
+
+def test_a_reader_says_that_an_id_is_drawn_and_not_committed(
+    dsn: str, conn: Conn, rig_with: Callable[..., Rig]
+) -> None:
+    rig = rig_with()
+    write(conn, 2)
+    rig.read_all(5)
+    assert rig.reader.seen == Seen(2, True, False)
+    with transaction(dsn) as late:
+        write(late)
+        write(conn)
+        rig.read_all(3)
+        assert rig.reader.seen == Seen(4, False, False)
+        late.commit()
+    rig.read_all(3)
+    assert rig.reader.seen == Seen(4, True, False)
+
+
+def test_a_reader_says_whether_the_flag_is_up(conn: Conn, rings: None, rig_with: Callable[..., Rig]) -> None:
+    rig = rig_with()
+    found = bell.found(conn, "partbox")
+    assert found is not None
+    rig.read_all(5)
+    for ahead, up in ((900, True), (-5, False), (5000, False)):
+        conn.execute(f"select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + {ahead})")
+        rig.conn.bell = found.sequence  # type: ignore[attr-defined]
+        rig.read()
+        assert rig.reader.seen == Seen(0, True, up)
+
+
+def test_a_reader_with_a_backlog_says_nothing_to_sleep_on(conn: Conn, rig_with: Callable[..., Rig]) -> None:
+    rig = rig_with(partitions=(PARTITION, PARTITION + 1), window=2)
+    rig.read_all(5)
+    assert rig.reader.seen is not None
+    write(conn, 9)
+    rig.read_all(5)
+    assert rig.reader.seen is None

@@ -1,6 +1,7 @@
 """Who publishes rings, if a worker sleeps, by whatever library; and what is rolled back rings nobody."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -117,6 +118,21 @@ def test_who_has_just_heard_that_nobody_sleeps_does_not_ask(
     assert rung() == []
     now += 1.0
     with conn.transaction():
+        outbox.publish(conn, ONE)
+    assert rung() == [A]
+
+
+def test_what_was_heard_counts_from_when_it_was_asked(
+    outbox: Outbox, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock goes on by a second between any two questions for it: also while a statement is on its way."""
+    clock = count(100)
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("partbox.rules.bell.QUIET", 1.5)
+    with conn.transaction():
+        outbox.publish(conn, ONE)  # sent at 100, answered at 101: not asked until 101.5
+        next(clock)
+        up()
         outbox.publish(conn, ONE)
     assert rung() == [A]
 

@@ -1,0 +1,134 @@
+"""The bell: who sleeps for how long, who rings, and what a worker or a publisher must not remember."""
+
+from mutations.mutation import Mutation
+
+RULES = "partbox/rules/bell.py"
+MODEL = "tests/rules/test_bell.py"
+RINGS = "tests/publish/integrations/test_rings.py"
+WAKING = "tests/worker/test_waking.py"
+HEARD = f"{MODEL}::test_where_all_is_heard_nothing_waits_longer_than_a_short_nap"
+ASLEEP = f"{MODEL}::test_nothing_waits_longer_than_a_nap_whatever_is_swallowed"
+
+MUTATIONS = (
+    Mutation(
+        "asleep-at-once",
+        "Who has just heard that nobody sleeps does not ask, and rings nobody.",
+        RULES,
+        "HEARD = 0.010",
+        "HEARD = 0.0",
+        (HEARD,),
+    ),
+    Mutation(
+        "a-full-nap-beside-an-open-transaction",
+        "A transaction that asked before the flag was up, and commits after the last look, rings nobody.",
+        RULES,
+        "return min(NAP if self._settled else SHORT,",
+        "return min(NAP,",
+        (HEARD, f"{MODEL}::test_while_an_id_is_drawn_and_not_committed_the_nap_is_short"),
+    ),
+    Mutation(
+        "settled-whatever-is-open",
+        "The floor of the page tells that an id is drawn and not committed; the reader does not say so.",
+        "partbox/worker/reading/quick_reader.py",
+        "page.floor == polled.fence.drawn",
+        "True",
+        (f"{WAKING}::test_a_reader_says_that_an_id_is_drawn_and_not_committed",),
+    ),
+    Mutation(
+        "nobody-sleeps-remembered-from-the-answer",
+        "A statement may be on its way for long: what it heard is as old as the statement.",
+        "partbox/publish/bell.py",
+        "self._known.heard(self._sent, bool(rows[0][-1]))",
+        "self._known.heard(time.monotonic(), bool(rows[0][-1]))",
+        (f"{RINGS}::test_what_was_heard_counts_from_when_it_was_asked",),
+    ),
+    Mutation(
+        "a-ring-remembered",
+        "A rollback to a savepoint takes the ring back, and nobody rings again.",
+        RULES,
+        "if not rang:",
+        "if rang or not rang:",
+        (
+            f"{MODEL}::test_a_publisher_believes_what_it_heard_for_a_moment_from_when_it_asked",
+            f"{RINGS}::test_a_ring_that_is_rolled_back_is_not_remembered",
+        ),
+    ),
+    Mutation(
+        "a-flag-left-up-for-busy-publishers",
+        "One idle worker costs all who publish most of their rate.",
+        RULES,
+        "return Act.LOWER if seen.up and now - self._busy_from >= STILL else Act.NOTHING",
+        "return Act.NOTHING",
+        (
+            f"{MODEL}::test_waking_lowers_nothing_but_a_log_that_moves_on_does",
+            f"{WAKING}::test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers_get_up",
+        ),
+    ),
+    Mutation(
+        "lowered-and-nobody-called",
+        "Others sleep on, and nobody rings for them any more.",
+        "partbox/db/delivery/bell.py",
+        "    say(conn, schema, BACK)",
+        "    return",
+        (f"{WAKING}::test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers_get_up",),
+    ),
+    Mutation(
+        "an-arm-that-takes-back-anothers",
+        "Who arms for less than another has said leaves that one asleep without a flag.",
+        "sql/queries/bell.sql",
+        "greatest(now + %(nap)s::bigint, case when ahead between 1 and 1000 then now + ahead end)",
+        "now + %(nap)s::bigint",
+        (f"{WAKING}::test_to_arm_takes_back_nothing_that_others_have_said",),
+    ),
+    Mutation(
+        "up-however-far-ahead",
+        "A clock that is set back leaves the flag up: all who publish ring, for as long as it was set back.",
+        "sql/queries/bell.sql",
+        "from (select to_regclass({bell}) as sequence offset 0) as bell) between 1 and 1000\n      then pg_notify",
+        "from (select to_regclass({bell}) as sequence offset 0) as bell) >= 1\n      then pg_notify",
+        (f"{RINGS}::test_a_flag_that_is_over_or_that_a_clock_left_far_ahead_rings_nobody",),
+    ),
+    Mutation(
+        "armed-where-transactions-are-prepared",
+        "A ring makes PREPARE TRANSACTION fail.",
+        RULES,
+        'if prepared and wanted != "on":',
+        'if prepared and wanted == "never":',
+        (
+            f"{MODEL}::test_it_is_off_where_a_ring_cannot_come_or_would_break_something",
+            f"{WAKING}::test_where_it_is_off_nobody_listens_and_arms",
+        ),
+    ),
+    Mutation(
+        "asleep-though-deaf",
+        "LISTEN behind a pooler, or in another database, succeeds, and nothing is ever heard.",
+        "partbox/worker/waking/listener.py",
+        "        self._proof = self._word = uuid4().hex\n",
+        "        self._proof = self._word = uuid4().hex\n        self._hears = True\n",
+        (f"{WAKING}::test_who_listens_elsewhere_hears_nothing_and_does_not_sleep",),
+    ),
+    Mutation(
+        "asleep-on-a-lost-connection",
+        "Nobody can wake who does not listen.",
+        "partbox/worker/waking/listener.py",
+        "        self._hears, self._word = False, None\n        self._holdings.look.set()\n",
+        "        self._word = None\n",
+        (f"{WAKING}::test_a_lost_connection_wakes_and_another_is_made",),
+    ),
+    Mutation(
+        "a-flag-that-was-down-in-between",
+        "Who asked while it was down heard that nobody sleeps, and believes it.",
+        RULES,
+        "if not (self._up and was_up and now - self._armed_at < NAP + SLACK):",
+        "if not self._up:",
+        (f"{MODEL}::test_a_flag_that_was_down_in_between_is_armed_as_the_first",),
+    ),
+    Mutation(
+        "asleep-with-a-backlog",
+        "What was not read for want of room is unread, whatever the log does.",
+        "partbox/worker/reading/log_reader.py",
+        "self.seen = None if company.behind else self._quick.seen",
+        "self.seen = self._quick.seen",
+        (f"{WAKING}::test_a_reader_with_a_backlog_says_nothing_to_sleep_on",),
+    ),
+)
