@@ -20,6 +20,7 @@ from partbox.chaos.node import Node
 from partbox.chaos.publishers import ROLE as PUBLISHER
 from partbox.chaos.publishers import ChaosPublisher, Large, Leaping
 from partbox.chaos.schedule import ScheduledFault
+from partbox.chaos.tamperer import Tamperer
 from partbox.chaos.watcher import Watcher
 from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import Workspace
@@ -296,6 +297,13 @@ class Actor:
         what = f"for {step.lasts:.1f} s" if step.lasts else "beside a transaction that stays open"
         return what if asked else None
 
+    def _tamper(self, step: ScheduledFault) -> str:
+        """Excuses nothing: what is lost of the bell costs latency alone."""
+        tamperer = Tamperer(self._place, step.fault)
+        tamperer.start()
+        self._agenda.after(step.lasts, tamperer.end)
+        return f"for {step.lasts:.1f} s"
+
     def _jump(self, step: ScheduledFault) -> str | None:
         host = self._host(step)
         if host is None or host.clock is None:
@@ -322,6 +330,7 @@ _ACTS: dict[str, Callable[[Actor, ScheduledFault], str | None]] = {
     "conn-hang": Actor._hang_connection,
     "backend-stop": Actor._stop_backend,
     **dict.fromkeys(("large-payloads", "id-leap"), Actor._ask_publishers),
+    **dict.fromkeys(statements.TAMPERS, Actor._tamper),
     "clock": Actor._jump,
 }
 

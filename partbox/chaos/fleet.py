@@ -134,6 +134,7 @@ class Fleet:
             "drain_timeout": DRAIN,
             "retry": "fixed:0.2",
             "max_attempts": "none",
+            "bell": "on",  # though some publishers prepare, which ring nobody: see `ledger`
         }
 
     def _dsn(self, wire: Wire | None) -> str:

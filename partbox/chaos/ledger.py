@@ -43,6 +43,7 @@ class Ledger:
 
     def __init__(self, outbox: Outbox, count: int) -> None:
         self._outbox = outbox
+        self._silent = Outbox(outbox.settings.dsn, schema=outbox.settings.schema_name, bell="off")
         self._accounts = Accounts(outbox.settings.schema_name)
         self.names = [f"account-{number:03}" for number in range(count)]
         self.prepared = [f"prepared-{number:03}" for number in range(count // 4)]
@@ -61,16 +62,25 @@ class Ledger:
         that each holds beside its number."""
         return self.published(conn, self._accounts.raised(conn, names, burst), size)
 
+    def raised_silently(self, conn: Connection[Any], names: Sequence[str]) -> list[LoggedEvent]:
+        """Publish an event of each of these accounts, and ring nobody: a transaction that rang cannot be prepared."""
+        return self._published(self._silent, conn, self._accounts.raised(conn, names, 1), 0)
+
     def published(
         self, conn: Connection[Any], order: Sequence[tuple[str | None, int | None]], size: int = 0
     ) -> list[LoggedEvent]:
         """Publish events of these aggregates with these numbers, in this order."""
+        return self._published(self._outbox, conn, order, size)
+
+    def _published(
+        self, outbox: Outbox, conn: Connection[Any], order: Sequence[tuple[str | None, int | None]], size: int
+    ) -> list[LoggedEvent]:
         more = {"more": "x" * size} if size else {}
         events = [
             Event(ASYNC if number % 3 == 0 else SYNC, {"seq": seq, **more}, aggregate_type=KIND, aggregate_id=name)
             for number, (name, seq) in enumerate(order)
         ]
-        ids = self._outbox.publish_many(conn, events)
+        ids = outbox.publish_many(conn, events)
         return [LoggedEvent(str(id), name, seq) for id, (name, seq) in zip(ids, order, strict=True)]
 
     def inserted(self, conn: Connection[Any], name: str, size: int) -> list[LoggedEvent]:

@@ -157,7 +157,7 @@ class TwoPhase(ChaosPublisher):
         gid = f"{self.prefix}{self._number}"
         conn.tpc_begin(gid)
         try:
-            events = self.ledger.raised(conn, self.some(self.ledger.prepared, 3))
+            events = self.ledger.raised_silently(conn, self.some(self.ledger.prepared, 3))
             conn.tpc_prepare()
         except psycopg.Error:
             if not conn.closed:

@@ -21,10 +21,13 @@ from partbox.chaos.network import HOST
 from partbox.chaos.publishers import HUGE, LARGE, LEAP, Large, Leaping, publishers
 from partbox.chaos.schedule import ScheduledFault, schedule
 from partbox.outbox import Outbox
+from partbox.rules.bell import channel
 
 __all__ = ["chaos", "forks", "open_folder"]
 
-NEW = ("conn-hang", "backend-stop", "large-payloads", "id-leap")
+BELLS = ("bell-deaf", "bell-storm", "bell-stuck")
+ATTACKS = ("conn-hang", "backend-stop", "large-payloads", "id-leap")
+NEW = (*ATTACKS, *BELLS)
 ACCOUNTS = "create table partbox.chaos_account (aggregate text primary key, seq bigint not null default 0)"
 
 
@@ -86,7 +89,7 @@ def test_they_belong_to_what_is_done_unless_told_otherwise():
     assert all(FAULTS[name].lasts[0] > LEASE for name in ("conn-hang", "backend-stop"))
     lacking = {"--embedded": "not ours", "proxy": "closed"}
     assert possible(NEW, lacking) == (
-        ("large-payloads", "id-leap"),
+        ("large-payloads", "id-leap", *BELLS),
         {"conn-hang": "closed", "backend-stop": "not ours"},
     )
 
@@ -168,21 +171,50 @@ def test_every_kind_of_publisher_takes_part(place):
 
 
 @pytest.mark.timeout(240)
-def test_a_short_run_of_these_attacks_alone_keeps_every_promise(chaos):
+@pytest.mark.parametrize(("faults", "seed"), [(ATTACKS, "17364"), (BELLS, "7")], ids=["attacks", "the bell"])
+def test_a_short_run_of_these_attacks_alone_keeps_every_promise(chaos, faults, seed):
     run = chaos(
         "--embedded",
         "--seconds",
         "6",
         "--seed",
-        "17364",
+        seed,
         "--nodes",
         "1",
         "--processes",
         "1",
         "--faults",
-        ",".join(NEW),
+        ",".join(faults),
         "--json",
     )
     report = ended(run)
     assert report["published"] > 100
-    assert set(report["faults"]) == set(NEW)
+    assert set(report["faults"]) == set(faults)
+
+
+@pytest.mark.parametrize(
+    ("fault", "shows"),
+    [
+        ("bell-deaf", "select pg_sequence_last_value('partbox.bell') = 1"),
+        ("bell-stuck", "select pg_sequence_last_value('partbox.bell') > extract(epoch from clock_timestamp()) * 1000"),
+    ],
+)
+def test_the_flag_is_tampered_with_until_the_end(conn, act, fault, shows):
+    actor = act()
+    actor.do(step(fault))
+    eventually(lambda: conn.execute(shows).fetchone() == (True,))
+    conn.execute("select setval('partbox.bell', 7)")
+    eventually(lambda: conn.execute(shows).fetchone() == (True,))
+    actor.finish()
+    conn.execute("select setval('partbox.bell', 7)")
+    assert conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone() == (7,)
+    assert actor.disturbances == [], "it excuses nothing"
+
+
+def test_all_workers_are_rung_for_without_end(dsn, conn, act):
+    actor = act()
+    conn.execute(f'listen "{channel("partbox")}"')
+    actor.do(step("bell-storm"))
+    heard = [each.payload for each in conn.notifies(timeout=30, stop_after=5)]
+    actor.finish()
+    assert heard[:5] == ["*"] * 5

@@ -1,10 +1,14 @@
 """The rules of the bell: nothing that is committed waits for longer than a nap, whatever is swallowed."""
 
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partbox.rules.bell import (
@@ -29,93 +33,107 @@ MOST = 0.0001  # more than the errors of adding up floats
 
 @dataclass
 class Publish:
-    """A transaction that draws an id and asks at `at`, and commits at `ends`; `hears` False: its ring is swallowed."""
+    """A transaction whose statement is sent at `sent`, draws an id and asks at `at`, and commits at `ends`.
 
+    `hears` False: its ring is swallowed.
+    """
+
+    sent: float
     at: float
     ends: float
     hears: bool
+    asks: bool = False
     rang: bool = False
     found: float | None = None
 
 
-@dataclass
 class World:
-    """One worker, and one process that publishes, on one clock."""
+    """One worker, and one process that publishes. Others lower the flag at `lowered`, and their calls are lost."""
 
-    publishes: list[Publish]
-    lowered: list[float] = field(default_factory=list)  # by others, whose calls are swallowed
-    flag: float = 0.0
-
-    def up(self, now: float) -> bool:
-        return 0.001 <= self.flag - now <= 1.0
+    def __init__(self, publishes: list[Publish], lowered: Sequence[float] = ()) -> None:
+        self.publishes = publishes
+        self.flag = 0.0
+        self.asking, self.doze = Asking(), Doze()
+        steps: list[tuple[float, Callable[[], object]]] = [(at, self._lowered) for at in lowered]
+        for each in publishes:
+            steps += [(each.sent, partial(self._sent, each)), (each.at, partial(self._drawn, each))]
+            steps += [(each.ends, partial(self._committed, each))]
+        self._steps = deque(sorted(steps, key=itemgetter(0)))
+        self._end = max((each.ends for each in publishes), default=0.0) + 2 * NAP
+        self._look_at = 0.0
 
     def run(self) -> None:
-        """Until all is found, and a nap longer."""
-        doze, asking, now = Doze(), Asking(), 0.0
-        asked = iter(sorted(self.publishes, key=lambda each: each.at))
-        publish = next(asked, None)
-        end = max((each.ends for each in self.publishes), default=0.0) + 3 * NAP
-        lowered = sorted(self.lowered)
-        while now < end:
-            while publish is not None and publish.at <= now:
-                if asking.asks(publish.at):
-                    while lowered and lowered[0] <= publish.at:
-                        self.flag = 0.0
-                        lowered.pop(0)
-                    publish.rang = self.up(publish.at)
-                    asking.heard(publish.at, publish.rang)
-                publish = next(asked, None)
-            while lowered and lowered[0] <= now:
-                self.flag = 0.0
-                lowered.pop(0)
-            self._look(doze, now)
-            pause = doze.pause(now)
-            assert pause is None or 0 < pause <= NAP
-            wakes = now + (LOOK if pause is None else pause)
-            now = self._next(now, wakes, asking)
+        """Until all is found."""
+        while self._look_at < self._end:
+            if self._steps and self._steps[0][0] <= self._look_at:
+                self._steps.popleft()[1]()
+            else:
+                self._look(self._look_at)
 
-    def _look(self, doze: Doze, now: float) -> None:
+    def _up(self, now: float) -> bool:
+        return 0.001 <= self.flag - now <= 1.0
+
+    def _lowered(self) -> None:
+        self.flag = 0.0
+
+    def _sent(self, publish: Publish) -> None:
+        publish.asks = self.asking.asks(publish.sent)
+
+    def _drawn(self, publish: Publish) -> None:
+        if publish.asks:
+            publish.rang = self._up(publish.at)
+            self.asking.heard(publish.sent, publish.rang)
+
+    def _committed(self, publish: Publish) -> None:
+        if publish.rang and publish.hears:
+            self._look_at = min(self._look_at, publish.ends)
+
+    def _look(self, now: float) -> None:
         for each in self.publishes:
             if each.ends <= now and each.found is None:
                 each.found = now
         drawn = sum(each.at <= now for each in self.publishes)
         settled = all(each.ends <= now for each in self.publishes if each.at <= now)
-        act = doze.look(now, Seen(drawn, settled, self.up(now)), listens=True)
+        act = self.doze.look(now, Seen(drawn, settled, self._up(now)), listens=True)
         if act is Act.ARM:
-            doze.armed(now, was_up=self.up(now))
+            self.doze.armed(now, was_up=self._up(now))
             self.flag = now + NAP + SLACK
         elif act is Act.LOWER:
             self.flag = 0.0
-            doze.lowered()
-
-    def _next(self, now: float, wakes: float, asking: Asking) -> float:
-        """The next look: the worker's own, or upon the first ring that it hears. Who publishes by then asks first."""
-        memory = asking._until
-        soonest = wakes
-        for each in sorted(self.publishes, key=lambda each: each.at):
-            if each.at > now and each.hears and each.ends <= soonest and each.at >= memory:
-                if self.up(each.at) and not any(now < at <= each.at for at in self.lowered):
-                    soonest = each.ends
-                else:
-                    memory = each.at + QUIET
-            elif each.at <= now < each.ends <= soonest and each.rang and each.hears:
-                soonest = each.ends
-        return soonest
+            self.doze.lowered()
+        pause = self.doze.pause(now)
+        assert pause is None or 0 < pause <= NAP
+        self._look_at = now + (LOOK if pause is None else pause)
 
 
-times = st.integers(0, 8_000).map(lambda tenths: tenths / 10_000)
-lasting = st.integers(0, 3_000).map(lambda tenths: tenths / 10_000)
+def published(times: tuple[int, int, int], hears: bool) -> Publish:
+    """In tenths of a millisecond: when it is sent, how long it is on its way, and how long it stays open."""
+    sent, way, lasts = (each / 10_000 for each in times)
+    return Publish(sent, sent + way, sent + way + lasts, hears)
+
+
+moments = st.integers(0, 8_000)
+ways = st.integers(0, 100)
+durations = st.just(0) | st.integers(0, 3_000)
 
 
 def publishes(hears: st.SearchStrategy[bool]) -> st.SearchStrategy[list[Publish]]:
-    made = st.builds(
-        lambda at, lasts, hears: Publish(at, at + lasts, hears), times, st.one_of(st.just(0.0), lasting), hears
+    """Singly, or in bursts in which one follows the other within what a publisher believes."""
+    single = st.builds(
+        lambda at, way, lasts, hears: [published((at, way, lasts), hears)], moments, ways, durations, hears
     )
-    return st.lists(made, max_size=12)
+    burst = st.builds(
+        lambda at, after, way, hears: [published((at, 0, 0), hears), published((at + after, way, 0), hears)],
+        moments,
+        st.integers(0, 40),
+        ways,
+        hears,
+    )
+    return st.lists(single | burst, max_size=8).map(lambda made: [each for several in made for each in several])
 
 
 @settings(max_examples=300, deadline=None)
-@given(publishes(st.booleans()), st.lists(times, max_size=4))
+@given(publishes(st.booleans()), st.lists(moments.map(lambda at: at / 10_000), max_size=4))
 def test_nothing_waits_longer_than_a_nap_whatever_is_swallowed(made: list[Publish], lowered: list[float]) -> None:
     World(made, lowered).run()
     for each in made:
@@ -125,6 +143,7 @@ def test_nothing_waits_longer_than_a_nap_whatever_is_swallowed(made: list[Publis
 
 @settings(max_examples=300, deadline=None)
 @given(publishes(st.just(True)))
+@example([published((1_000, 0, 0), True), published((1_029, 60, 0), True)])
 def test_where_all_is_heard_nothing_waits_longer_than_a_short_nap(made: list[Publish]) -> None:
     """Also what asked before the flag was up, or did not ask at all, and commits when the worker has looked."""
     World(made).run()

@@ -204,6 +204,7 @@ def test_a_lost_connection_wakes_and_another_is_made(
         conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name like '%listener'")
         sleeper.woken()
         eventually(lambda: "nobody can wake this worker" in caplog.text)
+        assert not sleeper.listener.hears, "the new one has proved nothing yet"
         sleeper.hears()
         sleeper.sleeps()
         say(conn, str(MINE))

@@ -1,11 +1,13 @@
 """Statements of a chaos run: its accounts, its view of the cluster, and the sessions that it cuts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from psycopg import Connection
 
+from partbox.db.delivery import bell
 from partbox.db.sql import query
+from partbox.rules.bell import ALL
 
 Row = tuple[Any, ...]
 Conn = Connection[Any]
@@ -86,3 +88,31 @@ def cut(conn: Conn, schema: str, pid: int) -> None:
 def prepared(conn: Conn, schema: str, prefix: str) -> list[str]:
     """The prepared transactions of this database whose names begin so."""
     return [gid for (gid,) in conn.execute(query("chaos_prepared", schema), {"prefix": prefix}).fetchall()]
+
+
+def set_flag(conn: Conn, schema: str, ahead: int | None) -> None:
+    """Set the bell's flag so many milliseconds ahead; None: back. Nothing where there is none."""
+    conn.execute(query("chaos_flag", schema), {"ahead": ahead})
+
+
+def ring(conn: Conn, schema: str) -> None:
+    """Ring for all workers."""
+    bell.say(conn, schema, ALL)
+
+
+def lower_flag(conn: Conn, schema: str) -> None:
+    """Set the bell's flag back."""
+    set_flag(conn, schema, None)
+
+
+def hold_flag(conn: Conn, schema: str) -> None:
+    """Set the bell's flag ahead."""
+    set_flag(conn, schema, 900)
+
+
+TAMPERS: dict[str, Callable[[Conn, str], None]] = {
+    "bell-deaf": lower_flag,
+    "bell-storm": ring,
+    "bell-stuck": hold_flag,
+}
+"""By the fault, what is to be done again and again."""

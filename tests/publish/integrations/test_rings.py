@@ -1,7 +1,6 @@
 """Who publishes rings, if a worker sleeps, by whatever library; and what is rolled back rings nobody."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from itertools import count
 from typing import Any
 
 import psycopg
@@ -12,6 +11,7 @@ from psycopg.pq import TransactionStatus
 from roles import cast_of
 
 from partbox import Event, Outbox
+from partbox.publish.steps import Inquiry
 from partbox.rules.bell import channel
 from partbox.rules.hashing import partition_of
 
@@ -125,13 +125,20 @@ def test_who_has_just_heard_that_nobody_sleeps_does_not_ask(
 def test_what_was_heard_counts_from_when_it_was_asked(
     outbox: Outbox, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock goes on by a second between any two questions for it: also while a statement is on its way."""
-    clock = count(100)
-    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr("partbox.rules.bell.QUIET", 1.5)
+    """A statement that was on its way for a second has heard what was true a second ago."""
+    now = 100.0
+    run = Inquiry.run
+
+    def run_slowly(self: Inquiry, cursor: Any) -> Any:
+        nonlocal now
+        answer = run(self, cursor)
+        now += 1.0
+        return answer
+
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr(Inquiry, "run", run_slowly)
     with conn.transaction():
-        outbox.publish(conn, ONE)  # sent at 100, answered at 101: not asked until 101.5
-        next(clock)
+        outbox.publish(conn, ONE)
         up()
         outbox.publish(conn, ONE)
     assert rung() == [A]
