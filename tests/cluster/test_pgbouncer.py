@@ -16,6 +16,8 @@ from waiting import eventually
 from partbox import Event, Outbox
 from partbox.cli import main
 from partbox.embedded import server_user
+from partbox.rules.hashing import partition_of
+from partbox.worker.waking.listener import Listener
 
 pytestmark = needed
 
@@ -103,6 +105,40 @@ async def test_every_way_to_publish_passes_and_so_does_a_worker_in_the_applicati
     worker.on("Placed")(lambda event: seen.append(event.id))
     worker.drain()
     assert len(seen) == len(set(seen)) == published
+
+
+def test_a_worker_that_listens_past_it_is_woken_by_who_publishes_through_it(new_pgbouncer, cast, conn, monkeypatch):
+    heard, hear = [], Listener.heard
+    monkeypatch.setattr(Listener, "heard", lambda self, payload: (heard.append(payload), hear(self, payload)))
+    pgbouncer, seen = new_pgbouncer(), []
+    through = {"pooler": True, "bell": "on"}
+    worker = Outbox(pgbouncer.dsn(cast.worker), listen_dsn=cast.of("worker"), **through)
+    worker.on("Placed")(lambda event: seen.append(event.aggregate_id))
+    publisher = Outbox(pgbouncer.dsn(cast.publisher), **through)
+    up = "select pg_sequence_last_value('partbox.bell') > extract(epoch from clock_timestamp()) * 1000"
+    with worker.worker():
+        for key in "abc":
+            eventually(lambda: conn.execute(up).fetchone() == (True,))
+            with publisher.transaction() as tx:
+                publisher.publish(tx, "Placed", 1, aggregate_id=key)
+            eventually(lambda key=key: key in seen)
+    assert {str(partition_of(key)) for key in "abc"} & {*heard}
+
+
+def test_a_worker_whose_listener_is_refused_by_it_stays_awake(new_pgbouncer, cast, conn, caplog):
+    pgbouncer, seen = new_pgbouncer(), []
+    through = pgbouncer.dsn(cast.worker)
+    worker = Outbox(through, pooler=True, bell="on", listen_dsn=through)
+    worker.on("Placed")(lambda event: seen.append(event.payload))
+    publisher = Outbox(pgbouncer.dsn(cast.publisher), pooler=True)
+    with worker.worker():
+        for number in range(5):
+            with publisher.transaction() as tx:
+                publisher.publish(tx, "Placed", number)
+            eventually(lambda number=number: number in seen)
+        eventually(lambda: "nobody can wake this worker for now" in caplog.text)
+    assert "refuses the options of a session" in caplog.text
+    assert conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone() == (None,)
 
 
 def test_who_has_not_said_that_there_is_one_is_told_how(new_pgbouncer, cast, monkeypatch, tmp_path, capsys):
