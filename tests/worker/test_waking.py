@@ -1,6 +1,7 @@
 """The bell on a real server: who arms, who hears, who lowers, and what is left where nobody can hear."""
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +20,7 @@ from partbox.rules.bell import BACK, NAP, Seen, State, channel
 from partbox.rules.hashing import partition_of
 from partbox.settings import Settings, load
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.waking import pace
+from partbox.worker.waking import listener, pace
 from partbox.worker.waking.listener import Listener
 from partbox.worker.waking.pace import Pacer
 
@@ -333,3 +334,27 @@ def test_a_reader_with_a_backlog_says_nothing_to_sleep_on(conn: Conn, rig_with: 
     write(conn, 9)
     rig.read_all(5)
     assert rig.reader.seen is None
+
+
+def test_a_stop_does_not_wait_for_a_connection_that_is_being_made(
+    dsn: str, rings: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def slow(*_: object, **__: object) -> None:
+        asked.set()
+        answer.wait(30)
+        raise OSError("nobody answers")
+
+    monkeypatch.setattr(listener, "PATIENCE", 0.01)
+    monkeypatch.setattr(listener, "connect", slow)
+    with bedroom(dsn) as sleeper:
+        sleeper.look()
+        assert asked.wait(30)
+    thread = sleeper.listener._thread
+    assert thread is not None
+    assert thread.is_alive()
+    answer.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    sleeper.listener.stop()

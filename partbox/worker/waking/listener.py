@@ -27,6 +27,7 @@ from partbox.worker.state.holdings import Holdings
 log = logging.getLogger("partbox.worker")
 
 AGAIN = (0.1, 30.0)  # seconds from one attempt to connect to the next
+PATIENCE = 1.0  # seconds
 
 
 class Listener:
@@ -59,14 +60,12 @@ class Listener:
             self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for it."""
+        """End, and wait for it; not for long while it connects, for it has nothing to finish."""
+        if self._thread is not None and not self._ended.is_set():
+            os.write(self._stop, b"x")  # first: once it is to end, the thread closes the pipe
         self._ended.set()
         if self._thread is not None:
-            os.write(self._stop, b"x")
-            self._thread.join()
-            os.close(self._end)
-            os.close(self._stop)
-            self._thread = None
+            self._thread.join(PATIENCE)
 
     def take_word(self) -> str | None:
         """A word that is to be said to all who listen, once; None: nothing is to be said."""
@@ -101,6 +100,8 @@ class Listener:
                 pause = AGAIN[0] if self._hears else min(AGAIN[1], pause * 2)
                 self._lost(error)
             self._ended.wait(pause)
+        os.close(self._end)
+        os.close(self._stop)
 
     def _connect(self) -> WatchedConnection:
         lease, past = self._settings.lease, self._settings.listen_dsn
