@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -34,11 +35,11 @@ class Gate:
         self._arrived = threading.Event()
         wait = Poller._wait
 
-        def held(poller: Poller, brought: bool) -> None:
+        def held(poller: Poller, *arguments: Any) -> None:
             if not self._open.is_set():
                 self._arrived.set()
                 self._open.wait()
-            wait(poller, brought)
+            wait(poller, *arguments)
 
         monkeypatch.setattr(Poller, "_wait", held)
 
