@@ -109,15 +109,24 @@ class Doze:
         if seen is None:
             self._drawn, self._up = None, False
             return Act.NOTHING
-        moved, still = seen.drawn != self._drawn, self._looked_at - self._changed_at
+        moved, calm = seen.drawn != self._drawn, self._was_calm(now, seen.drawn)
         self._looked_at, self._settled = now, seen.settled
         self._up = self._up and seen.up and listens
         if not moved:
             return self._stood_still(now) if listens and now - self._changed_at >= STILL else Act.NOTHING
-        if self._drawn is None or still >= STILL:
+        if calm:
             self._busy_from = now
         self._drawn, self._changed_at = seen.drawn, now
         return Act.LOWER if seen.up and now - self._busy_from >= STILL else Act.NOTHING
+
+    def _was_calm(self, now: float, drawn: int) -> bool:
+        """True if the log has stood still for `STILL` before this look: as earlier looks saw it, or since the last one.
+
+        Who looks every 10 ms finds the log moved each time, though but one id was drawn in between.
+        """
+        if self._drawn is None or self._looked_at - self._changed_at >= STILL:
+            return True
+        return (now - self._looked_at) / (drawn - self._drawn + 1) >= STILL
 
     def _stood_still(self, now: float) -> Act:
         if not self._up or now - self._armed_at >= NAP / 2:

@@ -245,6 +245,14 @@ def test_events_that_come_singly_lower_nothing() -> None:
         doze.look((now + later) / 2, Seen(number, True, True), listens=True)
 
 
+def test_who_looks_rarely_tells_single_events_from_a_log_that_moves_on() -> None:
+    """Between two looks 10 ms apart: one event is rung for, ten are not."""
+    for ids, lowers in ((1, False), (10, True)):
+        doze = Doze()
+        acts = {doze.look(n * (2 * STILL + MOST), Seen(n * ids, True, True), listens=True) for n in range(1, 9)}
+        assert (Act.LOWER in acts) is lowers
+
+
 def test_who_has_more_to_read_does_not_sleep_nor_who_hears_nothing() -> None:
     doze = Doze()
     now = asleep(doze)

@@ -169,7 +169,7 @@ def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers
         sleeper.hears()
         awake.hears()
         sleeper.sleeps()
-        moves = iter(range(8, 1_000_000))
+        moves = iter(range(8, 1_000_000_000, 1_000))
 
         def lowered() -> bool:
             awake.look(next(moves), up=True)
