@@ -1,9 +1,9 @@
 """Loads the SQL of `sql/`: files of named queries, numbered migrations, one function a file.
 
 Statements are composed, never formatted: `{schema}` becomes an identifier, `{sequence}` and `{bell}` literals naming
-sequences, `{channel}` a literal naming the channel of rings, all through `psycopg.sql`, and `{light}` and `{rings}` the
-queries of these names; everything else travels as a bound value. Only an import reads a table whose names it is told:
-see `sql/queries/imports.sql`.
+sequences, `{channel}` a literal naming the channel of rings, all through `psycopg.sql`, and `{light}` and the others
+of `PARTS` the queries of these names; everything else travels as a bound value. Only an import reads a table whose
+names it is told: see `sql/queries/imports.sql`.
 """
 
 import re
@@ -14,6 +14,7 @@ from psycopg import sql as compose
 
 from partbox.rules.bell import channel
 
+PARTS = ("light", "rings", "up", "fence")  # of other queries; each may have those before it
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
@@ -36,13 +37,18 @@ def _texts() -> dict[str, str]:
     return texts
 
 
-def composed(text: str, schema: str) -> compose.Composed:
-    """`text` with the names that a schema brings, and the queries that are parts of others, put in."""
-    return compose.SQL(text).format(**_named(schema), **_parts(schema, "%"))
+def composed(text: str, schema: str, percent: str = "%") -> compose.Composed:
+    """`text` with the names that a schema brings, and the queries that are parts of others, put in.
+
+    A % in the names becomes `percent`.
+    """
+    names = _named(schema, percent)
+    for part in PARTS:
+        names[part] = compose.SQL(_texts()[part]).format(**names)
+    return compose.SQL(text).format(**names)
 
 
-def _named(schema: str, percent: str = "%") -> dict[str, compose.Composable]:
-    """The names that a schema brings; a % in them becomes `percent`."""
+def _named(schema: str, percent: str) -> dict[str, compose.Composable]:
 
     def put(text: str) -> str:
         return text.replace("%", percent)
@@ -58,11 +64,6 @@ def _named(schema: str, percent: str = "%") -> dict[str, compose.Composable]:
     }
 
 
-def _parts(schema: str, percent: str) -> dict[str, compose.Composable]:
-    names = _named(schema, percent)
-    return {name: compose.SQL(_texts()[name]).format(**names) for name in ("light", "rings")}
-
-
 @cache
 def bare(name: str, schema: str) -> bytes:
     """The named query for a COPY, which takes no parameters."""
@@ -72,8 +73,7 @@ def bare(name: str, schema: str) -> bytes:
 @cache
 def query(name: str, schema: str) -> bytes:
     """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
-    names = _named(schema, "%%") | _parts(schema, "%%")
-    return compose.SQL(_texts()[name]).format(**names).as_bytes()
+    return composed(_texts()[name], schema, "%%").as_bytes()
 
 
 def template(name: str) -> compose.SQL:

@@ -1,16 +1,18 @@
 """The bell: an idle worker falls asleep, and a publisher wakes it.
 
-    awake    the log moves, or stood still for less than `STILL`
+    awake    nobody knows that it listens: it looks again and again
     armed    the flag is up; who asked before may not have committed yet, so it stays awake for `HEARD`
-    napping  it has looked again, found nothing, and sleeps until a ring, or for `NAP` at most
+    napping  it has looked since, has all there was, and sleeps until a ring, or for `NAP` at most
 
 The flag is a *time*, in a sequence: until when somebody sleeps. Who publishes asks for it after its ids are drawn, and
 rings while it lies ahead: 1 to 1,000 ms, for a clock that is set back would leave it up for ever. Each of these rules
 has its reason in a run that failed without it:
 
+- It is raised when the log stood still for `STILL`. While it stays up, whatever comes is rung for, so a worker that
+  has read what came sleeps on at once.
 - It is never set back on waking: it may be another's by then, who would sleep unheard.
-- An awake worker that has seen the log move for `STILL` lowers it and calls `back`, upon which every sleeper looks:
-  else one idle worker would cost busy publishers two thirds of their rate.
+- A worker for which the log moves on, with less than `APART` from one id to the next, for `STILL`, lowers it and calls
+  `back`, upon which every sleeper looks: else one idle worker would cost busy publishers two thirds of their rate.
 - A transaction may ask before the flag is up and commit after the last look. Its ids are drawn, so the floor of the
   page lies below the value of the id sequence: the nap is `SHORT` then.
 - A publisher that heard "nobody sleeps" does not ask again for `QUIET`, from when it *sent* that statement: less than
@@ -23,12 +25,13 @@ from enum import Enum
 from hashlib import md5
 from typing import NamedTuple
 
-STILL = 0.005  # seconds in which the id sequence stood still: then the flag is armed
+STILL = 0.005  # seconds in which the id sequence stood still: then the flag is armed; or moved on: then it is lowered
+APART = 0.002  # seconds from one id to the next at least, or they come too fast for a ring each
 HEARD = 0.010  # seconds to stay awake once it is up
 QUIET = 0.003  # seconds for which a publisher believes that nobody sleeps
 NAP = 0.250
 SHORT = 0.040  # a nap while a transaction is open that may have asked too early
-SLACK = 0.020  # seconds for which the flag outlasts the nap, so that whoever arms again finds it up
+FLAG = 0.900  # seconds for which it is up, so several naps: raising it is a statement
 
 ALL = "*"
 BACK = "back"
@@ -96,7 +99,7 @@ class Doze:
         self.state = State.AWAKE
         self._drawn: int | None = None
         self._settled = False
-        self._changed_at = self._looked_at = self._busy_from = 0.0
+        self._changed_at = self._busy_from = 0.0
         self._armed_at = self._up_from = 0.0
         self._up = False  # as far as it knows, since `_up_from`, by its own doing
 
@@ -109,40 +112,35 @@ class Doze:
         if seen is None:
             self._drawn, self._up = None, False
             return Act.NOTHING
-        moved, calm = seen.drawn != self._drawn, self._was_calm(now, seen.drawn)
-        self._looked_at, self._settled = now, seen.settled
         self._up = self._up and seen.up and listens
-        if not moved:
-            return self._stood_still(now) if listens and now - self._changed_at >= STILL else Act.NOTHING
-        if calm:
-            self._busy_from = now
-        self._drawn, self._changed_at = seen.drawn, now
-        return Act.LOWER if seen.up and now - self._busy_from >= STILL else Act.NOTHING
-
-    def _was_calm(self, now: float, drawn: int) -> bool:
-        """True if the log has stood still for `STILL` before this look: as earlier looks saw it, or since the last one.
-
-        Who looks every 10 ms finds the log moved each time, though but one id was drawn in between.
-        """
-        if self._drawn is None or self._looked_at - self._changed_at >= STILL:
-            return True
-        return (now - self._looked_at) / (drawn - self._drawn + 1) >= STILL
-
-    def _stood_still(self, now: float) -> Act:
-        if not self._up or now - self._armed_at >= NAP / 2:
+        self._settled = seen.settled
+        if self._is_busy(now, seen.drawn) and seen.up:
+            return Act.LOWER
+        if not listens or not (self._up or now - self._changed_at >= STILL):
+            return Act.NOTHING
+        if not self._up or now + NAP >= self._armed_at + FLAG:
             return Act.ARM
         self.state = self._down(now)
         return Act.NOTHING
+
+    def _is_busy(self, now: float, drawn: int) -> bool:
+        """True if the log has moved since the last look, and on and on for `STILL`."""
+        if drawn == self._drawn:
+            return False
+        if self._drawn is None or now - self._changed_at >= APART * (drawn - self._drawn):
+            self._busy_from = now
+        self._drawn, self._changed_at = drawn, now
+        return now - self._busy_from >= STILL
 
     def _down(self, now: float) -> State:
         return State.NAPPING if now >= self._up_from + HEARD else State.ARMED
 
     def armed(self, now: float, *, was_up: bool) -> None:
-        """The flag is up for `NAP` and `SLACK` from `now` at least: the time before it was sent.
+        """The flag is up for `FLAG` from `now` at least: the time before it was sent.
 
         `was_up`: it was up before. If by my own doing, there was no gap, and who asked has heard it.
         """
-        if not (self._up and was_up and now - self._armed_at < NAP + SLACK):
+        if not (self._up and was_up and now - self._armed_at < FLAG):
             self._up_from = now
         self._up, self._armed_at = True, now
         self.state = self._down(now)
@@ -158,7 +156,7 @@ class Doze:
             return None
         if self.state is State.ARMED:
             return min(QUIET, self._up_from + HEARD - now)
-        return min(NAP if self._settled else SHORT, self._armed_at + NAP - now)
+        return NAP if self._settled else SHORT
 
 
 class Asking:

@@ -1,14 +1,20 @@
 -- name: tick
--- My partitions, to hold and to claim, and the seconds until the first parked row of each that I own is due. A publisher
--- may have said any time; infinity cannot be subtracted.
-select p.partition, p.assignee = %(me)s::uuid, p.owner = %(me)s::uuid, p.owner is null, p.epoch, p.parked_version,
+-- An idle check (see `fence`), and in the same round trip my partitions, to hold and to claim, and the seconds until the
+-- first parked row of each that I own is due. A publisher may have said any time; infinity cannot be subtracted. One row at
+-- least.
+with look as materialized (
+{fence}
+)
+select look.drawn, look.age, look.xmax, look.ended, look.life, look.up,
+       p.partition, p.assignee = %(me)s::uuid, p.owner = %(me)s::uuid, p.owner is null, p.epoch, p.parked_version,
        case when p.owner = %(me)s::uuid then
             (select extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8
                from {schema}.parked k
               where k.subscription = p.subscription and k.partition = p.partition and k.due_at is not null
               order by k.due_at limit 1) end
-  from {schema}.partition p
- where p.subscription = %(subscription)s and (p.assignee = %(me)s::uuid or p.owner = %(me)s::uuid)
+  from look
+  left join {schema}.partition p
+    on p.subscription = %(subscription)s and (p.assignee = %(me)s::uuid or p.owner = %(me)s::uuid)
 
 -- name: claim
 -- Take what is assigned to me and free; see the function.

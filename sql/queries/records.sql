@@ -1,14 +1,16 @@
 -- name: fence
 -- A fence (U, G): the ids drawn so far, then, forced by the data to come later, the next transaction id; whether a
--- transaction that the last snapshot listed has ended; and the server's life. pg_sequence_last_value, never a SELECT from
--- the sequence: that one can run up to 31 ahead of ids not drawn yet, and says 1 before the first.
-select g,
-       age(case when g >= 0 then '3'::xid end),
-       pg_snapshot_xmax(pg_current_snapshot())::text,
+-- transaction that the last snapshot listed has ended; the server's life; and whether the bell's flag is up.
+-- pg_sequence_last_value, never a SELECT from the sequence: that one can run up to 31 ahead of ids not drawn yet, and says 1
+-- before the first.
+select g as drawn,
+       age(case when g >= 0 then '3'::xid end) as age,
+       pg_snapshot_xmax(pg_current_snapshot())::text as xmax,
        exists (select from unnest(%(listed)s::text[]::xid8[]) as listed (xid)
-                where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())),
-       pg_sequence_last_value(%(life)s::oid::regclass)
-  from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn
+                where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())) as ended,
+       pg_sequence_last_value(%(life)s::oid::regclass) as life,
+       {up} as up
+  from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as read
 
 -- name: light
 -- The columns of a record r, without what is large, or compressed and so perhaps large: `payloads` fetches that, bounded by
@@ -97,10 +99,7 @@ with drawn as materialized (
 select null::smallint, (select floor_id from horizon), null::uuid, (select age from drawn)::text,
        pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text,
        (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, null::json,
-       null::bytea, (select id from drawn)::text,
-       to_json(coalesce(
-           case when has_sequence_privilege(%(bell)s::oid, 'SELECT') then pg_sequence_last_value(%(bell)s::oid::regclass) end
-           - (extract(epoch from now()) * 1000)::bigint between 1 and 1000, false)),
+       null::bytea, (select id from drawn)::text, to_json({up}),
        null::timestamptz, null::timestamptz, null::timestamptz
 union all
 (select {light}

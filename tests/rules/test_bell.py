@@ -12,11 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partbox.rules.bell import (
+    APART,
+    FLAG,
     HEARD,
     NAP,
     QUIET,
     SHORT,
-    SLACK,
     STILL,
     Act,
     Asking,
@@ -97,7 +98,7 @@ class World:
         act = self.doze.look(now, Seen(drawn, settled, self._up(now)), listens=True)
         if act is Act.ARM:
             self.doze.armed(now, was_up=self._up(now))
-            self.flag = now + NAP + SLACK
+            self.flag = now + FLAG
         elif act is Act.LOWER:
             self.flag = 0.0
             self.doze.lowered()
@@ -177,7 +178,7 @@ def test_it_arms_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_afte
     assert doze.pause(STILL + QUIET) == pytest.approx(QUIET)
     doze.look(STILL + HEARD, Seen(7, True, True), listens=True)
     assert doze.state is State.NAPPING
-    assert doze.pause(STILL + HEARD) == pytest.approx(NAP - HEARD)
+    assert doze.pause(STILL + HEARD) == NAP
 
 
 def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
@@ -194,23 +195,37 @@ def test_while_an_id_is_drawn_and_not_committed_the_nap_is_short() -> None:
     now = asleep(doze, settled=False)
     assert doze.pause(now) == SHORT
     doze.look(now + SHORT, Seen(7, True, True), listens=True)
-    assert (doze.pause(now + SHORT) or 0) > SHORT
+    assert doze.pause(now + SHORT) == NAP
 
 
-def test_a_nap_is_renewed_before_the_flag_is_down_without_staying_awake() -> None:
+def test_the_flag_is_raised_again_before_it_is_down_and_the_worker_sleeps_on() -> None:
     doze = Doze()
     now = asleep(doze)
-    renewed = now + (doze.pause(now) or 0)
-    assert doze.look(renewed, Seen(7, True, True), listens=True) is Act.ARM
-    doze.armed(renewed, was_up=True)
-    assert doze.state is State.NAPPING
-    assert doze.pause(renewed) == pytest.approx(NAP)
+    raised: list[float] = []
+    for _ in range(8):
+        now += doze.pause(now) or 0
+        if doze.look(now, Seen(7, True, True), listens=True) is Act.ARM:
+            raised.append(now)
+            doze.armed(now, was_up=True)
+        assert doze.state is State.NAPPING
+        assert doze.pause(now) == NAP
+    assert [later - earlier for earlier, later in pairwise(raised)] == [pytest.approx(3 * NAP)]
+    assert 3 * NAP < FLAG <= 1.0
+
+
+def test_while_the_flag_is_up_a_worker_that_was_woken_sleeps_on_at_once() -> None:
+    doze = Doze()
+    now = asleep(doze)
+    for number in range(4):
+        now += 2 * APART
+        assert doze.look(now, Seen(8 + number, True, True), listens=True) is Act.NOTHING
+        assert doze.state is State.NAPPING
 
 
 def test_a_flag_that_was_down_in_between_is_armed_as_the_first() -> None:
-    for was_up, late in ((False, 0.0), (True, 2 * NAP)):
+    for was_up, later in ((False, FLAG - NAP), (True, FLAG + NAP)):
         doze = Doze()
-        now = asleep(doze) + NAP / 2 + late
+        now = asleep(doze) + later
         assert doze.look(now, Seen(7, True, True), listens=True) is Act.ARM
         doze.armed(now, was_up=was_up)
         assert doze.state is State.ARMED
@@ -238,16 +253,20 @@ def test_waking_lowers_nothing_but_a_log_that_moves_on_does() -> None:
 
 
 def test_events_that_come_singly_lower_nothing() -> None:
-    doze = Doze()
-    at = [n * 3 * STILL for n in range(9)]
-    for number, (now, later) in enumerate(pairwise(at)):
-        assert doze.look(now, Seen(number, True, True), listens=True) is Act.NOTHING
-        doze.look((now + later) / 2, Seen(number, True, True), listens=True)
+    """Whether it looks often in between, or only when it is rung for."""
+    for looks in (1, 5):
+        doze = Doze()
+        now = asleep(doze)
+        for step in range(1, 20 * looks):
+            assert (
+                doze.look(now + step * APART / looks, Seen(7 + step // looks, True, True), listens=True)
+                is not Act.LOWER
+            )
 
 
 def test_who_looks_rarely_tells_single_events_from_a_log_that_moves_on() -> None:
-    """Between two looks 10 ms apart: one event is rung for, ten are not."""
-    for ids, lowers in ((1, False), (10, True)):
+    """Between two looks 10 ms apart: few events are rung for, many are not."""
+    for ids, lowers in ((1, False), (4, False), (10, True)):
         doze = Doze()
         acts = {doze.look(n * (2 * STILL + MOST), Seen(n * ids, True, True), listens=True) for n in range(1, 9)}
         assert (Act.LOWER in acts) is lowers

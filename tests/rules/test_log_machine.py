@@ -32,6 +32,7 @@ BUSY_WITH = {
     "xid": 2,
     "step": 25,
     "follow": 2,
+    "look": 3,
     "finish": 20,
     "save": 15,
     "claim": 5,
@@ -76,6 +77,8 @@ class LogMachine(WorkerModel, RuleBasedStateMachine):
                     self.read_step(rooms, random.random() < 0.5, in_look, after_look, random.random() < 0.6)
                 case "follow":
                     self.let_follow()
+                case "look":
+                    self.look(self.few(random))
                 case "finish":
                     self.finish(random.randrange(4), random.random() < 0.15)
                 case "save":
@@ -108,6 +111,10 @@ class LogMachine(WorkerModel, RuleBasedStateMachine):
         quickly: bool,
     ) -> None:
         self.read_step(rooms, backlog, in_look, after_look, quickly)
+
+    @rule(in_look=meddling)
+    def idle_check(self, in_look: list[Doing]) -> None:
+        self.look(in_look)
 
     @rule()
     def followers(self) -> None:

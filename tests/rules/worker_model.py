@@ -173,6 +173,19 @@ class WorkerModel:
             self.follow(caught_up[number], page, its)
         return True
 
+    def look(self, in_look: list[Doing]) -> None:
+        """An idle check: if it says that nothing is unread, nothing is of those that are caught up.
+
+        Its parts come in this order: its snapshot, the ids drawn, the next transaction id.
+        """
+        horizon, shared = self.horizon, self.horizon.shared
+        caught_up = {held.number: held for held in self.readable() if held.cursor.caught_up}
+        unread = self.log.quick(shared, caught_up)[2] if shared is not None else []
+        ended, drawn = any(self.log.ended(horizon.listed())), self.log.drawn
+        self.publish(in_look)
+        horizon.add(self.log.fence(drawn))
+        assert not (unread and horizon.still(drawn, ended)), f"{unread} is left unread"
+
     def follow(self, held: Held, page: Page, rows: list[Record]) -> None:
         reading = held.cursor.read_quickly(page, [row.id for row in rows])
         held.progress.read(reading.page, reading.late, reading.new, reading.raised)

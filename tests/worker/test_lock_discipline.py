@@ -12,8 +12,10 @@ from lock_check import KnownPartition
 
 from partbox.db.delivery import cursors
 from partbox.db.delivery.cursors import Owned, SeenPartition
+from partbox.db.delivery.looks import Look
 from partbox.handlers import Handlers
 from partbox.observe import Observers
+from partbox.rules.horizon import Fence
 from partbox.settings import load
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.reading.brake import Brake
@@ -131,7 +133,8 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     for partition in holdings.partitions.values():
         partition.__dict__["_lock"] = lock
     seen = [SeenPartition(*_seen(number)) for number in numbers]
-    monkeypatch.setattr(cursors, "tick", lambda *arguments: seen)
+    look = Look(Fence(1, 0), ended=False, up=False)
+    monkeypatch.setattr(cursors, "tick", lambda *arguments: (look, seen))
     monkeypatch.setattr(cursors, "take_up", lambda *arguments: [])  # what was dropped is not mine any more
     monkeypatch.setattr("partbox.db.delivery.parked.blocking", lambda *arguments: [])
     monkeypatch.setattr("partbox.db.delivery.parked.open_rows", lambda *arguments: {})

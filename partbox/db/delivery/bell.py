@@ -7,7 +7,7 @@ from psycopg import Connection
 from partbox.db.blocking import fetch
 from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import bare, query
-from partbox.rules.bell import BACK, NAP, SLACK
+from partbox.rules.bell import BACK, FLAG
 
 
 class BellSequence(NamedTuple):
@@ -29,8 +29,8 @@ def of(conn: Connection[Any]) -> int | None:
 
 
 def arm(conn: Connection[Any], schema: str, sequence: int) -> bool:
-    """Say that somebody sleeps for a nap from now on; whether anybody did already."""
-    values = {"bell": sequence, "nap": round((NAP + SLACK) * 1000)}
+    """Say that somebody sleeps from now on; whether anybody did already."""
+    values = {"bell": sequence, "ahead": round(FLAG * 1000)}
     ((_, was_up),) = fetch(conn, "bell_arm", schema, values)
     return bool(was_up)
 

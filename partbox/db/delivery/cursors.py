@@ -1,6 +1,6 @@
 """The partitions of one instance: read, claim, save."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -8,9 +8,12 @@ import orjson
 from psycopg import Connection
 
 from partbox.db.blocking import array, fetch
-from partbox.db.delivery import life
+from partbox.db.delivery import life, looks
+from partbox.db.delivery.looks import Look
 from partbox.db.delivery.parked import Park
 from partbox.db.sql import query
+
+LOOK = len(Look._fields) + 3  # columns of a tick that are a look: a fence comes as three
 
 
 class SeenPartition(NamedTuple):
@@ -57,10 +60,14 @@ class Saving(NamedTuple):
     release: bool
 
 
-def tick(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[SeenPartition]:
-    """The partitions that this instance owns or is assigned."""
-    rows = fetch(conn, "tick", schema, {"subscription": subscription, "me": me})
-    return [SeenPartition(partition, bool(assigned), bool(mine), *rest) for partition, assigned, mine, *rest in rows]
+def tick(
+    conn: Connection[Any], schema: str, subscription: str, me: UUID, listed: Iterable[int]
+) -> tuple[Look, list[SeenPartition]]:
+    """An idle check, see `look`, and the partitions that this instance owns or is assigned."""
+    rows = fetch(conn, "tick", schema, {"subscription": subscription, "me": me, **looks.asked(conn, listed)})
+    look = looks.seen(conn, rows[0][:LOOK])
+    seen = [row[LOOK:] for row in rows if row[LOOK] is not None]
+    return look, [SeenPartition(number, bool(assigned), bool(mine), *rest) for number, assigned, mine, *rest in seen]
 
 
 def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:

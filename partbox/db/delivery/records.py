@@ -4,7 +4,7 @@ Pages and bodies leave out large payloads, so that a statement of many records r
 those, bounded by bytes.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -17,22 +17,7 @@ from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
 
-FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, DRAWN, FLAG = (
-    1,
-    3,
-    4,
-    5,
-    6,
-    9,
-    10,
-)  # in the row that is no record, and so has no partition
-
-
-class Look(NamedTuple):
-    """One idle check: a fence, and whether a transaction listed by the last snapshot has ended."""
-
-    fence: Fence
-    ended: bool
+FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, DRAWN, UP = 1, 3, 4, 5, 6, 9, 10  # of the row that is no record: it has no partition
 
 
 class Polled(NamedTuple):
@@ -55,15 +40,7 @@ class QuickPolled(NamedTuple):
     floor: int
     rows: list[Row]
     clock: int
-    bell: bool = False
-
-
-def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
-    """A fence, and whether one of the `listed` transactions has ended."""
-    sequence, value = life.of(conn)
-    ((drawn, age, xmax, ended, alive),) = fetch(conn, "fence", schema, {"listed": array(listed), "life": sequence})
-    life.check(conn, alive == value)
-    return Look(fence(drawn, age, int(xmax)), ended)
+    up: bool
 
 
 def poll(
@@ -115,8 +92,8 @@ def quick(conn: Connection[Any], schema: str, shared: Page, partitions: str) -> 
     life.check(conn, head[LIFE] == (None if value is None else str(value)))
     snapshot, drawn = head[SNAPSHOT], int(head[DRAWN])
     made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
-    flag = head[FLAG] in (True, b"true")  # raw on a lean connection
-    return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), flag)
+    up = head[UP] in (True, b"true")  # raw on a lean connection
+    return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up)
 
 
 def bits(partitions: Collection[int]) -> str:

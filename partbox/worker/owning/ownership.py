@@ -2,14 +2,15 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg import Connection
 
 from partbox.db.delivery import cursors, instances, parked
 from partbox.db.delivery.cursors import Owned, SeenPartition
+from partbox.db.delivery.looks import Look
 from partbox.db.delivery.parked import Stored
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
@@ -25,6 +26,15 @@ from partbox.worker.state.phase import Phase
 log = logging.getLogger("partbox.worker")
 
 TRIES = 3
+
+
+class Tick(NamedTuple):
+    """The partitions in which a parked row is due, the seconds until the next one is, and a look at the log; none by a
+    process that is nobody."""
+
+    look: Look | None
+    due: list[int]
+    soonest: float | None
 
 
 class Ownership:
@@ -74,11 +84,12 @@ class Ownership:
         # Not before: if a statement has failed, the step is tried again from here.
         self._holdings.version = version
 
-    def tick(self, conn: Connection[Any]) -> tuple[list[int], float | None]:
-        """See, claim, drain; the partitions in which a parked row is due, and the seconds until the next one is."""
+    def tick(self, conn: Connection[Any], listed: Iterable[int] = ()) -> Tick:
+        """See, claim, drain; and in the same round trip look whether one of the `listed` transactions has ended."""
         if self.me is None:
-            return [], None
-        seen = {row.partition: row for row in cursors.tick(conn, self._schema, self._subscription, self.me)}
+            return Tick(None, [], None)
+        look, rows = cursors.tick(conn, self._schema, self._subscription, self.me, listed)
+        seen = {row.partition: row for row in rows}
         self._compare(seen)
         self._find(conn, [row.partition for row in seen.values() if row.owned])
         if not self._slot[STOPPING] and any(row.assigned and row.free for row in seen.values()):
@@ -92,7 +103,7 @@ class Ownership:
                 if not partition.haunted:
                     partition.ghost = None
         later = [due for due in dues.values() if due > 0]
-        return [partition for partition, due in dues.items() if due <= 0], min(later, default=None)
+        return Tick(look, [partition for partition, due in dues.items() if due <= 0], min(later, default=None))
 
     def drain_all(self) -> None:
         """Give up everything: the process is to end. What is not settled yet waits for another call."""

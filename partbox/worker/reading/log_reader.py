@@ -13,8 +13,8 @@ from psycopg.errors import QueryCanceled
 
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
-from partbox.db.delivery import records
-from partbox.db.delivery.records import Look
+from partbox.db.delivery import looks, records
+from partbox.db.delivery.looks import Look
 from partbox.events.record import PARTITION
 from partbox.observe import Observers
 from partbox.rules.bell import Seen
@@ -66,6 +66,7 @@ class LogReader:
         self._horizon = Horizon()
         self._looked_at = self._read_at = self._weighed_at = self._followed_at = 0.0
         self._calm = True  # the last page was not one of many records
+        self._ticked: Look | None = None
         self.rearrange()
 
     def claimed(self, floor: int) -> None:
@@ -81,22 +82,48 @@ class LogReader:
         """Partitions may have come, gone or begun to drain, or their phase has changed."""
         self._company: Company | None = None
 
+    def listed(self) -> list[int]:
+        """The transactions whose end a look is to tell."""
+        return self._horizon.listed()
+
+    def looked(self, look: Look) -> None:
+        """A tick has just looked: the next read need not."""
+        self._horizon.add(look.fence)
+        self._looked_at = time.monotonic()
+        self._ticked = look
+
     def read(self, conn: Connection[Any]) -> bool:
         """True if anything came."""
         self.waits_for_saves = False
         self.seen = None
+        look, self._ticked = self._ticked, None
         if self.room.starved:
             self._rooms([])
         company = self._company = self._company or self._gather()
         if company.reads_quickly and self._calm and not self._is_turn_of_those_behind(company):
-            came = self._quick.read(conn, self._horizon, company)
+            came = self._read_quickly(conn, company, look)
             if came is not None:
-                self._let_follow(company)
-                self.seen = None if company.behind else self._quick.seen
                 return came
         self.rearrange()
         self._read_at = time.monotonic()
-        return self._read_in_full(conn, company)
+        return self._read_in_full(conn, company, look)
+
+    def _read_quickly(self, conn: Connection[Any], company: Company, look: Look | None) -> bool | None:
+        """True if anything came; None if all is to be read in full."""
+        came = False
+        if look is None or not self._horizon.still(look.fence.drawn, look.ended):
+            page = self._quick.read(conn, self._horizon, company)
+            if page is None:
+                return None
+            came, look = page
+        self._let_follow(company)
+        if not company.behind:
+            self.seen = Seen(look.fence.drawn, self._is_settled(look), look.up)
+        return came
+
+    def _is_settled(self, look: Look) -> bool:
+        """True if no transaction is open that has drawn one of the ids drawn by then."""
+        return self._horizon.shared is not None and self._horizon.shared.floor == look.fence.drawn
 
     def _gather(self) -> Company:
         with self._holdings.lock:
@@ -130,14 +157,14 @@ class LogReader:
             self._followed_at = now
             self._intake.follow(company.caught_up.values(), self._horizon.shared)
 
-    def _read_in_full(self, conn: Connection[Any], company: Company) -> bool:
+    def _read_in_full(self, conn: Connection[Any], company: Company, look: Look | None) -> bool:
         fresh, together = company.fresh, company.together
         if fresh:
-            self._look(conn)
+            look = self._look(conn)
             self._poll(conn, fresh, *self._rooms(fresh), alone=True)
-        return (self._read_together(conn, together) if together else False) or bool(fresh)
+        return (self._read_together(conn, together, look) if together else False) or bool(fresh)
 
-    def _read_together(self, conn: Connection[Any], partitions: list[Partition]) -> bool:
+    def _read_together(self, conn: Connection[Any], partitions: list[Partition], look: Look | None) -> bool:
         # Idle, this runs 25 times a second: the rooms of 256 partitions are only computed where they may matter.
         behind = sum(partition.cursor.full for partition in partitions)
         rooms, left = self._rooms(partitions) if behind else (None, 0)
@@ -150,7 +177,7 @@ class LogReader:
         if self.waits_for_saves:
             return False
         if not (more and recent):
-            look = self._look(conn)
+            look = look or self._look(conn)
             lockstep = all(partition.cursor.lockstep for partition in partitions)
             if lockstep and not more and self._horizon.still(look.fence.drawn, look.ended):
                 return False
@@ -160,7 +187,7 @@ class LogReader:
 
     def _look(self, conn: Connection[Any]) -> Look:
         """An idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
-        look = records.look(conn, self._schema, self._horizon.listed())
+        look = looks.look(conn, self._schema, self._horizon.listed())
         self._horizon.add(look.fence)
         self._looked_at = time.monotonic()
         return look

@@ -234,23 +234,25 @@ class Poller:
         now = time.monotonic()
         if now >= self._tick_at:
             self._tick_at = now + TICK
-            due, soonest = self.ownership.tick(conn)
+            tick = self.ownership.tick(conn, self._reader.listed())
+            if tick.look is not None:
+                self._reader.looked(tick.look)
             self._reader.rearrange()
-            if soonest is not None:
-                self._tick_at = min(self._tick_at, now + max(soonest, SOON))
+            if tick.soonest is not None:
+                self._tick_at = min(self._tick_at, now + max(tick.soonest, SOON))
             with self._holdings.lock:
                 self._holdings.take_turns()
             self._parts.brake.look()
             self._parts.long_runs.look(conn)
             self._parts.sink_notes.look(conn)
             self._parts.workload.tell()
-            return due
+            return tick.due
         with self._holdings.lock:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
 
     def _wait(self, conn: Connection[Any], brought: bool) -> None:
         pause = self._parts.pace.pause(conn, brought, self._reader.seen)
-        if brought:
+        if not pause:
             return
         now = time.monotonic()
         if self._reader.waits_for_saves:

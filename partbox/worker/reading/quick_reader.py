@@ -8,11 +8,11 @@ from typing import Any
 from psycopg import Connection
 
 from partbox.db.delivery import records
+from partbox.db.delivery.looks import Look
 from partbox.db.delivery.records import QuickPolled
 from partbox.events.record import ID, PARTITION
 from partbox.observe import Observers
 from partbox.rules import quick
-from partbox.rules.bell import Seen
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.worker.reading.company import Company
 from partbox.worker.reading.intake import Intake
@@ -41,11 +41,9 @@ class QuickReader:
         self._room = room
         self._schema = schema
         self._sightings = Sightings(observers)
-        self.seen: Seen | None = None  # by the last that counted
 
-    def read(self, conn: Connection[Any], horizon: Horizon, company: Company) -> bool | None:
-        """True if anything came; None if the page does not count: then nothing has moved."""
-        self.seen = None
+    def read(self, conn: Connection[Any], horizon: Horizon, company: Company) -> tuple[bool, Look] | None:
+        """True if anything came, and the look that it is; None if the page does not count, and nothing has moved."""
         shared = horizon.shared
         assert shared is not None  # who is caught up has read it
         asked_at = time.monotonic()
@@ -59,12 +57,10 @@ class QuickReader:
         snapshot = Snapshot.parse(polled.snapshot)
         page = horizon.read(snapshot, whole=True)
         horizon.advance(snapshot, page)
-        self.seen = Seen(polled.fence.drawn, page.floor == polled.fence.drawn, polled.bell)
-        if brought is None:
-            return False
-        self._sightings.tell(polled.rows, asked_at, polled.fence.drawn - polled.floor)
-        self._intake.quick_page(company.caught_up, page, brought)
-        return True
+        if brought is not None:
+            self._sightings.tell(polled.rows, asked_at, polled.fence.drawn - polled.floor)
+            self._intake.quick_page(company.caught_up, page, brought)
+        return brought is not None, Look(polled.fence, ended=False, up=polled.up)
 
     def _brought(self, conn: Connection[Any], company: Company, polled: QuickPolled) -> Brought | None:
         """The page with all of its payloads; None if there is no room for all of it."""

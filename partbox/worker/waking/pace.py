@@ -51,7 +51,10 @@ class Pacer:
             self._rings_by(conn, found.sequence)
 
     def pause(self, conn: Connection[Any], came: bool, seen: Seen | None) -> float:
-        """Seconds until the next look at most, after one by which new records `came`, or did not."""
+        """Seconds until the next look at most, after one by which new records `came`, or did not.
+
+        `seen`: it has brought all there was; None: there may be more.
+        """
         now = time.monotonic()
         if came:
             self._came_at, self._pause = now, self._settings.poll_busy
@@ -59,6 +62,8 @@ class Pacer:
             self._attend(conn, self._sequence, now, seen)
             if (nap := self._doze.pause(time.monotonic())) is not None:
                 return nap
+        if came and seen is None:
+            return 0.0
         if now - self._came_at <= LINGER:
             return self._pause
         if self.listener.hears and seen is not None:

@@ -9,7 +9,7 @@ from roles import cast_of
 
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
-from partbox.db.delivery import cursors, life, records
+from partbox.db.delivery import cursors, life, looks, records
 from partbox.db.delivery.cursors import Saving
 from partbox.db.delivery.life import UNKNOWN, NewLifeError
 from partbox.db.delivery.parked import Park
@@ -38,7 +38,7 @@ def session(dsn):
 
 
 def look(conn):
-    return records.look(conn, SCHEMA, [])
+    return looks.look(conn, SCHEMA, [])
 
 
 def poll(conn):

@@ -10,7 +10,7 @@ from psycopg import sql
 from psycopg.errors import InvalidSqlStatementName
 
 from partbox.db.connect import connect
-from partbox.db.delivery import cursors, records
+from partbox.db.delivery import cursors, looks, records
 from partbox.db.sql import query
 from partbox.rules.page import Page
 
@@ -83,17 +83,17 @@ def test_look_tick_save_poll_and_bodies_are_each_prepared_once(prepared: Conn) -
     owned = seize(prepared, me)
     write(prepared)
     for _ in range(3):
-        records.look(prepared, SCHEMA, [])
+        looks.look(prepared, SCHEMA, [])
         poll(prepared, ask())
         records.bodies(prepared, SCHEMA, [(5, 1)])
-        cursors.tick(prepared, SCHEMA, DEFAULT, me)
+        cursors.tick(prepared, SCHEMA, DEFAULT, me, [])
         cursors.save(prepared, SCHEMA, DEFAULT, me, [saving(owned[5])])
     assert prepared.execute("select count(*) from pg_prepared_statements").fetchone() == (5,)
 
 
 def test_behind_a_pooler_nothing_is_prepared(dsn: str) -> None:
     with connect(dsn, lease=20.0, pooler=True, prepared=True) as conn:
-        records.look(conn, SCHEMA, [])
+        looks.look(conn, SCHEMA, [])
         assert conn.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
 
 
@@ -103,14 +103,14 @@ def test_nothing_is_prepared_where_the_settings_of_the_session_did_not_arrive(
     """As behind a pooler that takes options and forgets them."""
     monkeypatch.setattr("partbox.db.connect.PLANNED", "")
     with connect(dsn, lease=20.0, prepared=True) as conn:
-        records.look(conn, SCHEMA, [])
+        looks.look(conn, SCHEMA, [])
         assert conn.prepared is None
 
 
 def test_a_connection_that_loses_what_is_prepared_goes_on_without(dsn: str) -> None:
     with worker(dsn) as conn:
-        records.look(conn, SCHEMA, [])
+        looks.look(conn, SCHEMA, [])
         conn.execute("deallocate all")
         with pytest.raises(InvalidSqlStatementName):
-            records.look(conn, SCHEMA, [])
-        assert records.look(conn, SCHEMA, []).fence.drawn == 0
+            looks.look(conn, SCHEMA, [])
+        assert looks.look(conn, SCHEMA, []).fence.drawn == 0

@@ -1,0 +1,38 @@
+"""The idle check, which is a fence too: by a statement of its own, or in the round trip of a tick."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from psycopg import Connection
+
+from partbox.db.blocking import Row, array, fetch
+from partbox.db.delivery import bell, life
+from partbox.rules.horizon import Fence, fence
+
+
+class Look(NamedTuple):
+    """A fence, whether a transaction listed by the last snapshot has ended, and whether the bell's flag is up."""
+
+    fence: Fence
+    ended: bool
+    up: bool
+
+
+def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
+    """Look now; `listed`: the transactions of the last snapshot."""
+    (row,) = fetch(conn, "fence", schema, asked(conn, listed))
+    return seen(conn, row)
+
+
+def asked(conn: Connection[Any], listed: Iterable[int]) -> Mapping[str, object]:
+    """The parameters of a statement that looks."""
+    sequence, _ = life.of(conn)
+    return {"listed": array(listed), "life": sequence, "bell": bell.of(conn)}
+
+
+def seen(conn: Connection[Any], columns: Row) -> Look:
+    """The look that came back in these columns. NewLifeError if the server is in another life than the session."""
+    drawn, age, xmax, ended, alive, up = columns
+    _, value = life.of(conn)
+    life.check(conn, alive == value)
+    return Look(fence(drawn, age, int(xmax)), ended, up)
