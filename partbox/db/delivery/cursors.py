@@ -64,10 +64,9 @@ def tick(
     conn: Connection[Any], schema: str, subscription: str, me: UUID, listed: Iterable[int]
 ) -> tuple[Look, list[SeenPartition]]:
     """An idle check, see `look`, and the partitions that this instance owns or is assigned."""
-    rows = fetch(conn, "tick", schema, {"subscription": subscription, "me": me, **looks.asked(conn, listed)})
-    look = looks.seen(conn, rows[0][:LOOK])
-    seen = [row[LOOK:] for row in rows if row[LOOK] is not None]
-    return look, [SeenPartition(number, bool(assigned), bool(mine), *rest) for number, assigned, mine, *rest in seen]
+    (row,) = fetch(conn, "tick", schema, {"subscription": subscription, "me": me, **looks.asked(conn, listed)})
+    columns = [column or [] for column in row[LOOK:]]  # no partition: no array
+    return looks.seen(conn, row[:LOOK]), [*map(SeenPartition, *columns)]
 
 
 def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:

@@ -20,6 +20,7 @@ from partbox.observe import Observers
 from partbox.rules.bell import Seen
 from partbox.rules.cursor import CAP
 from partbox.rules.horizon import Horizon, Snapshot
+from partbox.rules.page import Page
 from partbox.settings import Settings
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.reading.company import Company
@@ -67,6 +68,7 @@ class LogReader:
         self._looked_at = self._read_at = self._weighed_at = self._followed_at = 0.0
         self._calm = True  # the last page was not one of many records
         self._ticked: Look | None = None
+        self._followed: Page | None = None
         self.rearrange()
 
     def claimed(self, floor: int) -> None:
@@ -152,10 +154,10 @@ class LogReader:
 
     def _let_follow(self, company: Company) -> None:
         """A cursor that only moved with the others is saved now and then; and what is saved holds purge back."""
-        now = time.monotonic()
-        if now - self._followed_at > FOLLOW and self._horizon.shared is not None:
-            self._followed_at = now
-            self._intake.follow(company.caught_up.values(), self._horizon.shared)
+        now, shared = time.monotonic(), self._horizon.shared
+        if shared is not None and shared is not self._followed and now - self._followed_at > FOLLOW:
+            self._followed, self._followed_at = shared, now
+            self._intake.follow(company.caught_up.values(), shared)
 
     def _read_in_full(self, conn: Connection[Any], company: Company, look: Look | None) -> bool:
         fresh, together = company.fresh, company.together
