@@ -110,6 +110,12 @@ class Rig:
         self.events.update((event.id, event) for event in events)
         return [event.id for event in events]
 
+    def tick(self) -> None:
+        """As a worker that is asleep does every quarter of a second."""
+        tick = self.ownership.tick(self.conn, self.reader.listed())
+        assert tick.look is not None
+        self.reader.looked(tick.look)
+
     def read_all(self, steps: int = 30) -> list[int]:
         """The ids that so many steps bring, while nothing is published."""
         return [id for _ in range(steps) for id in self.read()]

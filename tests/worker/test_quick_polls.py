@@ -9,6 +9,7 @@ from rig import PARTITION, Rig, counted_polls, saved_cursor, transaction, write
 
 from partbox.db.delivery import records
 from partbox.rules import cursor as cursor_rules
+from partbox.rules.bell import Seen
 from partbox.worker.reading import log_reader
 
 pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")
@@ -40,6 +41,33 @@ def test_new_and_late_records_of_all_partitions_come_with_one_quick_poll(
     assert rig.read() == [1, 5]
     assert rig.read_all(3) == []
     assert polls == [], "in full"
+
+
+def test_a_tick_tells_whether_there_is_anything_to_read(
+    dsn: str, conn: Conn, rig_with: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = caught_up(rig_with())
+    polls: list[object] = []
+    quick = records.quick
+    monkeypatch.setattr(records, "quick", lambda *arguments: (polls.append(arguments), quick(*arguments))[1])
+
+    def found() -> list[int]:
+        rig.tick()
+        return rig.read()
+
+    assert found() == []
+    assert polls == []
+    with transaction(dsn) as late:
+        write(late)
+        write(conn)
+        assert found() == [2]
+        assert found() == []
+        assert len(polls) == 1, "of those that are open none has ended"
+        late.commit()
+    assert found() == [1]
+    assert found() == []
+    assert len(polls) <= 3, "the last step to settled may be one more"
+    assert rig.reader.seen == Seen(2, True, False)
 
 
 def test_of_other_partitions_nothing_is_read(conn: Conn, rig_with: Callable[..., Rig]) -> None:
