@@ -44,7 +44,7 @@ MUTATIONS = (
     Mutation(
         "look-in-another-life",
         "Behind a pooler ids that a crash has lost, and that come again, would be taken for consumed.",
-        RECORDS,
+        "partbox/db/delivery/looks.py",
         "    life.check(conn, alive == value)\n",
         "",
         (f"{LIFE}::test_reading_in_another_life_is_a_lost_connection",),

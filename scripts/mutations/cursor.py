@@ -241,8 +241,8 @@ MUTATIONS = (
         "poll-with-an-xid",
         "A transaction's own xid counts as visible in its own snapshot, whether it has ended or not.",
         RECORDS,
-        "       age(case when g >= 0 then '3'::xid end),\n",
-        "       age(case when pg_current_xact_id() is not null then '3'::xid end),\n",
+        "       age(case when g >= 0 then '3'::xid end) as age,\n",
+        "       age(case when pg_current_xact_id() is not null then '3'::xid end) as age,\n",
         (f"{LOG_POLLS}::test_reading_draws_no_transaction_id",),
     ),
 )

@@ -10,7 +10,7 @@ select g as drawn,
                 where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())) as ended,
        pg_sequence_last_value(%(life)s::oid::regclass) as life,
        {up} as up
-  from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as read
+  from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn
 
 -- name: light
 -- The columns of a record r, without what is large, or compressed and so perhaps large: `payloads` fetches that, bounded by
