@@ -4,7 +4,6 @@ from mutations.mutation import Mutation
 
 DEADLINE = "partbox/db/deadline.py"
 CURSORS = "sql/queries/cursors.sql"
-RECORDS = "partbox/db/delivery/records.py"
 HANGING = "tests/worker/test_hanging_connections.py"
 LIFE = "tests/db/delivery/test_life.py"
 
