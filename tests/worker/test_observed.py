@@ -8,8 +8,10 @@ import pytest
 
 from partbox import Dead, DownstreamUnavailable, UnrecoverableError
 from partbox.observe import Observer
+from partbox.rules import circuit
+from partbox.rules.retry import Fixed
 
-SLOW = 0.02
+SLOW, HOUR = 0.02, 3600.0
 
 
 class Witness(Observer):
@@ -329,11 +331,12 @@ UNSUCCESSFUL = {
 }
 
 
-def test_what_does_not_succeed_is_told_with_its_reason_and_is_no_delivery(desk, witness):
-    """Each of them has a handler of its own, whose second event meets it."""
+def test_what_does_not_succeed_is_told_with_its_reason_and_is_no_delivery(desk, witness, monkeypatch):
+    """Each of them has a handler of its own, whose second event meets it; nothing is tried again meanwhile."""
+    monkeypatch.setattr(circuit, "FIRST_PROBE", HOUR)
 
     def handles(name):
-        @desk.outbox.on(name, name=name)
+        @desk.outbox.on(name, name=name, retry=Fixed(HOUR))
         def handle(event):
             return UNSUCCESSFUL[name][0]() if event.payload["number"] >= 10 else None
 
