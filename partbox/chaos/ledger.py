@@ -58,8 +58,8 @@ class Ledger:
         self._accounts.open(conn, [*self.names, *self.prepared, *self.held, *self.large, *self.leaping])
 
     def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1, size: int = 0) -> list[LoggedEvent]:
-        """Publish `burst` events of each of these accounts in the transaction of `conn`: many by COPY. `size`: bytes
-        that each holds beside its number."""
+        """Publish `burst` events of each of these accounts in the transaction of `conn`, all by one call. `size`:
+        bytes that each holds beside its number."""
         return self.published(conn, self._accounts.raised(conn, names, burst), size)
 
     def raised_silently(self, conn: Connection[Any], names: Sequence[str]) -> list[LoggedEvent]:

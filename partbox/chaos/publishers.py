@@ -121,7 +121,7 @@ class Savepoints(ChaosPublisher):
 
 
 class Copies(ChaosPublisher):
-    """Many events at once, by COPY."""
+    """Many events at once: the more by COPY, the fewer by one INSERT."""
 
     pause = (1.0, 3.0)
 

@@ -1,21 +1,22 @@
 """Loads the SQL of `sql/`: files of named queries, numbered migrations, one function a file.
 
 Statements are composed, never formatted: `{schema}` becomes an identifier, `{sequence}` and `{bell}` literals naming
-sequences, `{channel}` a literal naming the channel of rings, all through `psycopg.sql`, and `{light}` and the others
-of `PARTS` the queries of these names; everything else travels as a bound value. Only an import reads a table whose
-names it is told: see `sql/queries/imports.sql`.
+sequences, `{channel}` a literal naming the channel of rings, all through `psycopg.sql`, and the name of another query
+that query, without its comment; everything else travels as a bound value. Only an import reads a table whose names it
+is told: see `sql/queries/imports.sql`.
 """
 
 import re
 from functools import cache
 from pathlib import Path
+from string import Formatter
 
 from psycopg import sql as compose
 
 from partbox.rules.bell import channel
 
-PARTS = ("light", "rings", "up", "fence")  # of other queries; each may have those before it
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"\A(--.*\n)+")
 
 
 def folder() -> Path:
@@ -37,18 +38,19 @@ def _texts() -> dict[str, str]:
     return texts
 
 
-def composed(text: str, schema: str, percent: str = "%") -> compose.Composed:
-    """`text` with the names that a schema brings, and the queries that are parts of others, put in.
+def composed(text: str, schema: str) -> compose.Composed:
+    """`text` with the names that a schema brings, and the queries that are parts of others, put in."""
+    return _composed(text, _named(schema, "%"))
 
-    A % in the names becomes `percent`.
-    """
-    names = _named(schema, percent)
-    for part in PARTS:
-        names[part] = compose.SQL(_texts()[part]).format(**names)
-    return compose.SQL(text).format(**names)
+
+def _composed(text: str, names: dict[str, compose.Composable]) -> compose.Composed:
+    parts = {field for _, field, _, _ in Formatter().parse(text) if field in _texts()}
+    queries = {part: _composed(_COMMENT.sub("", _texts()[part]), names) for part in parts}
+    return compose.SQL(text).format(**names, **queries)
 
 
 def _named(schema: str, percent: str) -> dict[str, compose.Composable]:
+    """The names that a schema brings; a % in them becomes `percent`."""
 
     def put(text: str) -> str:
         return text.replace("%", percent)
@@ -73,7 +75,7 @@ def bare(name: str, schema: str) -> bytes:
 @cache
 def query(name: str, schema: str) -> bytes:
     """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
-    return composed(_texts()[name], schema, "%%").as_bytes()
+    return _composed(_texts()[name], _named(schema, "%%")).as_bytes()
 
 
 def template(name: str) -> compose.SQL:

@@ -23,6 +23,18 @@ def publish_ringing(schema: str) -> bytes:
 
 
 @cache
+def publish_several(schema: str) -> bytes:
+    """Insert several events."""
+    return query("publish_several", schema)
+
+
+@cache
+def publish_several_ringing(schema: str) -> bytes:
+    """Insert several events, and ring; whether anybody sleeps."""
+    return query("publish_several_ringing", schema)
+
+
+@cache
 def ring(schema: str) -> bytes:
     """Ring for partitions; whether anybody sleeps."""
     return query("ring", schema)

@@ -84,11 +84,6 @@ class Adapter(Library):
         """Execute a statement with %(name)s parameters; return its rows, empty if it has none."""
         raise NotImplementedError
 
-    def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
-        """Execute the statement with each of these parameters, in order."""
-        for parameters in many:
-            self.execute(statement, parameters)
-
     def copy(self, step: Copy) -> None:
         """COPY; called only where `copies` is true."""
         raise NotImplementedError
@@ -117,10 +112,6 @@ class AsyncAdapter(Library):
 
     async def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
         raise NotImplementedError
-
-    async def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
-        for parameters in many:
-            await self.execute(statement, parameters)
 
     async def copy(self, step: Copy) -> None:
         raise NotImplementedError

@@ -22,8 +22,6 @@ class Carries(Protocol):
 
     def execute(self, statement: str, parameters: Mapping[str, Any], /) -> Any: ...
 
-    def execute_many(self, statement: str, many: Sequence[Mapping[str, Any]], /) -> Any: ...
-
     def copy(self, step: "Copy", /) -> Any: ...
 
 
@@ -85,23 +83,6 @@ class Inquiry(Query):
     async def run_async(self, cursor: AsyncCursor[Row]) -> list[Row] | None:  # type: ignore[override] # as above
         await cursor.execute(self.statement, self.parameters)
         return None if _is_pipelined(cursor) else await cursor.fetchall()
-
-
-@dataclass(slots=True)
-class Repeat:
-    """One statement with each of the parameters."""
-
-    statement: bytes
-    parameters: Iterable[Mapping[str, Any]]
-
-    def run(self, cursor: Cursor[Row]) -> None:
-        cursor.executemany(self.statement, self.parameters)
-
-    async def run_async(self, cursor: AsyncCursor[Row]) -> None:
-        await cursor.executemany(self.statement, self.parameters)
-
-    def through(self, adapter: Carries) -> Any:
-        return adapter.execute_many(self.statement.decode(), [*map(values.plain, self.parameters)])
 
 
 @dataclass(slots=True)

@@ -1,28 +1,29 @@
--- name: up
--- Whether somebody sleeps: the flag of the sequence that is named by its oid lies ahead.
-coalesce(case when has_sequence_privilege(%(bell)s::oid, 'SELECT') then pg_sequence_last_value(%(bell)s::oid::regclass) end
-         - (extract(epoch from now()) * 1000)::bigint between 1 and 1000, false)
+-- name: sleeps
+-- Part of others: whether a worker sleeps. Evaluated in what an INSERT returns, or after it: once the id is drawn, so that
+-- a transaction which asked too early has an id that whoever falls asleep can see. A schema without the sequence, and a role
+-- that may not read it, ring nobody.
+(select case when has_sequence_privilege(bell.sequence, 'SELECT') then pg_sequence_last_value(bell.sequence) end
+        - (extract(epoch from clock_timestamp()) * 1000)::bigint
+   from (select to_regclass({bell}) as sequence offset 0) as bell) between 1 and 1000
 
 -- name: rings
--- Rings for the partition of an INSERT, if somebody sleeps; whether it did. It stands inline, in what is returned: after
--- the id is drawn, so that a transaction which asked too early has an id that whoever falls asleep can see. A schema
--- without the sequence, and a role that may not read it, ring nobody.
-(case when (select case when has_sequence_privilege(bell.sequence, 'SELECT')
-                        then pg_sequence_last_value(bell.sequence) end
-                   - (extract(epoch from clock_timestamp()) * 1000)::bigint
-              from (select to_regclass({bell}) as sequence offset 0) as bell) between 1 and 1000
-      then pg_notify({channel}, (%(partition)s::smallint)::text) is not null
-      else false end)
+-- Part of others, inline in what an INSERT returns: rings for its partition, if a worker sleeps; whether one did.
+(case when {sleeps} then pg_notify({channel}, (%(partition)s::smallint)::text) is not null else false end)
+
+-- name: rings_many
+-- Part of others: rings for these partitions, if a worker sleeps; whether one did.
+case when {sleeps}
+     then (select count(pg_notify({channel}, partition)) from unnest(%(partitions)s::text[]) as given (partition)) > 0
+     else false end
 
 -- name: ring
--- Rings for these partitions, if somebody sleeps; whether it did. For events that were copied.
-select case when (select case when has_sequence_privilege(bell.sequence, 'SELECT')
-                              then pg_sequence_last_value(bell.sequence) end
-                         - (extract(epoch from clock_timestamp()) * 1000)::bigint
-                    from (select to_regclass({bell}) as sequence offset 0) as bell) between 1 and 1000
-            then (select count(pg_notify({channel}, partition))
-                    from unnest(%(partitions)s::text[]) as given (partition)) > 0
-            else false end
+-- Rings for events that were copied.
+select {rings_many}
+
+-- name: up
+-- Part of others: whether somebody sleeps, by the sequence that is named by its oid.
+coalesce(case when has_sequence_privilege(%(bell)s::oid, 'SELECT') then pg_sequence_last_value(%(bell)s::oid::regclass) end
+         - (extract(epoch from now()) * 1000)::bigint between 1 and 1000, false)
 
 -- name: bell_found
 -- The sequence `bell`, and how many transactions may be prepared. No row where there is none that this role may set.
@@ -35,12 +36,11 @@ select found.oid::bigint, current_setting('max_prepared_transactions')::integer
                         else false end) as found
 
 -- name: bell_arm
--- Says that somebody sleeps for `ahead` milliseconds from now; whether somebody had said so already. It never takes back
+-- Says that somebody sleeps for `nap` milliseconds from now; whether somebody had said so already. It never takes back
 -- what others have said, unless that is no time of ours: a clock was set back.
-select setval(%(bell)s::oid::regclass,
-              greatest(now + %(ahead)s::bigint, case when up between 1 and 1000 then now + up end)),
-       coalesce(up between 1 and 1000, false)
-  from (select now, pg_sequence_last_value(%(bell)s::oid::regclass) - now as up
+select setval(%(bell)s::oid::regclass, greatest(now + %(nap)s::bigint, case when ahead between 1 and 1000 then now + ahead end)),
+       coalesce(ahead between 1 and 1000, false)
+  from (select now, pg_sequence_last_value(%(bell)s::oid::regclass) - now as ahead
           from (select (extract(epoch from clock_timestamp()) * 1000)::bigint as now offset 0) as clock offset 0) as seen
 
 -- name: bell_lower

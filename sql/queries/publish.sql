@@ -10,16 +10,29 @@ values (%(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(agg
         coalesce(%(occurred_at)s::timestamptz, clock_timestamp()))
 
 -- name: publish_ringing
--- the same, which rings; whether anybody sleeps
+-- one event; whether a worker sleeps, who is rung for
+{publish}
+returning {rings}
+
+-- name: publish_several
+-- several events, in their order, from a JSON array of their columns: one statement and one round trip, whatever their
+-- number. What is JSON itself travels as text, and stays as it is written
 insert into {schema}.record
        (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
         payload, payload_bytes, content_type, headers, available_at, occurred_at)
-values (%(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(aggregate_type)s::text,
-        %(aggregate_id)s::text, %(tenant_id)s::text, %(payload)s::json, %(payload_bytes)s::bytea,
-        %(content_type)s::text, %(headers)s::json,
-        coalesce(%(available_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(deliver_after)s::float8)),
-        coalesce(%(occurred_at)s::timestamptz, clock_timestamp()))
-returning {rings}
+select partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       payload::json, decode(payload_bytes, 'base64'), content_type, headers::json,
+       coalesce(available_at, clock_timestamp() + make_interval(secs => deliver_after)),
+       coalesce(occurred_at, clock_timestamp())
+  from json_to_recordset(%(events)s::json) as given
+       (partition smallint, event_id uuid, event_type text, aggregate_type text, aggregate_id text, tenant_id text,
+        payload text, payload_bytes text, content_type text, headers text,
+        available_at timestamptz, deliver_after float8, occurred_at timestamptz)
+
+-- name: publish_several_ringing
+-- the same; whether a worker sleeps, who is rung for. Asked once they are written
+with written as ({publish_several} returning true)
+select {rings_many} from (select count(*) from written) as written (events) where events > 0
 
 -- name: publish_once
 -- one event with an idempotency key; answers one row if it was published, none if the key was used before. Waits for a

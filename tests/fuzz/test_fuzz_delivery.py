@@ -16,6 +16,7 @@ from partbox import Event, Outbox, partition_of
 from partbox.codecs import Codecs
 from partbox.events import DeliveredEvent
 from partbox.events.checks import MAX_HEADERS
+from partbox.publish.writing import COPY_FROM
 from partbox.testing.strategies import events, json_values
 
 REAL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -53,9 +54,9 @@ def in_a_pipeline(outbox: Outbox, dsn: str, events: list[Event]) -> list[Any]:
 
 
 def by_copy(outbox: Outbox, dsn: str, events: list[Event]) -> list[Any]:
-    """Enough of them, and one that brings no time and no key, so that COPY takes both its forms."""
+    """Enough of them, which bring no time and no key, so that COPY takes both its forms."""
     with application(dsn) as conn:
-        return outbox.publish_many(conn, events + [Event("T", None)] * 8)
+        return outbox.publish_many(conn, events + [Event("T", None)] * COPY_FROM)
 
 
 def by_copy_without_times(outbox: Outbox, dsn: str, events: list[Event]) -> list[Any]:

@@ -16,7 +16,7 @@ from partbox import Event, Outbox
 from partbox.events.reserved import IDEMPOTENCY_KEY
 from partbox.publish.writing import COPY_FROM
 
-SIZES = [2, COPY_FROM, 200]
+SIZES = [2, COPY_FROM, 2 * COPY_FROM]
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Many events at once: in order, all or none, whatever the way they go."""
 
-from datetime import UTC, datetime, timedelta
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import psycopg
@@ -9,7 +10,7 @@ from reading import count, delivered
 
 from partbox import Event, Outbox
 from partbox.errors import PublishError
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM, LARGE
 
 SIZES = [1, COPY_FROM - 1, COPY_FROM, 1_000]
 
@@ -38,7 +39,7 @@ def test_an_empty_list_publishes_nothing(outbox: Outbox, conn: psycopg.Connectio
 
 
 @pytest.mark.parametrize("bad", [Event("T", float("nan")), Event("T", "x" * 200), "no event"])
-@pytest.mark.parametrize("size", [3, 20])
+@pytest.mark.parametrize("size", [3, COPY_FROM])
 def test_one_invalid_event_fails_the_call_before_anything_is_written(
     dsn: str, conn: psycopg.Connection[Any], bad: Any, size: int
 ) -> None:
@@ -63,9 +64,10 @@ def test_delays_count_from_the_database_clock(outbox: Outbox, conn: psycopg.Conn
         assert before <= occurred_at <= after
 
 
-@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("size", [1, 3, COPY_FROM])
 def test_each_event_keeps_its_own_times(outbox: Outbox, conn: psycopg.Connection[Any], size: int) -> None:
-    then = datetime(2020, 2, 29, 12, 30, 15, 123456, tzinfo=UTC)
+    odd = timezone(-timedelta(hours=7, minutes=52, seconds=58))  # as zones had before 1900
+    then = datetime(2020, 2, 29, 12, 30, 15, 123456, tzinfo=odd)
     later = then + timedelta(days=1)
     timed = [Event("T", n, occurred_at=then, available_at=later) for n in range(size)]
     with conn.transaction():
@@ -76,7 +78,7 @@ def test_each_event_keeps_its_own_times(outbox: Outbox, conn: psycopg.Connection
     assert datetime.now(UTC) - untimed[0] < timedelta(minutes=5)
 
 
-@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("size", [1, 3, COPY_FROM])
 def test_every_field_travels_either_way(outbox: Outbox, conn: psycopg.Connection[Any], size: int) -> None:
     odd = "tab\t newline\n return\r backslash\\ \\N quote' ünï 🎈 {brace} %s"
     event = Event(
@@ -109,3 +111,40 @@ def _clock(conn: psycopg.Connection[Any]) -> datetime:
     ((clock,),) = conn.execute("select clock_timestamp()").fetchall()
     assert isinstance(clock, datetime)
     return clock
+
+
+VERBATIM = [
+    b'"\\u00e9\\/"',
+    b'{"b": 1,  "a": [1.0, 1e2]}',
+    b'"\\\\u0000"',
+    b"null",
+    b'"null"',
+    '"\u2028 é 😀"'.encode(),
+    b'""',
+]
+
+
+@pytest.mark.parametrize("size", [1, 3, COPY_FROM])
+def test_json_stays_as_it_is_written(outbox: Outbox, conn: psycopg.Connection[Any], size: int) -> None:
+    ready = [Event("T", text, content_type="application/json") for text in VERBATIM]
+    with conn.transaction():
+        for begin in range(0, len(ready) * size, size):
+            outbox.publish_many(conn, (ready * size)[begin : begin + size])
+    stored = [text for (text,) in conn.execute("select payload::text from partbox.record order by id")]
+    assert stored == [text.decode() for text in VERBATIM] * size
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_large_events_go_in_pieces_and_stay_in_order(
+    outbox: Outbox, conn: psycopg.Connection[Any], pipelined: bool
+) -> None:
+    """Each is larger than a piece, or two of them are, or there are more than fit into one by their number."""
+    sizes = [LARGE + 1, 10, LARGE - 20, 10, 10, LARGE // 2, *[1] * (2 * COPY_FROM), 3 * LARGE]
+    events = [Event("T", [n, "x" * size]) for n, size in enumerate(sizes)]
+    with conn.pipeline() if pipelined else nullcontext(), conn.transaction():
+        ids = outbox.publish_many(conn, events)
+        outbox.publish_many(conn, events[:1])
+    assert [(each.event_id, each.payload) for each in delivered(conn)] == [
+        *zip(ids, [event.payload for event in events], strict=True),
+        (events[0].event_id, events[0].payload),
+    ]

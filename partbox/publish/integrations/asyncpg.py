@@ -41,10 +41,6 @@ class AsyncpgAdapter(AsyncAdapter):
         text, names = numbered(statement)
         return await self.conn.fetch(text, *(parameters[name] for name in names))  # type: ignore[no-any-return]
 
-    async def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
-        text, names = numbered(statement)
-        await self.conn.executemany(text, [[parameters[name] for name in names] for parameters in many])
-
     async def copy(self, step: Copy) -> None:
         await copied(self.conn, step)
 

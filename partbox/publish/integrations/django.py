@@ -46,10 +46,6 @@ class DjangoAdapter(Adapter):
             cursor.execute(statement, parameters)
             return [] if cursor.description is None else cursor.fetchall()
 
-    def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
-        with self.conn.cursor() as cursor:
-            cursor.executemany(statement, many)
-
     def copy(self, step: Copy) -> None:
         with self.conn.cursor() as cursor, cursor.copy(step.statement.decode()) as copy:
             for piece in step.lines():

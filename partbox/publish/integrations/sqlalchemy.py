@@ -52,13 +52,9 @@ class SqlalchemyAdapter(Adapter):
         return "sqlalchemy", id(self._on.dialect)  # each engine has its own
 
     def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
-        text, values = _in_style(self._on, statement, [parameters])
-        result = self._on.exec_driver_sql(text, values[0])
+        text, values = _in_style(self._on, statement, parameters)
+        result = self._on.exec_driver_sql(text, values)
         return [tuple(row) for row in result] if result.returns_rows else []
-
-    def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
-        text, values = _in_style(self._on, statement, many)
-        self._on.exec_driver_sql(text, values)
 
     def copy(self, step: Copy) -> None:
         copy(self._on, step)
@@ -91,9 +87,6 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
 
     async def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
         return await self._run(lambda _: self._sync.execute(statement, parameters))
-
-    async def execute_many(self, statement: str, many: Sequence[Parameters]) -> None:
-        await self._run(lambda _: self._sync.execute_many(statement, many))
 
     async def copy(self, step: Copy) -> None:
         await self._run(lambda _: self._sync.copy(step))
@@ -130,17 +123,17 @@ def _check(on: Connection) -> None:
         transaction.check_status(driver)
 
 
-def _in_style(on: Connection, statement: str, many: Sequence[Parameters]) -> tuple[str, list[Any]]:
+def _in_style(on: Connection, statement: str, parameters: Parameters) -> tuple[str, Any]:
     """The statement and its values as the driver takes them."""
     style = on.dialect.paramstyle
     if style == "pyformat":
-        return statement, list(many)
+        return statement, parameters
     if style != "numeric_dollar":
         raise PublishError(
             f"the driver {on.dialect.driver!r} is not known: use psycopg, psycopg2 or asyncpg below SQLAlchemy"
         )
     text, names = numbered(statement)
-    return text, [tuple(values[name] for name in names) for values in many]
+    return text, tuple(parameters[name] for name in names)
 
 
 _ENGINE = "open a connection, `with engine.begin() as conn:`, and pass that"

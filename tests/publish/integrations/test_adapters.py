@@ -17,9 +17,10 @@ from sqlalchemy.orm import Session, sessionmaker
 from partbox import Event, Outbox
 from partbox.errors import PublishError
 from partbox.publish import Adapter, integrations, register, values
+from partbox.publish.writing import COPY_FROM
 
 EVENT = Event("OrderPlaced", {"id": 42}, headers={"a": "100 %"})
-MANY = [Event("T", n) for n in range(20)]
+MANY = [Event("T", n) for n in range(COPY_FROM)]
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_a_subclass_of_a_connection_is_one(outbox: Outbox, dsn: str, conn: psyco
     with Own.connect(dsn) as app:
         outbox.publish(app, EVENT)
         outbox.publish_many(app, MANY)
-    assert count(conn) == 21
+    assert count(conn) == 1 + COPY_FROM
 
 
 class Psycopg2(Adapter):
@@ -115,7 +116,7 @@ def test_an_adapter_of_ones_own_needs_two_methods(outbox: Outbox, dsn: str, conn
     with pytest.raises(PublishError, match=r"no transaction.*: set autocommit to False"):
         Outbox(dsn).publish(app, EVENT)
     app.close()
-    assert [each.payload for each in delivered(conn)] == [{"id": 42}, *range(20), b"\0"]
+    assert [each.payload for each in delivered(conn)] == [{"id": 42}, *range(COPY_FROM), b"\0"]
     assert delivered(conn)[0].headers == {"a": "100 %"}
 
 
@@ -142,7 +143,7 @@ def test_an_adapter_that_tells_of_one_end_gets_the_hooks_of_that_one(outbox: Out
         outbox.publish(app, EVENT)
     app.close()
     worker.stop()
-    assert told == [20]
+    assert told == [COPY_FROM]
 
 
 @pytest.mark.usefixtures("restored")

@@ -12,6 +12,7 @@ from roles import cast_of
 
 from partbox import Event, Outbox
 from partbox.publish.steps import Inquiry
+from partbox.publish.writing import COPY_FROM
 from partbox.rules.bell import channel
 from partbox.rules.hashing import partition_of
 
@@ -21,7 +22,7 @@ Conn = psycopg.Connection[Any]
 UP = "select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + 1000)"
 ONE = Event("Placed", 1, aggregate_id="a")
 FEW = [Event("Placed", n, aggregate_id="ab"[n % 2]) for n in range(4)]
-MANY = [Event("Placed", n, aggregate_id="ab"[n % 2]) for n in range(20)]
+MANY = [Event("Placed", n, aggregate_id="ab"[n % 2]) for n in range(COPY_FROM)]
 A, B = str(partition_of("a")), str(partition_of("b"))
 """What is rung for aggregates a and b."""
 
@@ -176,6 +177,19 @@ def test_a_pipeline_rings_and_waits_for_no_answer(
     assert sorted(rung()) == sorted([A, B])
 
 
+@pytest.mark.parametrize("events", [[ONE], FEW, MANY], ids=["one", "few", "many"])
+def test_it_asks_once_the_ids_are_drawn(
+    outbox: Outbox, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]], events: list[Event]
+) -> None:
+    """A worker that falls asleep while an event is written is rung for: here it does so for each row, after its id."""
+    conn.execute("create function asleep() returns trigger language plpgsql as $$ begin perform "
+                 + UP.removeprefix("select ") + "; return new; end $$")  # fmt: skip
+    conn.execute("create trigger asleep before insert on partbox.record for each row execute function asleep()")
+    with conn.transaction():
+        outbox.publish_many(conn, events)
+    assert set(rung()) == {A, B} if len(events) > 1 else {A}
+
+
 def test_sql_rings_too(conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]]) -> None:
     up()
     conn.execute("select partbox.publish('Placed', '1', aggregate_id => 'a')")
@@ -228,7 +242,7 @@ def test_without_the_sequence_or_the_right_to_read_it_all_is_published(
             outbox.publish_many(tx, FEW)
             outbox.publish_many(tx, MANY)
             tx.execute("select partbox.publish('Placed', '1'), partbox.ring(1)")
-    assert conn.execute("select count(*) from partbox.record").fetchone() == (27,)
+    assert conn.execute("select count(*) from partbox.record").fetchone() == (7 + COPY_FROM,)
     assert rung() == []
 
 

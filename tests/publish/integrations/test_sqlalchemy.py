@@ -15,9 +15,10 @@ from waiting import eventually
 from partbox import Event, Outbox
 from partbox.errors import PublishError
 from partbox.publish.integrations import sqlalchemy_end
+from partbox.publish.writing import COPY_FROM
 
 EVENT = Event("OrderPlaced", {"id": 42})
-MANY = [Event("T", n) for n in range(20)]
+MANY = [Event("T", n) for n in range(COPY_FROM)]
 DRIVERS = ["psycopg", "psycopg2"]
 ASYNC_DRIVERS = ["psycopg_async", "asyncpg"]
 
@@ -97,7 +98,7 @@ def test_commit_as_you_go_is_told_at_each_commit(
             outbox.publish(given, "T", "rolled back")
             given.rollback()
             outbox.publish_many(given, [Event("T", "left"), *MANY])
-        payloads = ["left", *range(20)]
+        payloads = ["left", *range(COPY_FROM)]
         assert ends == [("commit", [0]), ("commit", [1]), ("rollback", ["rolled back"]), ("rollback", payloads)]
         ends.clear()
     assert count(conn) == 4
@@ -236,8 +237,8 @@ async def test_a_synchronous_session_in_run_sync_is_published_on(
         await session.run_sync(work)
         await session.commit()
     await engine.dispose()
-    assert ends == [("commit", [{"id": 42}]), ("commit", [*range(20)])]
-    assert count(conn) == 21
+    assert ends == [("commit", [{"id": 42}]), ("commit", [*range(COPY_FROM)])]
+    assert count(conn) == 1 + COPY_FROM
 
 
 @pytest.mark.parametrize("driver", ASYNC_DRIVERS)
