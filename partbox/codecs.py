@@ -75,7 +75,7 @@ class JsonCodec:
         text = orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
         if "null" in text:  # as orjson writes for NaN and Infinity; looked at only then
             json.dumps(value, default=_inside, allow_nan=False)
-        return _without_nul(text)
+        return _without_nul(text) if "\\u0000" in text else text
 
     def ready(self, value: bytes) -> str:
         """Finished JSON text, its numbers unchecked."""
@@ -175,7 +175,7 @@ def _raw(value: Any, kind: str) -> bytes:
 
 
 def _without_nul(text: str) -> str:
-    if "\\u0000" in text and _NUL.search(text):
+    if _NUL.search(text):
         raise ValueError("a NUL character, which PostgreSQL cannot hold; remove it, or publish bytes")
     return text
 

@@ -1,8 +1,5 @@
 """Database errors that partbox explains, whichever library raises them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from partbox.errors import PublishError, SchemaError
 
 FAILED = "the transaction has failed: roll back, to a savepoint or the whole, and try again"
@@ -25,16 +22,26 @@ def is_failed_transaction(error: BaseException) -> bool:
     return sqlstate(error) == _IN_FAILED_TRANSACTION
 
 
-@contextmanager
-def explained(schema: str) -> Iterator[None]:
-    """Raises SchemaError or PublishError, with the remedy, instead of what the library raises."""
-    try:
-        yield
-    except Exception as error:
+class Explained:
+    """Raises SchemaError or PublishError, with the remedy, instead of what the library raises, in a `with` block.
+
+    No generator: every publish enters it, and this takes a third of the time.
+    """
+
+    __slots__ = ("_schema",)
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception):
+            return
         if sqlstate(error) in _MISSING:
             raise SchemaError(
-                f"schema {schema!r} is missing or not complete in this database: run `partbox init`"
+                f"schema {self._schema!r} is missing or not complete in this database: run `partbox init`"
             ) from error
         if is_failed_transaction(error):
             raise PublishError(FAILED) from error
-        raise

@@ -69,7 +69,9 @@ def all_fields(events: list[Event], codecs: Codecs, max_payload: int) -> list[Fi
 
 def parameters(event: Event, fields: Fields) -> dict[str, Any]:
     """The parameters of the queries `publish` and `publish_once`."""
-    values = dict(zip(COLUMNS, (*fields, event.available_at, event.occurred_at), strict=True))
+    values: dict[str, Any] = dict(zip(UNTIMED, fields, strict=True))
+    values["available_at"] = event.available_at
+    values["occurred_at"] = event.occurred_at
     # In seconds: as a text an interval means what IntervalStyle says.
     values["deliver_after"] = None if event.deliver_after is None else event.deliver_after.total_seconds()
     values["idempotency_key"] = event.idempotency_key

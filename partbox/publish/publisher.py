@@ -23,7 +23,7 @@ from partbox.observe import Observers
 from partbox.publish import ending, integrations, steps, transaction
 from partbox.publish.adapter import COMMIT, ROLLBACK, Library
 from partbox.publish.bell import Bell, place_of
-from partbox.publish.failures import explained
+from partbox.publish.failures import Explained
 from partbox.publish.fields import all_fields, fields_of, parameters
 from partbox.publish.hooks import Moment, PublishHooks
 from partbox.publish.sleepers import Sleepers
@@ -55,7 +55,7 @@ class Publisher:
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
         transaction.settle(conn)
         transaction.check(conn)
-        with explained(self.schema), Cursor(conn, row_factory=tuple_row) as cursor:
+        with Explained(self.schema), Cursor(conn, row_factory=tuple_row) as cursor:
             if (asked := self.bell.asking(place_of(conn))) is None:
                 cursor.execute(statements.publish(self.schema), values)
             else:
@@ -71,7 +71,7 @@ class Publisher:
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
         await transaction.settle_async(conn)
         transaction.check(conn)
-        with explained(self.schema):
+        with Explained(self.schema):
             async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
                 if (asked := self.bell.asking(place_of(conn))) is None:
                     await cursor.execute(statements.publish(self.schema), values)
@@ -96,7 +96,7 @@ class Publisher:
         adapter.check()
         reports = self._reports(adapter)
         events = self.hooks.before(events)
-        with self._observed(events) as events, explained(self.schema):
+        with self._observed(events) as events, Explained(self.schema):
             ids, published = adapter.run(self._writing(events, adapter, reports, self.hooks.tell))
         if published:
             self.observers.published(published)
@@ -108,7 +108,7 @@ class Publisher:
         await adapter.check()
         reports = self._reports(adapter)
         events = await self.hooks.before_async(events)
-        with self._observed(events) as events, explained(self.schema):
+        with self._observed(events) as events, Explained(self.schema):
             writing = self._writing(events, adapter, reports, self.hooks.tell_async)
             ids, published = await adapter.run(writing)
         if published:

@@ -33,8 +33,21 @@ def is_pipelined(conn: AnyConnection) -> bool:
 
 
 def needs_sync(conn: AnyConnection) -> bool:
-    """True if the status is uncertain: a BEGIN may still wait in the pipeline."""
-    return conn.autocommit and is_pipelined(conn) and conn.info.transaction_status != TransactionStatus.INTRANS
+    """True if the status is uncertain: a BEGIN that is not psycopg's own may still wait in the pipeline."""
+    return (
+        conn.autocommit
+        and is_pipelined(conn)
+        and conn.pgconn.transaction_status != TransactionStatus.INTRANS
+        and not _is_in_block(conn)
+    )
+
+
+def _is_in_block(conn: AnyConnection) -> bool:
+    """True inside `with conn.transaction():`, whose BEGIN is sent before anything else.
+
+    Only psycopg's own count tells without waiting for the server. Without it, in another version, we wait.
+    """
+    return getattr(conn, "_num_transactions", 0) > 0
 
 
 def settle(conn: Connection[Any]) -> None:
@@ -68,11 +81,16 @@ def check(conn: AnyConnection) -> None:
 
     Without autocommit psycopg opens that transaction with the first statement, which may be ours.
     """
-    status = conn.info.transaction_status
-    implicit = not conn.autocommit and (status == TransactionStatus.IDLE or is_pipelined(conn))
-    if status == TransactionStatus.INTRANS or (implicit and status not in _BROKEN):
+    status = conn.pgconn.transaction_status
+    if status == TransactionStatus.INTRANS:
         return
-    raise PublishError(_PROBLEMS[status])
+    if is_pipelined(conn):
+        begun = not conn.autocommit or _is_in_block(conn)
+    else:
+        begun = not conn.autocommit and status == TransactionStatus.IDLE
+    if begun and status not in _BROKEN:
+        return
+    raise PublishError(_PROBLEMS[TransactionStatus(status)])
 
 
 def check_none(conn: AnyConnection) -> None:

@@ -17,6 +17,7 @@ serialization failure where the holder has committed since its snapshot.)
 import logging
 from collections.abc import Iterator
 from itertools import compress
+from operator import not_
 from uuid import UUID
 
 from partbox.db import statements
@@ -44,7 +45,10 @@ def write(
     else:
         fresh = yield from _take_keys(schema, events)
         yield from _many(schema, [*compress(events, fresh)], [*compress(batch, fresh)], asked, copies)
-    return [_id(event, is_fresh) for event, is_fresh in zip(events, fresh, strict=True)]
+    if not all(fresh):
+        for event in compress(events, map(not_, fresh)):
+            _tell_used(event)
+    return [event.event_id if is_fresh else None for event, is_fresh in zip(events, fresh, strict=True)]
 
 
 def _one(schema: str, event: Event, fields: Fields, asked: Inquirer | None) -> Steps[bool]:
@@ -119,10 +123,7 @@ def _copy(schema: str, events: list[Event], batch: list[Fields]) -> Steps[None]:
         yield Copy(statements.publish_copy(schema), schema, UNTIMED, batch)
 
 
-def _id(event: Event, is_fresh: bool) -> UUID | None:
-    if is_fresh:
-        return event.event_id
+def _tell_used(event: Event) -> None:
     text = "event %s of type %r is not published: its idempotency key %r was used before"
     id, kind = str(event.event_id), event.event_type
     log_event(log, "duplicate", text, id, kind, event.idempotency_key, event_id=id, event_type=kind)
-    return None
