@@ -7,11 +7,11 @@ gets them back as they are, while bytes made by a codec that its process does no
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
@@ -50,6 +50,10 @@ class Encoded(NamedTuple):
     data: bytes | None
     content_type: str | None
     raw: bool
+
+
+_encoded: Callable[[tuple[Any, ...]], Encoded] = partial(tuple.__new__, Encoded)
+"""`Encoded(…)` in half of the time: one is made for each event."""
 
 
 class JsonCodec:
@@ -120,7 +124,7 @@ class Codecs:
             return Encoded(None, _raw(value, kind), kind, True)
         try:
             if codec is _JSON:
-                return Encoded(_JSON.text(value), None, None, False)
+                return _encoded((_JSON.text(value), None, None, False))
             data = codec.encode(value)
         except Exception as error:
             raise PublishError(f"the payload cannot be written as {kind}: {_reason(error, codec)}") from error

@@ -11,7 +11,8 @@ class Sizes:
     """Sizes of every line.
 
     `events` of a backlog that is drained, of which the textbook outbox gets `textbook`; `rounds` of each ratio;
-    `pages` of 10,000 events by `publish_many`, `singles` each in a transaction of its own; `latency` seconds by rate
+    `pages` of 10,000 events by `publish_many`, `singles` each in a transaction of its own; `turns` of `turn` seconds
+    for which many clients publish with the bell on, and as many with it off; `latency` seconds by rate
     (events per second); seconds of standing `idle`, and beside an `open` transaction; `done` records between two
     backlogs; `memory` events of the backlog over which memory is watched; `load` in events per second while processes
     come and go; the `lease` of the processes that are killed (seconds); `calm` seconds until a process without work
@@ -23,6 +24,8 @@ class Sizes:
     rounds: int
     pages: int
     singles: int
+    turns: int
+    turn: float
     latency: Mapping[int, float]
     idle: float
     open: float
@@ -39,6 +42,8 @@ FULL: Final = Sizes(
     rounds=5,
     pages=5,
     singles=2_000,
+    turns=41,
+    turn=0.3,
     latency=MappingProxyType({1: 60.0, 100: 30.0, 1_000: 20.0}),
     idle=40.0,
     open=60.0,
@@ -53,6 +58,8 @@ QUICK: Final = Sizes(
     rounds=1,
     pages=2,
     singles=200,
+    turns=5,
+    turn=0.15,
     latency=MappingProxyType({1: 2.0, 100: 1.0, 1_000: 1.0}),
     idle=1.5,
     open=1.5,

@@ -100,6 +100,19 @@ select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregat
 insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
 values (%(partition)s, %(event_id)s, %(event_type)s, %(aggregate_type)s, %(aggregate_id)s, %(payload)s::json)
 
+-- name: bench_accounts
+-- What an application changes in the transaction that publishes.
+create table if not exists {schema}.account (id integer primary key, changes bigint not null) with (fillfactor = 20)
+
+-- name: bench_accounts_fill
+-- Its rows.
+insert into {schema}.account (id, changes)
+select id, 0 from generate_series(0, %(accounts)s::integer - 1) as id on conflict do nothing
+
+-- name: bench_account_change
+-- A change of one.
+update {schema}.account as a set changes = a.changes + 1 where a.id = %(account)s
+
 -- name: bench_textbook
 -- The textbook outbox: one table, the oldest rows locked, those of others skipped, handled ones deleted.
 create table if not exists {schema}.textbook (

@@ -2,11 +2,12 @@
 
 from partbox.bench.budget import Budget
 from partbox.bench.family import Family
-from partbox.bench.lines import cluster, done, drain, idle, kill, latency, memory, publish, transaction
+from partbox.bench.lines import bell, cluster, done, drain, idle, kill, latency, memory, publish, transaction
 
 FAMILIES: tuple[Family, ...] = (
     drain.FAMILY,
     publish.FAMILY,
+    bell.FAMILY,
     latency.FAMILY,
     idle.FAMILY,
     transaction.FAMILY,

@@ -153,6 +153,17 @@ def insert(conn: Conn, schema: str, values: dict[str, Any]) -> None:
         conn.execute(query("bench_insert", schema), values)
 
 
+def open_accounts(conn: Conn, schema: str, accounts: int) -> None:
+    """Have a table of an application, with so many rows: 0, 1 …"""
+    conn.execute(query("bench_accounts", schema), {})
+    conn.execute(query("bench_accounts_fill", schema), {"accounts": accounts})
+
+
+def change_account(conn: Conn, schema: str, account: int) -> None:
+    """Change a row of that table."""
+    conn.execute(query("bench_account_change", schema), {"account": account})
+
+
 def decode_little(conn: Conn) -> None:
     """Have the connection decode what it reads as little as a worker's does."""
     lean(conn)

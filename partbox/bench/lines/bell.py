@@ -1,0 +1,33 @@
+"""Publishing by many clients at full speed, beside a worker process that would like to sleep."""
+
+from collections.abc import Set
+from typing import Final
+
+from partbox.bench.budget import Budget, Direction, Unmeasured
+from partbox.bench.crowd import CLIENTS, crowding
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.bench.handlers import ignore
+from partbox.bench.node import BenchNode
+from partbox.bench.rounds import compared
+from partbox.db.delivery import bell
+
+WHAT: Final = f"of {CLIENTS} clients, publishers' bell on vs off, beside a worker"
+TRANSACTION: Final = Budget("bell-transaction", f"an update and a publish {WHAT}", Direction.AT_LEAST, 0.95)
+PUBLISH: Final = Budget("bell-publish", f"a bare publish {WHAT}", Direction.AT_LEAST, 0.9)
+NONE: Final = "there is no bell: sequences cannot be unlogged before PostgreSQL 15"
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    ground.fresh()
+    if bell.found(ground.conn, ground.schema) is None:
+        yield from (Unmeasured(name, NONE) for name in (TRANSACTION.name, PUBLISH.name) if name in wanted)
+        return
+    with BenchNode(ground, ground.outbox(ignore, bell="on"), 1):
+        for budget in (TRANSACTION, PUBLISH):
+            if budget.name in wanted:
+                on, off = crowding(ground, updates=budget is TRANSACTION)
+                yield compared(budget.name, ("on", on), ("off", off))
+
+
+FAMILY: Final = Family((TRANSACTION, PUBLISH), _measure)
