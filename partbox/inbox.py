@@ -40,7 +40,7 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
     adapter = integrations.sync_of(conn, _CALLS)
     noting = _noting(schema, _values(event_or_id, consumer))
     adapter.check()
-    with _Explained(schema):
+    with _explained(schema):
         return adapter.run(noting)
 
 
@@ -49,7 +49,7 @@ async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str,
     adapter = integrations.async_of(conn, _CALLS)
     noting = _noting(schema, _values(event_or_id, consumer))
     await adapter.check()
-    with _Explained(schema):
+    with _explained(schema):
         return await adapter.run(noting)
 
 
@@ -97,7 +97,7 @@ def _event_id(event_or_id: AnyEvent) -> UUID:
 
 
 @contextmanager
-def _Explained(schema: str) -> Iterator[None]:
+def _explained(schema: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of any library

@@ -36,11 +36,12 @@ select found.oid::bigint, current_setting('max_prepared_transactions')::integer
                         else false end) as found
 
 -- name: bell_arm
--- Says that somebody sleeps for `nap` milliseconds from now; whether somebody had said so already. It never takes back
+-- Says that somebody sleeps for `ahead` milliseconds from now; whether somebody had said so already. It never takes back
 -- what others have said, unless that is no time of ours: a clock was set back.
-select setval(%(bell)s::oid::regclass, greatest(now + %(nap)s::bigint, case when ahead between 1 and 1000 then now + ahead end)),
-       coalesce(ahead between 1 and 1000, false)
-  from (select now, pg_sequence_last_value(%(bell)s::oid::regclass) - now as ahead
+select setval(%(bell)s::oid::regclass,
+              greatest(now + %(ahead)s::bigint, case when up between 1 and 1000 then now + up end)),
+       coalesce(up between 1 and 1000, false)
+  from (select now, pg_sequence_last_value(%(bell)s::oid::regclass) - now as up
           from (select (extract(epoch from clock_timestamp()) * 1000)::bigint as now offset 0) as clock offset 0) as seen
 
 -- name: bell_lower
