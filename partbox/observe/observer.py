@@ -46,7 +46,7 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Load:
     """The load of a worker: records in memory that no saved cursor has passed, of at most `window`; lanes that wait or
-    run; running handlers; partitions owned."""
+    run, of an aggregate each, or of a partition for a lone runner; running handlers; partitions owned."""
 
     records: int
     window: int

@@ -2,13 +2,14 @@
 
 **One event, from the log to its saved cursor.** The poller asks for what is new (`reading.log_reader`), and the
 intake puts each record into the lane of its aggregate (`reading.intake`, `state.partition`): lanes are what keeps the
-order. A lane with something to do stands in the dispatcher's queue until a runner takes it (`delivering.dispatcher`).
-The runner walks the lane, event by event (`delivering.lane_runner`): it looks up the endpoint, and calls the handler.
-What became of the event is settled in one place, whatever the kind of its handler (`delivering.settlement`), and noted
-in its partition (`state.partition`). What is done moves the cursor that may be saved (`rules.progress`); what is not
-done becomes a parked row (`state.parked_rows`). The saver sends both in one statement (`saving.saver`), which writes
-nothing if the partition is not ours any more (`owning.ownership`). No step comes back to an earlier one but by a parked
-row, whose record is fetched when its time has come (`reading.parked_reader`), and goes into its lane like a new one.
+order; a lone runner is given those of a partition in one line. A lane with something to do stands in the dispatcher's
+queue until a runner takes it (`delivering.dispatcher`). The runner walks the lane, event by event
+(`delivering.lane_runner`): it looks up the endpoint, and calls the handler. What became of the event is settled in one
+place, whatever the kind of its handler (`delivering.settlement`), and noted in its partition (`state.partition`). What
+is done moves the cursor that may be saved (`rules.progress`); what is not done becomes a parked row
+(`state.parked_rows`). The saver sends both in one statement (`saving.saver`), which writes nothing if the partition is
+not ours any more (`owning.ownership`). No step comes back to an earlier one but by a parked row, whose record is
+fetched when its time has come (`reading.parked_reader`), and goes into its lane like a new one.
 
 **Threads.** The *poller* has all connections but one, and reads, claims and fetches. The *saver* borrows one of them,
 and saves. The *listener* has one of its own, on which it hears who publishes, and wakes the poller (`waking`).

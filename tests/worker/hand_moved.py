@@ -53,9 +53,9 @@ def row(id: int, key: str = "k", event_type: str = "Counted") -> tuple[Any, ...]
 
 
 class HandMoved:
-    """One partition with one lane, whose handler is the test's."""
+    """One partition with one lane, whose handler is the test's; in a `lone` one what is new stands in line."""
 
-    def __init__(self, handlers: Handlers) -> None:
+    def __init__(self, handlers: Handlers, *, lone: bool = False) -> None:
         settings = load(dsn="postgresql://nowhere")
         self.slot = Slot.local()
         self.slot.trust_until(FAR, FAR)
@@ -75,6 +75,7 @@ class HandMoved:
             letters=DeadLetters(self.holdings, None),
             signals=Signals(),
         )
+        self.dispatcher.lone = lone
         self.intake = Intake(self.holdings, self.dispatcher, self.routes, Codecs(), "default", reports)
         owned = Owned(5, 1, "1:1:", 0, 0, 0, None)
         self.partition = Partition(owned, 0.0, window=1_000, letters=False)
@@ -86,7 +87,7 @@ class HandMoved:
 
     @property
     def lane(self) -> Lane:
-        return self.partition.lanes[KEY]
+        return self.partition._lanes.get(KEY) or self.partition.line
 
     def read(self, *ids: int, keys: str = "") -> None:
         """A page brings these, of one aggregate if no `keys` are given."""
@@ -96,9 +97,12 @@ class HandMoved:
             self._instrument()
 
     def reload(self, *stored: int, state: str = "ready") -> None:
-        """A command has changed parked rows: these block the key, as the database says."""
-        rows = [Stored(5, id, "Key", "k", state, 0, None, False, None) for id in stored]
+        """A command has changed parked rows: these block the key, as the database says. Those of others stay."""
         with self.holdings.lock:
+            chains = {key: chain for key, chain in self.partition.parked.chains.items() if key != KEY}
+            others = [(*key, row) for key, chain in chains.items() for row in chain if row.committed]
+            rows = [Stored(5, id, "Key", "k", state, 0, None, False, None) for id in stored]
+            rows += [Stored(5, row.id, *key, row.state, row.attempts, row.due, False, None) for *key, row in others]
             keys = self.partition.parked.load(rows, len(rows), 0.0)
             for key in keys:
                 self.holdings.wake(self.partition, key)
@@ -158,7 +162,7 @@ class HandMoved:
                 return
 
     def _instrument(self) -> None:
-        for lane in self.partition.lanes.values():
+        for lane in (self.partition.line, *self.partition._lanes.values()):
             if not isinstance(lane.queue, Interleaved):
                 lane.queue = Interleaved(lane.queue)
                 lane.queue.meanwhile = self._others

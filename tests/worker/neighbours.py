@@ -23,8 +23,9 @@ def partition(worker):
 
 
 def queued(worker, key=KEY):
-    lane = partition(worker).lanes.get(key)
-    return len(lane.queue) if lane is not None else 0
+    with worker._worker.holdings.lock:
+        lane = partition(worker).lanes.get(key)
+        return len(lane.queue) if lane is not None else 0
 
 
 @contextmanager

@@ -37,6 +37,8 @@ PARTITION = 5
 class Waiting:
     """In the place of a dispatcher: keeps the lanes that are ready, and starts nothing."""
 
+    lone = False
+
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from effort import examples
 from hand_moved import FAR, KEY, HandMoved
 from hypothesis import given, settings
@@ -15,19 +16,24 @@ from partbox.worker.delivering.dispatcher import STUCK
 from partbox.worker.delivering.holding import hold_rest
 
 
-def moved(handler: Callable[[DeliveredEvent], None]) -> HandMoved:
+def moved(handler: Callable[[DeliveredEvent], None], *, lone: bool) -> HandMoved:
     handlers = Handlers()
     handlers.on("Counted", retry=Fixed(0))(handler)
-    return HandMoved(handlers)
+    return HandMoved(handlers, lone=lone)
 
 
-def recorded() -> tuple[HandMoved, list[int]]:
+def recorded(*, lone: bool) -> tuple[HandMoved, list[int]]:
     seen: list[int] = []
-    return moved(lambda event: seen.append(event.id)), seen
+    return moved(lambda event: seen.append(event.id), lone=lone), seen
 
 
-def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones() -> None:
-    rig, seen = recorded()
+@pytest.fixture(params=[False, True], ids=["lanes", "a line"], scope="module")
+def lone(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones(lone: bool) -> None:
+    rig, seen = recorded(lone=lone)
     rig.read(*range(1, 7))
     lane = rig.lane
     held: list[int] = []
@@ -56,8 +62,8 @@ def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones() -> None:
     assert (seen, held) == ([1], [2, 3, 4, 5, 6])
 
 
-def test_a_replay_between_two_events_of_a_busy_aggregate_reorders_none() -> None:
-    rig, seen = recorded()
+def test_a_replay_between_two_events_of_a_busy_aggregate_reorders_none(lone: bool) -> None:
+    rig, seen = recorded(lone=lone)
     rig.read(*range(10, 15))
     rig.meanwhile = [lambda: None, lambda: rig.reload(4)]
     rig.go_on()
@@ -65,8 +71,8 @@ def test_a_replay_between_two_events_of_a_busy_aggregate_reorders_none() -> None
     assert [id for id in seen if id != 4] == [10, 11, 12, 13, 14]
 
 
-def test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile() -> None:
-    rig, seen = recorded()
+def test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile(lone: bool) -> None:
+    rig, seen = recorded(lone=lone)
     rig.read(10, 11, 12)
     lane = rig.lane
     with rig.holdings.lock:
@@ -80,8 +86,8 @@ def test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile() -> No
     assert seen == [4, 10, 11, 12]
 
 
-def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile() -> None:
-    rig, seen = recorded()
+def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile(lone: bool) -> None:
+    rig, seen = recorded(lone=lone)
     rig.read(10, 11, 12)
     lane = rig.lane
     with rig.holdings.lock:
@@ -90,7 +96,7 @@ def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile(
     rig.reload(4)
     rig.save()
     rig.bring(rig.awake())
-    assert [each.id for each in lane.queue] == [4, 11, 12]
+    assert [each.id for each in rig.lane.queue] == [4, 11, 12]
     rig.runner.put_back(lane, event)
     rig.dispatcher._ready.fresh.clear()
     rig.end([lane])
@@ -98,8 +104,8 @@ def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile(
     assert seen == [4, 10, 11, 12]
 
 
-def test_what_is_put_back_while_a_replay_is_fetched_waits_for_it() -> None:
-    rig, seen = recorded()
+def test_what_is_put_back_while_a_replay_is_fetched_waits_for_it(lone: bool) -> None:
+    rig, seen = recorded(lone=lone)
     rig.read(10, 11, 12)
     lane = rig.lane
     with rig.holdings.lock:
@@ -116,7 +122,7 @@ def test_what_is_put_back_while_a_replay_is_fetched_waits_for_it() -> None:
     assert seen == [4, 10, 11, 12]
 
 
-def test_what_fails_while_its_followers_are_fetched_goes_before_them() -> None:
+def test_what_fails_while_its_followers_are_fetched_goes_before_them(lone: bool) -> None:
     seen: list[int] = []
     found: list[object] = []
 
@@ -128,7 +134,7 @@ def test_what_fails_while_its_followers_are_fetched_goes_before_them() -> None:
             found.extend(rig.awake())  # the replay, and with it 11 and 12, which are held behind it by now
             raise ValueError("once")
 
-    rig = moved(handler)
+    rig = moved(handler, lone=lone)
     rig.read(10, 11, 12)
     with rig.holdings.lock:
         rig.dispatcher._ready.fresh.clear()
@@ -143,8 +149,8 @@ def test_what_fails_while_its_followers_are_fetched_goes_before_them() -> None:
     assert seen == [10, 4, 10, 11, 12]
 
 
-def test_what_is_settled_and_saved_is_not_parked_before_its_runner_goes_on() -> None:
-    rig, seen = recorded()
+def test_what_is_settled_and_saved_is_not_parked_before_its_runner_goes_on(lone: bool) -> None:
+    rig, seen = recorded(lone=lone)
     rig.read(10, 11)
     lane = rig.lane
     with rig.holdings.lock:
@@ -162,8 +168,8 @@ def test_what_is_settled_and_saved_is_not_parked_before_its_runner_goes_on() -> 
     assert seen == [11]
 
 
-def test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself() -> None:
-    rig, seen = recorded()
+def test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself(lone: bool) -> None:
+    rig, seen = recorded(lone=lone)
     rig.read(10, 11)
     lane = rig.lane
     with rig.holdings.lock:
@@ -182,8 +188,8 @@ def test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself() 
     assert not rig.partition.parked.chains
 
 
-def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_that() -> None:
-    rig, seen = recorded()
+def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_that(lone: bool) -> None:
+    rig, seen = recorded(lone=lone)
     rig.read(10, 11)
     rig.turn()
     assert seen == [10]
@@ -208,15 +214,55 @@ def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_t
     assert seen == [10, 11]
 
 
+def test_of_a_line_only_the_key_of_a_failed_event_waits_for_it() -> None:
+    seen: list[int] = []
+
+    def handler(event: DeliveredEvent) -> None:
+        seen.append(event.id)
+        if seen == [10]:
+            raise ValueError("once")
+
+    rig = moved(handler, lone=True)
+    rig.read(10, 11, 12, 13, keys="kjkj")
+    rig.turn_begins = FAR
+    rig.turn()
+    with rig.holdings.lock:
+        assert {key: [row.id for row in chain] for key, chain in rig.partition.parked.chains.items()} == {KEY: [10, 12]}
+    rig.go_on()
+    assert seen == [10, 11, 13, 10, 12]
+
+
+def test_after_a_line_was_sorted_what_is_new_goes_behind_it() -> None:
+    rig, seen = recorded(lone=True)
+    rig.read(10, 11)
+    with rig.holdings.lock:
+        assert len(rig.partition.lanes) == 1
+    rig.read(12)
+    rig.go_on()
+    assert seen == [10, 11, 12]
+
+
+def test_after_a_failure_the_line_goes_on() -> None:
+    def handler(event: DeliveredEvent) -> None:
+        raise ValueError("always")
+
+    rig = moved(handler, lone=True)
+    rig.read(10, 11)
+    rig.turn_begins = FAR
+    rig.turn()
+    with rig.holdings.lock:
+        assert rig.partition.lined_up
+
+
 OTHERS = ("nothing", "replay", "save", "awake", "bring", "read", "lose", "unstick")
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from(OTHERS), max_size=25), st.sets(st.integers(100, 125), max_size=4))
 def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
-    others: list[str], failing: set[int]
+    lone: bool, others: list[str], failing: set[int]
 ) -> None:
-    """`failing` fail at their first attempt. A replayed one (below 100) has no place among the others."""
+    """`failing` fail at their first attempt. A replayed one (below 100) has no place among the others of its key."""
     seen: list[int] = []
     ended: list[int] = []
     found: list[object] = []
@@ -246,7 +292,7 @@ def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
             case "bring":
                 rig.bring(found)  # type: ignore[arg-type]
                 found.clear()
-            case "read":
+            case "read" if not found:  # the poller fetches what is awake before it reads on
                 read_on()
             case "unstick":
                 with rig.holdings.lock:
@@ -254,14 +300,20 @@ def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
             case "lose" if not rig.partition.parked.chains and not found:  # what is parked would have to be stored
                 rig.lose_connection()
                 last = rig.partition.progress.last_id
-                rig.read(*(id for id in range(100, rig.read_to + 1) if id > last))
+                read(*(id for id in range(100, rig.read_to + 1) if id > last))
 
     def read_on() -> None:
         page = range(max(100, rig.read_to + 1), max(100, rig.read_to + 1) + 5)
         rig.read_to = page[-1]
-        rig.read(*page)
+        read(*page)
 
-    rig = moved(handler)
+    def read(*ids: int) -> None:
+        rig.read(*ids, keys="".join(map(key_of, ids)))
+
+    def key_of(id: int) -> str:
+        return "j" if id % 3 == 0 else "k"
+
+    rig = moved(handler, lone=lone)
     read_on()
     rig.meanwhile = [others_do] * 100
     for _ in range(40):
@@ -273,6 +325,9 @@ def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
         others_do()
     rig.go_on()
     assert sorted(ended) == [*stored, *range(100, rig.read_to + 1)]
-    live = [id for id in ended if id >= 100]
-    assert live == sorted(live)
+    for key in "jk":
+        live = [id for id in ended if id >= 100 and key_of(id) == key]
+        assert live == sorted(live)
     assert Page("1:1:", 0) == rig.partition.progress.target().page
+    with rig.holdings.lock:
+        assert rig.partition.lined_up

@@ -135,7 +135,7 @@ METRICS: tuple[Metric, ...] = (
     _living(
         "lanes",
         SUBSCRIPTION,
-        "queues of aggregates in memory, waiting or running",
+        "queues in memory, waiting or running: of aggregates, or of partitions where one thread runs all handlers",
         outbox_java="`outbox.queue.hot.depth`, `outbox.queue.cold.depth`",
     ),
     _living(

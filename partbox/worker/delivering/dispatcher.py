@@ -7,7 +7,7 @@ the handlers in progress, lists count as one; threads are made when they are nee
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from partbox.events.record import ROUTE
@@ -24,7 +24,7 @@ from partbox.worker.forks import fresh, leave
 from partbox.worker.owning.slot import RUNNING_SINCE, Slot, boottime
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.partition import Lane, LetterLane, Partition
+from partbox.worker.state.partition import Lane, LetterLane, Line, Partition
 
 BUNDLE = 64  # lanes that a lone runner takes at a time
 UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
@@ -64,6 +64,8 @@ class Dispatcher:
         self._stopped = False
         self._threads: list[threading.Thread] = []
         self._loop = EventLoop()
+        self.lone = concurrency == 1 and all(endpoint.kind is Kind.SYNC for endpoint in runner.routes.all())
+        """One runner walks everything, so new events need no lanes."""
 
     def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
         """These lanes have something to do; runners take them when they are free. Lock held."""
@@ -272,12 +274,12 @@ class Dispatcher:
 
     def _end(self, lanes: Sequence[Lane]) -> None:
         self._settlement.record(lanes)
-        again = [lane for lane in lanes if self._leave(lane)]
+        again = [each for lane in lanes for each in self._leave(lane)]
         if again:
             self.ready(again)
 
-    def _leave(self, lane: Lane) -> bool:
-        """True if a runner goes on with it; else it goes to where it runs next, if anything waits in it."""
+    def _leave(self, lane: Lane) -> Iterable[Lane]:
+        """The lanes that go on: itself, or those that it was sorted into; a transactional one goes on elsewhere."""
         partition = lane.partition
         self._running.discard(lane)
         if self._joined or self._settlement.followers:
@@ -291,14 +293,18 @@ class Dispatcher:
         if serial:
             self._serial.discard(lane)
         if lane.queue and not partition.stopping:
-            if serial:
-                self._signals.transactional(lane)
-            return not serial
+            if not serial:
+                return (lane,)
+            self._signals.transactional(lane)
+            return ()
         lane.active = False
-        if not lane.queue and partition.lanes.get(lane.key) is lane:
-            del partition.lanes[lane.key]
-        if (chains := partition.parked.chains) and lane.key in chains:
-            self._holdings.wake(partition, lane.key)
+        if not lane.queue:
+            partition.close(lane)
+        if chains := partition.parked.chains:
+            for key in list(chains) if isinstance(lane, Line) else [lane.key]:
+                self._holdings.wake(partition, key)
         if partition.stopping:
             self._holdings.touch(partition)
-        return False
+        elif isinstance(lane, Line):
+            return partition.sorted_out()
+        return ()

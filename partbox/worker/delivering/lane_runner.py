@@ -146,6 +146,8 @@ class LaneRunner:
             partition = lane.partition
             if partition.life != lane.life or partition.lost:
                 return
+            if not partition.lined_up:  # the line was sorted meanwhile
+                lane = lane.behind(event)
             lane.queue.appendleft(event)
             if partition.parked.chains and overtakes(lane, event):
                 hold_rest(lane)

@@ -18,6 +18,7 @@ from partbox.worker.delivering.reports import Reports
 from partbox.worker.delivering.tally import Tally
 from partbox.worker.forks import leave
 from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.key import key_of
 from partbox.worker.state.partition import Lane
 from partbox.worker.state.phase import Phase
 
@@ -84,7 +85,7 @@ class Settlement:
         if verdict is None:
             partition.settle_done(event)
         elif partition.parked.park(event, verdict).blocks:
-            hold_rest(lane)
+            hold_rest(lane.behind(event))
 
     def record(self, lanes: Iterable[Lane]) -> None:
         """Take over what these have done since the last time; neighbours of one partition together. Lock held."""
@@ -134,7 +135,7 @@ class Settlement:
         if event is None or lane.has_settled(event):  # it has ended, and its lane has not gone on yet
             return
         if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself
-            hold_rest(lane)
+            hold_rest(lane.behind(event))
             self._holdings.touch(partition)
             return
         if verdict is None and event.parked is not None:
@@ -150,17 +151,17 @@ class Settlement:
             partition.parked.hold(follower)
             follower.parked.loaded = True
         lane.unstuck = event
-        if lane.key in partition.parked.chains:
-            partition.parked.chains[lane.key].stuck = True
-        hold_rest(lane)
+        if (key := key_of(event)) in partition.parked.chains:
+            partition.parked.chains[key].stuck = True
+        hold_rest(lane.behind(event))
         self._holdings.touch(partition)
 
     def _hold_behind(self, lane: Lane, event: DeliveredEvent) -> None:
         """A parked event runs for long: what waits behind it, parked or new, does not wait in memory. Lock held."""
         partition = lane.partition
         partition.weight.drop((event.id,))
-        if event.parked.loaded and lane.key in partition.parked.chains:
-            partition.parked.chains[lane.key].stuck = True
-        if lane.queue:
-            hold_rest(lane)
+        if event.parked.loaded and (key := key_of(event)) in partition.parked.chains:
+            partition.parked.chains[key].stuck = True
+        if (rest := lane.behind(event)).queue:
+            hold_rest(rest)
             self._holdings.touch(partition)

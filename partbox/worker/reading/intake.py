@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 
 from partbox.codecs import Codecs
@@ -27,7 +27,7 @@ from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.key import Key, key_of
 from partbox.worker.state.partition import Lane, LetterLane, Partition
 
-_partition, _id = itemgetter(PARTITION), itemgetter(ID)
+_partition, _id, _available_at = itemgetter(PARTITION), itemgetter(ID), itemgetter(AVAILABLE_AT)
 
 
 class Intake:
@@ -202,7 +202,7 @@ class Intake:
         partition.weight.drop(id for id, _ in there if id in partition.progress.finished)
 
     def _queue_new(self, partition: Partition, rows: list[Row], late: int, clock: int) -> None:
-        claim, lanes, parked, woken = self._claim(partition), partition.lanes, partition.parked, []
+        parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
         plain = not (
             parked.ahead
@@ -213,6 +213,21 @@ class Intake:
             or self.wanted is not None
             or (rows and rows[0][ID] <= partition.resumption.done_to)
         )
+        if plain and self._dispatcher.lone and partition.lined_up and not any(map(_available_at, rows)):
+            self._line_up(partition, rows)
+        else:
+            self._sort(partition, rows, last_late, clock, plain=plain)
+
+    def _line_up(self, partition: Partition, rows: list[Row]) -> None:
+        """Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order."""
+        line = partition.line
+        line.queue.extend(map(DeliveredEvent, rows, repeat(self._claim(partition))))
+        if not line.active:
+            self._dispatcher.ready([line])
+
+    def _sort(self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool) -> None:
+        """Each into the lane of its key, unless it is not to be handed over now."""
+        claim, lanes, parked, woken = self._claim(partition), partition.lanes, partition.parked, []
         for row in rows:
             event = DeliveredEvent(row, claim)
             if (row[AVAILABLE_AT] is not None or not plain) and self._consumed(partition, event, last_late, clock):

@@ -25,6 +25,6 @@ class Workload:
         with self._holdings.lock:
             held = [partition for partition in self._holdings.partitions.values() if not partition.lost]
             records = sum(partition.progress.unsaved() for partition in held)
-            lanes = sum(len(partition.lanes) for partition in held)
+            lanes = sum(partition.queues() for partition in held)
             bound = self._reader.bound(held)
         return Load(records, bound, lanes, self._dispatcher.handlers(), len(held))

@@ -3,6 +3,9 @@
 A lane has the events of one aggregate key that wait in this process, in id order; one of them runs at a time. A lane
 knows its partition and a partition its lanes, so both are here.
 
+Where one runner runs everything, lanes are not made for events of which nothing is known: those of a partition stand in
+line together, which keeps the order of every key, and are sorted into lanes when somebody asks for these.
+
 Everything is touched only with the lock of `Holdings` held, but for `cursor`, which is the poller's own, and for
 `phase`, `stopping`, `life` and `resumption.remembered`, which are read without it.
 """
@@ -14,7 +17,7 @@ from partbox.events import DeliveredEvent
 from partbox.rules.cursor import Cursor
 from partbox.rules.page import Page
 from partbox.rules.progress import Progress, Target
-from partbox.worker.state.key import Key
+from partbox.worker.state.key import Key, key_of
 from partbox.worker.state.last_save import LastSave
 from partbox.worker.state.parked_rows import ParkedRows
 from partbox.worker.state.phase import Phase
@@ -63,6 +66,23 @@ class Lane:
         """True if its current event, which this is, is settled already. Lock held."""
         return getattr(self, "settled", None) is event
 
+    def behind(self, event: DeliveredEvent) -> "Lane":
+        """The lane in which what comes after this event of it waits. Lock held."""
+        return self
+
+
+class Line(Lane):
+    """The new events of all keys of a partition in id order, none of which is parked; for a lone runner.
+
+    Either it has events that wait, or lanes have: whoever looks for a lane has the line sorted into lanes, which are
+    ready when the turn of the line ends.
+    """
+
+    __slots__ = ()
+
+    def behind(self, event: DeliveredEvent) -> Lane:
+        return self.partition.lane(key_of(event))
+
 
 class LetterLane(Lane):
     """It holds one dead event, for the dead-letter hook, and the text of its error."""
@@ -82,7 +102,8 @@ class Partition:
         self.number = owned.partition
         self.window = window
         self._letters = letters
-        self.lanes: dict[Key, Lane] = {}
+        self._lanes: dict[Key, Lane] = {}
+        self.line = Line(self, (None, 0))
         self.running = 0  # lanes whose handler runs now
         self.ghost: Partition | None = None  # itself in an earlier ownership, with handlers that still ran then
         self.suspects = Suspects()
@@ -125,16 +146,16 @@ class Partition:
         self.life += 1
         self.resumption.reset(self.progress, self.parked, self.cursor.last_id, now)
         self.suspects.read_again()
-        for lane in self.lanes.values():
+        for lane in (self.line, *self._lanes.values()):
             old, lane.queue = lane.queue, deque()
             old.clear()
-        self.lanes = {lane.key: lane for lane in self.lanes.values() if lane.running}
+        self._lanes = {lane.key: lane for lane in self._lanes.values() if lane.running}
 
     def lose(self) -> None:
         """No longer mine: start nothing, save nothing."""
         self._enter(Phase.LOST)
         self.weight = Weight()
-        for lane in self.lanes.values():
+        for lane in (self.line, *self._lanes.values()):
             lane.queue.clear()
 
     def _enter(self, phase: Phase) -> None:
@@ -175,6 +196,53 @@ class Partition:
         read_to = cursor.last_id if cursor.full else float("inf")
         whole = None if cursor.fresh or cursor.until is not None else read_to
         return self.resumption.is_over(self.parked, whole, now)
+
+    # Lanes.
+
+    @property
+    def lanes(self) -> dict[Key, Lane]:
+        """Those that have events waiting or running, by key. Asking for them ends the line."""
+        if self.line.queue:
+            self._sort()
+        return self._lanes
+
+    @property
+    def lined_up(self) -> bool:
+        """True if new events may join the line: no lane has anything that they could overtake."""
+        return not self._lanes
+
+    def lane(self, key: Key) -> Lane:
+        """The lane of this key."""
+        found = self.lanes.get(key)
+        if found is None:
+            found = self._lanes[key] = Lane(self, key)
+        return found
+
+    def close(self, lane: Lane) -> None:
+        """It has nothing any more."""
+        if self._lanes.get(lane.key) is lane:
+            del self._lanes[lane.key]
+
+    def sorted_out(self) -> list[Lane]:
+        """The turn of the line has ended: the lanes that have something to do by now; those with nothing go."""
+        self._lanes = {key: lane for key, lane in self._lanes.items() if lane.queue or lane.active}
+        return [lane for lane in self._lanes.values() if not lane.active]
+
+    def queues(self) -> int:
+        """The number of lanes, the line counted as one."""
+        return len(self._lanes) + bool(self.line.queue)
+
+    def _sort(self) -> None:
+        """Sort the line into lanes. As in `hold_rest`, its runner may be taking events from the left meanwhile."""
+        waiting: list[DeliveredEvent] = []
+        queue = self.line.queue
+        while queue:
+            try:
+                waiting.append(queue.pop())
+            except IndexError:  # the runner has taken the last one
+                break
+        for event in reversed(waiting):
+            self.lane(key_of(event)).queue.append(event)
 
     # What was read and what became of it.
 
