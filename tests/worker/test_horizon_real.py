@@ -120,7 +120,7 @@ class Cluster:
             Codecs(),
             slot,
             subscription="default",
-            concurrency=4,
+            concurrency=self.random.choice([1, 4]),  # what is new stands in line, or in lanes
             dsn=lambda: self.dsn,
             isolates=False,
         )
