@@ -235,6 +235,7 @@ def test_a_partition_that_is_behind_keeps_its_page_while_the_others_move_on(
         write(conn, 4)
         assert rig.read_all(4) == [2, 3]
         late.commit()
+    monkeypatch.setattr(log_reader, "LOOK_AGAIN", 3_600.0)  # it is not time for those that are behind
     polls = counted_polls(monkeypatch)
     write(conn, 1, OTHER)
     assert rig.read() == [6]
