@@ -47,6 +47,12 @@ def publish_once(schema: str) -> bytes:
 
 
 @cache
+def publish_once_ringing(schema: str) -> bytes:
+    """Insert one event with an idempotency key, and ring; a row if it was published, with whether anybody sleeps."""
+    return query("publish_once_ringing", schema)
+
+
+@cache
 def take_keys(schema: str) -> bytes:
     """Take the idempotency keys of several events; the places of those that were unused."""
     return query("take_keys", schema)

@@ -54,7 +54,8 @@ def write(
 def _one(schema: str, event: Event, fields: Fields, asked: Inquirer | None) -> Steps[bool]:
     values = parameters(event, fields)
     if event.idempotency_key is not None:
-        return bool((yield Query(statements.publish_once(schema), values)))
+        statement = statements.publish_once if asked is None else statements.publish_once_ringing
+        return bool((yield Query(statement(schema), values)))
     if asked is None:
         yield Execute(statements.publish(schema), values)
     else:

@@ -50,7 +50,11 @@ select %(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(aggr
        coalesce(%(available_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(deliver_after)s::float8)),
        coalesce(%(occurred_at)s::timestamptz, clock_timestamp())
   from taken
-returning true, {rings}
+returning true
+
+-- name: publish_once_ringing
+-- the same, which rings; the row also says whether a worker sleeps
+{publish_once}, {rings}
 
 -- name: take_keys
 -- takes the idempotency keys of several events; the places (in the list of events) of those that were unused. Sorted

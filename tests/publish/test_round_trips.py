@@ -72,7 +72,7 @@ def silent(dsn: str) -> Outbox:
 
 @pytest.fixture
 def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is heard is forgotten at once: every publish asks."""
+    """An answer is forgotten at once: every publish asks."""
     monkeypatch.setattr("partbox.rules.bell.QUIET", 0.0)
 
 

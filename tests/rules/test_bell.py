@@ -253,7 +253,7 @@ def test_waking_lowers_nothing_but_a_log_that_moves_on_does() -> None:
 
 
 def test_events_that_come_singly_lower_nothing() -> None:
-    """Whether it looks often in between, or only when it is rung for."""
+    """It may look often in between, or only when it is rung for."""
     for looks in (1, 5):
         doze = Doze()
         now = asleep(doze)

@@ -1,4 +1,4 @@
-"""Who publishes rings, if a worker sleeps, by whatever library; and what is rolled back rings nobody."""
+"""By whatever library one publishes, a worker that sleeps is rung for; what is rolled back rings nobody."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -24,7 +24,7 @@ ONE = Event("Placed", 1, aggregate_id="a")
 FEW = [Event("Placed", n, aggregate_id="ab"[n % 2]) for n in range(4)]
 MANY = [Event("Placed", n, aggregate_id="ab"[n % 2]) for n in range(COPY_FROM)]
 A, B = str(partition_of("a")), str(partition_of("b"))
-"""What is rung for aggregates a and b."""
+"""The rings for aggregates a and b."""
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def wake_up(conn: Conn) -> None:
 
 @pytest.fixture
 def rung(dsn: str) -> Iterator[Callable[[], list[str]]]:
-    """What was rung since the last call, in order; waits for no more than what is committed."""
+    """The rings since the last call, in order; waits for no more than what is committed."""
     with psycopg.connect(dsn, autocommit=True) as listening:
         listening.execute(f'listen "{channel("partbox")}"')
 
@@ -228,7 +228,10 @@ def test_an_outbox_whose_bell_is_off_asks_nobody(
 ) -> None:
     up()
     with conn.transaction():
-        Outbox(dsn, bell="off").publish(conn, ONE)
+        silent = Outbox(dsn, bell="off")
+        silent.publish(conn, ONE)
+        silent.publish(conn, "Placed", 1, aggregate_id="a", idempotency_key="k")
+        silent.publish_many(conn, FEW)
         Outbox(dsn, bell=False).publish_many(conn, MANY)
     assert rung() == []
 
@@ -265,7 +268,7 @@ def test_a_publisher_may_read_the_flag_and_not_set_it(dsn: str, conn: Conn, up: 
 def test_a_transaction_that_rang_cannot_be_prepared_and_one_that_did_not_can(
     outbox: Outbox, dsn: str, conn: Conn, up: Callable[[], None]
 ) -> None:
-    """Which is why workers do not arm where transactions may be prepared."""
+    """Therefore workers do not arm where transactions may be prepared."""
     with psycopg.connect(dsn, autocommit=True) as own:
         up()
         own.execute("begin")
