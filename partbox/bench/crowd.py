@@ -1,11 +1,14 @@
-"""Many publishers at full speed, in a process of their own, with the bell on and off in turn."""
+"""Many publishers at full speed, in a process of their own, with the bell on and off in turn.
 
+They are tasks of one thread: sixteen threads that take turns at the interpreter's lock make the rate of a turn vary by
+a third, which hides what the bell costs.
+"""
+
+import asyncio
 import json
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +27,7 @@ CLIENTS: Final = 16
 LEAD: Final = 0.2  # seconds
 NOTE: Final = "x" * 150
 
-Conn = psycopg.Connection[Any]
+Conn = psycopg.AsyncConnection[Any]
 Rates = tuple[list[float], list[float]]
 """Transactions per second of each round, with the bell on and off."""
 
@@ -57,46 +60,54 @@ def crowding(ground: Ground, *, updates: bool) -> Rates:
 
 def _run(task: CrowdTask, leash: Leash) -> None:
     """The process's program."""
-    with ExitStack() as stack:
-        conns = [stack.enter_context(psycopg.connect(task.dsn, autocommit=True)) for _ in range(CLIENTS)]
-        on, off = (
-            partial(_turn, task, leash, conns, Outbox(task.dsn, schema=task.schema, bell=bell))
-            for bell in ("on", "off")
-        )
+    with asyncio.Runner() as runner:
+        conns = runner.run(_connected(task.dsn))
+
+        def turn(outbox: Outbox) -> float:
+            return runner.run(_turn(task, leash, conns, outbox))
+
+        on, off = (partial(turn, Outbox(task.dsn, schema=task.schema, bell=bell)) for bell in ("on", "off"))
         task.path.write_text(json.dumps(in_turn(task.rounds, on, off)))
+        runner.run(_close(conns))
 
 
-def _turn(task: CrowdTask, leash: Leash, conns: Sequence[Conn], outbox: Outbox) -> float:
+async def _connected(dsn: str) -> list[Conn]:
+    return [await psycopg.AsyncConnection.connect(dsn, autocommit=True) for _ in range(CLIENTS)]
+
+
+async def _close(conns: Sequence[Conn]) -> None:
+    for conn in conns:
+        await conn.close()
+
+
+async def _turn(task: CrowdTask, leash: Leash, conns: Sequence[Conn], outbox: Outbox) -> float:
     """Transactions per second of all clients, for the seconds of one turn.
 
     They are counted from when the worker, which has slept perhaps, has noticed: until then they ring for it.
     """
-    stopping, done = threading.Event(), [0] * len(conns)
+    done = [0] * len(conns)
+    is_over = asyncio.Event()
     clients = [
-        threading.Thread(target=_publish, args=(task, number, conn, outbox, stopping, done))
-        for number, conn in enumerate(conns)
+        asyncio.create_task(_publish(task, number, conn, outbox, is_over, done)) for number, conn in enumerate(conns)
     ]
-    for each in clients:
-        each.start()
-    is_over = leash.poll(LEAD)
+    await asyncio.sleep(LEAD)
     before, began = sum(done), time.monotonic()
-    is_over = is_over or leash.poll(task.seconds)
+    await asyncio.sleep(task.seconds)
     rate = (sum(done) - before) / (time.monotonic() - began)
-    stopping.set()
-    for each in clients:
-        each.join()
-    if is_over:
+    is_over.set()
+    await asyncio.gather(*clients)
+    if leash.poll(0):
         sys.exit()
     return rate
 
 
-def _publish(  # one client
-    task: CrowdTask, number: int, conn: Conn, outbox: Outbox, stopping: threading.Event, done: list[int]
+async def _publish(  # one client
+    task: CrowdTask, number: int, conn: Conn, outbox: Outbox, is_over: asyncio.Event, done: list[int]
 ) -> None:
-    while not stopping.is_set():
-        with conn.transaction():
+    while not is_over.is_set():
+        async with conn.transaction():
             if task.updates:
-                statements.change_account(conn, task.schema, number)
+                await statements.change_account(conn, task.schema, number)
             payload, key = {"number": done[number], "note": NOTE}, f"{number}-{done[number] % 500}"
-            outbox.publish(conn, "OrderPlaced", payload, aggregate_type="Order", aggregate_id=key)
+            await outbox.publish_async(conn, "OrderPlaced", payload, aggregate_type="Order", aggregate_id=key)
         done[number] += 1

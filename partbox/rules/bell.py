@@ -27,8 +27,9 @@ from typing import NamedTuple
 
 STILL = 0.005  # seconds in which the id sequence stood still: then the flag is armed; or moved on: then it is lowered
 APART = 0.002  # seconds from one id to the next at least, or they come too fast for a ring each
-HEARD = 0.010  # seconds to stay awake once it is up
-QUIET = 0.003  # seconds for which a publisher believes that nobody sleeps
+HEARD = 0.040  # seconds to stay awake once it is up
+ALERT = 0.003  # seconds from one look to the next, while it stays awake for that
+QUIET = 0.020  # seconds for which a publisher believes that nobody sleeps: longer than an answer takes under load
 NAP = 0.250
 SHORT = 0.040  # a nap while a transaction is open that may have asked too early
 FLAG = 0.900  # seconds for which it is up, so several naps: raising it is a statement
@@ -155,7 +156,7 @@ class Doze:
         if self.state is State.AWAKE:
             return None
         if self.state is State.ARMED:
-            return min(QUIET, self._up_from + HEARD - now)
+            return min(ALERT, self._up_from + HEARD - now)
         return NAP if self._settled else SHORT
 
 

@@ -14,7 +14,7 @@ MUTATIONS = (
         "asleep-at-once",
         "Who has just heard that nobody sleeps does not ask, and rings nobody.",
         RULES,
-        "HEARD = 0.010",
+        "HEARD = 0.040",
         "HEARD = 0.0",
         (HEARD,),
     ),

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partbox.rules.bell import (
+    ALERT,
     APART,
     FLAG,
     HEARD,
@@ -173,9 +174,10 @@ def test_it_arms_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_afte
     assert doze.pause(STILL) is None
     assert doze.look(STILL, Seen(7, True, False), listens=True) is Act.ARM
     doze.armed(STILL, was_up=False)
-    assert doze.look(STILL + QUIET, Seen(7, True, True), listens=True) is Act.NOTHING
+    assert doze.look(STILL + ALERT, Seen(7, True, True), listens=True) is Act.NOTHING
     assert doze.state is State.ARMED
-    assert doze.pause(STILL + QUIET) == pytest.approx(QUIET)
+    assert doze.pause(STILL + ALERT) == pytest.approx(ALERT)
+    assert doze.pause(STILL + HEARD - ALERT / 2) == pytest.approx(ALERT / 2)
     doze.look(STILL + HEARD, Seen(7, True, True), listens=True)
     assert doze.state is State.NAPPING
     assert doze.pause(STILL + HEARD) == NAP

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from psycopg import Connection, Cursor, ServerCursor
+from psycopg import AsyncConnection, Connection, Cursor, ServerCursor
 
 from partbox.db import statements
 from partbox.db.blocking import lean
@@ -159,9 +159,9 @@ def open_accounts(conn: Conn, schema: str, accounts: int) -> None:
     conn.execute(query("bench_accounts_fill", schema), {"accounts": accounts})
 
 
-def change_account(conn: Conn, schema: str, account: int) -> None:
+async def change_account(conn: AsyncConnection[Any], schema: str, account: int) -> None:
     """Change a row of that table."""
-    conn.execute(query("bench_account_change", schema), {"account": account})
+    await conn.execute(query("bench_account_change", schema), {"account": account})
 
 
 def decode_little(conn: Conn) -> None:
