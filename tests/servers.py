@@ -94,6 +94,11 @@ def new_standby(server: Server, folder: Path) -> Iterator[Path]:
         programs.run("pg_ctl", pgdata, "stop", "-m", "immediate", "-w")
 
 
+def promote(server: Server, standby: Path) -> None:
+    """Make the standby of a server, whose data is in `standby`, the primary."""
+    server._programs.run("pg_ctl", standby, "promote", "-w", "-t", "60")
+
+
 def cloned(server_dsn: str, name: str) -> str:
     """The DSN of a new database `name` on a server that has the template."""
     execute(server_dsn, "create database {} template {}", name, TEMPLATE)
