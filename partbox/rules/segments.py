@@ -133,6 +133,11 @@ def expired(segments: Sequence[Segment], drawn: int, retain: float, retain_size:
             yield each, True
 
 
+def past(segment: Segment, retain: float) -> bool:
+    """True if its oldest record is older than the retention (s)."""
+    return segment.oldest_age is not None and segment.oldest_age > retain
+
+
 def shells(segments: Iterable[Segment], drawn: int) -> list[Segment]:
     """The empty segments that nothing will come to any more."""
     return [each for each in segments if each.upper is not None and each.upper - 1 <= drawn and each.oldest is None]

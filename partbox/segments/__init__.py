@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from partbox.db import connect
-from partbox.db.operator import segments as steps
+from partbox.db.schema import migrate
+from partbox.rules.wording import size
 from partbox.segments.ahead import make
 from partbox.segments.passed import drop, empty
 from partbox.settings import Settings
@@ -36,17 +37,28 @@ class Tended:
     def __bool__(self) -> bool:
         return bool(self.made or self.emptied or self.dropped)
 
+    def __str__(self) -> str:
+        lists = {
+            "made": self.made,
+            f"emptied, which freed {size(self.freed)}": self.emptied,
+            "dropped": self.dropped,
+        }
+        return ", ".join(f"{' '.join(names)} {what}" for what, names in lists.items() if names) or "nothing to do"
+
 
 def tend(dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool] = lambda: False) -> Tended:
     """Look at the segments once, on a connection of its own, and do what is due; the result.
 
-    The schema must be a whole outbox of this version. Between two steps `stopped()` may end it. Raises psycopg.Error.
+    Between two steps `stopped()` may end it. Raises SchemaError, psycopg.Error. Nothing but an inbox has no segments.
     """
     with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox segments") as conn:
+        if migrate.is_inbox_only(conn, settings.schema_name):
+            return Tended()
+        migrate.check(conn, settings.schema_name)
         made = make(conn, dsn, settings)
         emptied, freed = empty(conn, settings, stopped)
         dropped = () if stopped() else drop(conn, settings)
     return Tended(made, emptied, dropped, freed)
 
 
-__all__ = ["Tended", "steps", "tend"]
+__all__ = ["Tended", "tend"]

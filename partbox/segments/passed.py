@@ -22,6 +22,11 @@ class Held(NamedTuple):
     holds: list[Hold]
     record: int | None = None
 
+    @property
+    def goes(self) -> bool:
+        """True if it will be emptied whole at the next look."""
+        return self.record is None and self.segment.oldest is not None and not self.holds
+
 
 def empty(conn: Connection[Any], settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
     """Empty every segment whose time is over and that nobody needs; their names, and the bytes given back."""
