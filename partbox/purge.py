@@ -16,8 +16,6 @@ from psycopg import Connection
 from partbox.db import connect
 from partbox.db.operator import purge as steps
 from partbox.db.schema import migrate
-from partbox.segments import tend
-from partbox.segments.passed import Held, held
 from partbox.rules.wording import counted, size
 from partbox.segments import tend
 from partbox.segments.passed import Held, held

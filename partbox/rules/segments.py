@@ -37,7 +37,7 @@ class Segment(NamedTuple):
     newest_age: float | None
 
 
-class Pace(NamedTuple):
+class Stretch(NamedTuple):
     """So many ids were drawn in the last `seconds`."""
 
     ids: int
@@ -51,9 +51,9 @@ class Range(NamedTuple):
     upper: int
 
 
-def rate(paces: Iterable[Pace]) -> float:
-    """Ids a second: the fastest of these paces. A burst is taken as an hour's."""
-    return max((pace.ids / max(pace.seconds, HOUR) for pace in paces), default=0.0)
+def rate(stretches: Iterable[Stretch]) -> float:
+    """Ids a second: the fastest of these stretches. A burst is taken as an hour's."""
+    return max((each.ids / max(each.seconds, HOUR) for each in stretches), default=0.0)
 
 
 def length(ids_a_second: float, retain: float, most: float | None = None) -> int:
@@ -90,9 +90,9 @@ def ahead(segments: Iterable[Segment], drawn: int) -> int:
 def wanted(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> list[Range]:
     """The segments of `ids` ids each to make now, in order; none while enough lie ahead.
 
-    They follow the last one. Where that is too near, or the default segment holds an id beyond it, they begin above both
-    the newest id and all that the default one holds; what is drawn until then goes there. While it is large, all that
-    the retention needs are made at once: every search of it proves them all.
+    They follow the last one. Where that is too near, or the default segment holds an id beyond it, they begin above
+    both the newest id and all that the default one holds; what is drawn until then goes there. While it is large, all
+    that the retention needs are made at once: every search of it proves them all.
     """
     missing = AHEAD - ahead(segments, drawn)
     if missing <= 0:
@@ -117,7 +117,9 @@ def reachable(proof: Range, drawn: int) -> bool:
     return proof.lower - drawn < FAR / 2
 
 
-def expired(segments: Sequence[Segment], drawn: int, retain: float, retain_size: int | None) -> Iterator[tuple[Segment, bool]]:
+def expired(
+    segments: Sequence[Segment], drawn: int, retain: float, retain_size: int | None
+) -> Iterator[tuple[Segment, bool]]:
     """The full segments whose time is over, the oldest first; True: for the size of the log, whatever their age.
 
     Their time is over when their newest record is older than `retain` (s), or while what begins with them is more than

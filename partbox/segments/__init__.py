@@ -5,10 +5,11 @@ now is not waited for, for everybody else would wait behind: it is tried again a
 
 `record` is range-partitioned by id. Three statements change that, and their locks decide how each is done:
 
-- Attaching a table locks publishers out of the default segment alone, for the time it takes to search that for ids of the
-  new one. It is empty as a rule; a large one is proven to hold none before, by a constraint that is validated while
-  publishers go on (`ahead`).
-- TRUNCATE locks one segment, but polls lock all of them: it is asked for only where nobody stays, and waits 40 ms at most.
+- Attaching a table locks publishers out of the default segment alone, for the time it takes to search that for ids of
+  the new one. It is empty as a rule; a large one is proven to hold none before, by a constraint that is validated
+  while publishers go on (`ahead`).
+- TRUNCATE locks one segment, but polls lock all of them: it is asked for only where nobody stays, and waits 40 ms at
+  most.
 - DROP locks the whole log, so it is left for later, and one is dropped at a time.
 """
 

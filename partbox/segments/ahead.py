@@ -2,8 +2,8 @@
 
 A small default segment is searched while it is locked, which takes milliseconds. A large one would keep publishers out
 for minutes; so first a constraint keeps the new ids out of it, then it is validated, which locks nobody out, and then
-nothing needs to be searched. Until the segments are there, drawing one of those ids would fail: they lie a day ahead, and
-whoever looks next ends a constraint that a killed process has left.
+nothing needs to be searched. Until the segments are there, drawing one of those ids would fail: they lie a day ahead,
+and whoever looks next ends a constraint that a killed process has left.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def make(conn: Connection[Any], dsn: Callable[[], str], settings: Settings) -> t
     _end_proof(conn, schema, drawn)
     if rules.ahead(found, drawn) >= rules.AHEAD:
         return ()
-    pace = rules.rate(steps.paces(conn, schema))
+    pace = rules.rate(steps.stretches(conn, schema))
     ids = rules.length(pace, settings.retain_done, rules.fitting(found, settings.retain_size))
     wanted = rules.wanted(found, drawn, pace, ids)
     if rules.large_net(found) and not _prove(dsn, settings, Range(wanted[0].lower, wanted[-1].upper)):

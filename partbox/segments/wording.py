@@ -1,4 +1,4 @@
-"""What keeps a segment, in words."""
+"""The reasons to keep a segment, in words."""
 
 from partbox.db.operator.segments import Hold
 from partbox.rules.wording import counted
@@ -23,10 +23,10 @@ def _phrase(hold: Hold, single: bool) -> str:
             return f"subscription {hold.subscription!r} has not passed it: partition {hold.partition} is at {hold.id}"
         case "parked":
             return (
-                f"subscription {hold.subscription!r} has {counted(hold.count or 0, 'record')} of it parked, the first is "
-                f"{hold.id} in partition {hold.partition}"
+                f"subscription {hold.subscription!r} has {counted(hold.rows or 0, 'record')} of it parked, "
+                f"the first is {hold.id} in partition {hold.partition}"
             )
         case "dead":
-            return f"{counted(hold.count or 0, 'dead record')} are too many to set aside: replay or discard them"
+            return f"{counted(hold.rows or 0, 'dead record')} are too many to set aside: replay or discard them"
         case other:
             return other

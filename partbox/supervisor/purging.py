@@ -1,4 +1,4 @@
-"""Tends the segments of the log and purges, in a thread of its own, beside workers or in an application that only publishes.
+"""Tends the log's segments and purges, in a thread of its own, beside workers or where an application only publishes.
 
 Segments are looked at every half minute, for the log may grow fast; a purge comes every `purge_interval`.
 """

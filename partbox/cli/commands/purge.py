@@ -88,7 +88,7 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
 
 
 def _held(settings: Settings) -> dict[str, list[str]]:
-    """What keeps each segment whose oldest record has expired."""
+    """The reasons to keep each segment whose oldest record has expired."""
     found = holders(lambda: database(settings), settings)
     return {each.segment.name: told(each) for each in found if each.holds and past(each.segment, settings.retain_done)}
 

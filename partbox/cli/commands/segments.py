@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import typer
-
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema
@@ -32,10 +30,7 @@ def segments(dsn: Dsn = None, schema: Schema = None, json: Json = False) -> None
     if json:
         print_json([_described(each) for each in found])
         return
-    shown = table(*COLUMNS)
-    for each in found:
-        shown.add_row(*_row(each))
-    console().print(shown)
+    console().print(table(COLUMNS, map(_row, found), COLUMNS[1:6], COLUMNS[:1]))
 
 
 def _described(held: Held) -> dict[str, Any]:

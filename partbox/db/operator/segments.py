@@ -6,7 +6,7 @@ from psycopg import Connection
 from psycopg.rows import tuple_row
 
 from partbox.db.sql import query
-from partbox.rules.segments import Pace, Range, Segment
+from partbox.rules.segments import Range, Segment, Stretch
 
 
 class Hold(NamedTuple):
@@ -16,7 +16,7 @@ class Hold(NamedTuple):
     subscription: str | None
     partition: int | None
     id: int | None
-    count: int | None
+    rows: int | None
 
 
 class Emptied(NamedTuple):
@@ -36,9 +36,9 @@ def drawn(conn: Connection[Any], schema: str) -> int:
     return int(_one(conn, "segments_drawn", schema)[0])
 
 
-def paces(conn: Connection[Any], schema: str) -> list[Pace]:
-    """How fast ids were drawn lately, over shorter and longer stretches."""
-    return [Pace(*row) for row in _rows(conn, "segments_pace", schema)]
+def stretches(conn: Connection[Any], schema: str) -> list[Stretch]:
+    """The ids drawn lately, over shorter and longer stretches of time."""
+    return [Stretch(*row) for row in _rows(conn, "segments_pace", schema)]
 
 
 def proof(conn: Connection[Any], schema: str) -> tuple[Range, bool] | None:
