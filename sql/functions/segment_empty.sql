@@ -11,7 +11,8 @@ language plpgsql security definer
 set lock_timeout = '40ms' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 set search_path = pg_catalog, pg_temp as $$
 declare
-    before timestamptz := clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second';
+    before timestamptz := case when retain is not null then
+                              clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second' end;
     found  record;
     names  text[];
     dead   {schema}.record[];

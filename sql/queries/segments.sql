@@ -39,7 +39,8 @@ select lower, upper, valid from {schema}.segment_proof()
 -- What keeps the ids from `lower` to below `upper` from being emptied; see the function.
 select reason, subscription, partition, id, count
   from {schema}.segment_holds(%(lower)s::bigint, %(upper)s::bigint,
-                              clock_timestamp() - least(%(retain)s::float8, 36500 * 86400.0) * interval '1 second')
+                              case when %(retain)s::float8 is not null then
+                                  clock_timestamp() - least(%(retain)s::float8, 36500 * 86400.0) * interval '1 second' end)
 
 -- name: segment_add
 -- Make one; null, or what is in the way. See the function, here and below.
