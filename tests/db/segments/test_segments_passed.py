@@ -9,7 +9,7 @@ from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ownership import DEFAULT
-from purgeable import OLD, YOUNG, Planted
+from purgeable import OLD, YOUNG, Planted, many
 
 from partbox import Outbox
 from partbox.db.operator import dead, subscriptions
@@ -104,6 +104,22 @@ def test_too_many_dead_records_keep_their_segment(small, planted: Planted, look)
     small.execute("delete from partbox.parked where record_id > 110")
     assert look().emptied == ("record_100",)
     assert planted.left() == list(range(100, 111))
+
+
+def test_a_thousand_dead_records_are_set_aside_and_no_more(conn, planted: Planted, look):
+    conn.execute("drop table partbox.record_1")
+    conn.execute("create table partbox.record_1 partition of partbox.record for values from (minvalue) to (2000)")
+    conn.execute("select setval('partbox.record_id_seq', 2000)")
+    many(conn, 1_100)
+    conn.execute(
+        "insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type, state, blocks)"
+        " select 'default', id, partition, 'A', 'T', 'dead', false from partbox.record where id <= 1001"
+    )
+    planted.consume(DONE)
+    assert look().emptied == ()
+    conn.execute("delete from partbox.parked where record_id = 1001")
+    assert look().emptied == ("record_1",)
+    assert planted.left() == list(range(1, 1_001))
 
 
 def test_a_subscription_without_a_cursor_for_a_partition_has_passed_nothing(small, planted: Planted, look):
