@@ -17,7 +17,7 @@ from partbox.db import connect
 from partbox.db.operator import purge as steps
 from partbox.db.schema import migrate
 from partbox.rules.wording import counted, size
-from partbox.segments import tend
+from partbox.segments import tend_over
 from partbox.segments.passed import Held, held
 from partbox.settings import Settings
 
@@ -95,7 +95,7 @@ def _whole(
     if dry_run:
         free = [each.segment for each in held(conn, settings) if each.goes]
         return {"segments": len(free), "freed": sum(each.size for each in free)}
-    done = tend(dsn, settings, stopped)
+    done = tend_over(conn, dsn, settings, stopped)
     return {"segments": len(done.emptied), "freed": done.freed}
 
 

@@ -15,6 +15,9 @@ now is not waited for, for everybody else would wait behind: it is tried again a
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
 
 from partbox.db import connect
 from partbox.db.schema import migrate
@@ -56,10 +59,15 @@ def tend(dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool]
         if migrate.is_inbox_only(conn, settings.schema_name):
             return Tended()
         migrate.check(conn, settings.schema_name)
-        made = make(conn, dsn, settings)
-        emptied, freed = empty(conn, settings, stopped)
-        dropped = () if stopped() else drop(conn, settings)
+        return tend_over(conn, dsn, settings, stopped)
+
+
+def tend_over(conn: Connection[Any], dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool]) -> Tended:
+    """The same over a connection to a whole outbox; for the search of a large default segment it opens one more."""
+    made = make(conn, dsn, settings)
+    emptied, freed = empty(conn, settings, stopped)
+    dropped = () if stopped() else drop(conn, settings)
     return Tended(made, emptied, dropped, freed)
 
 
-__all__ = ["Tended", "tend"]
+__all__ = ["Tended", "tend", "tend_over"]
