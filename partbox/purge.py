@@ -1,7 +1,8 @@
 """Purging: deletes what every subscription has consumed and is older than its retention, in small steps.
 
-Dead rows go first, because a record stays as long as it is parked anywhere. A step is a transaction of its own under a
-lock that only one purge holds at a time; a purge that does not get it stops, for another is doing the work.
+Dead rows go first, because a record stays as long as it is parked anywhere; then whole segments of the log, which costs
+nothing per record; then record by record what is left. A step is a transaction of its own under a lock that only one
+purge holds at a time; a purge that does not get it stops, for another is doing the work.
 """
 
 from collections import Counter
@@ -15,6 +16,9 @@ from psycopg import Connection
 from partbox.db import connect
 from partbox.db.operator import purge as steps
 from partbox.db.schema import migrate
+from partbox.rules.wording import counted, size
+from partbox.segments import tend_over
+from partbox.segments.passed import Held, held
 from partbox.settings import Settings
 
 PATIENCE = 30.0  # seconds a step may take; a worker's lease is no measure for it
@@ -27,6 +31,7 @@ Take = Callable[..., steps.PurgeStep | None]
 class Purged:
     """The rows that were deleted, or would be. `dead` counts parked rows; their records count as `records` in time.
 
+    `segments` of the log were emptied whole, which gave `freed` bytes back; what was in them was not counted.
     `complete` is False when it was stopped, or when another purge was at work, which goes on with it.
     """
 
@@ -34,11 +39,13 @@ class Purged:
     dead: int = 0
     keys: int = 0
     inbox: int = 0
+    segments: int = 0
+    freed: int = 0
     complete: bool = True
 
     @property
     def total(self) -> int:
-        return self.records + self.dead + self.keys + self.inbox
+        return self.records + self.dead + self.keys + self.inbox + self.segments
 
     def __str__(self) -> str:
         counts = {
@@ -47,7 +54,9 @@ class Purged:
             "idempotency key": self.keys,
             "inbox row": self.inbox,
         }
-        said = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count]
+        said = [counted(count, name) for name, count in counts.items() if count]
+        if self.segments:
+            said.insert(0, f"{counted(self.segments, 'segment')} of {size(self.freed)}")
         return ", ".join(said) or "nothing"
 
 
@@ -66,6 +75,8 @@ def purge(
     counts: Counter[str] = Counter()
     with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox purge") as conn:
         for kind, take in _kinds(conn, settings, dry_run):
+            if kind == "records":
+                counts.update(_whole(conn, dsn, settings, dry_run, stopped))
             place: Sequence[int] | None = steps.START
             while place is not None:
                 step = None if stopped() else take(conn, settings.schema_name, place, dry_run=dry_run)
@@ -75,6 +86,26 @@ def purge(
                 place = step.onward
                 progress(Purged(**counts, complete=False))
     return Purged(**counts, complete=True)
+
+
+def _whole(
+    conn: Connection[Any], dsn: Callable[[], str], settings: Settings, dry_run: bool, stopped: Callable[[], bool]
+) -> dict[str, int]:
+    """Empty whole segments, or count them, and the bytes that this frees."""
+    if dry_run:
+        free = [each.segment for each in held(conn, settings) if each.goes]
+        return {"segments": len(free), "freed": sum(each.size for each in free)}
+    done = tend_over(conn, dsn, settings, stopped)
+    return {"segments": len(done.emptied), "freed": done.freed}
+
+
+def holders(dsn: Callable[[], str], settings: Settings) -> list[Held]:
+    """Every segment of the log, with what keeps its records; none where there is nothing but an inbox."""
+    with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox purge") as conn:
+        if migrate.is_inbox_only(conn, settings.schema_name):
+            return []
+        migrate.check(conn, settings.schema_name)
+        return held(conn, settings)
 
 
 def _kinds(conn: Connection[Any], settings: Settings, dry_run: bool) -> Iterator[tuple[str, Take]]:

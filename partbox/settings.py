@@ -139,6 +139,9 @@ class Settings(BaseModel):
     max_payload: ByteSize = Field(default=ByteSize(1_048_576), gt=0, description="bytes of an encoded payload")
     error_limit: Count = Field(default=4_000, description="characters kept of a handler's error")
     retain_done: Duration = Field(default=7 * 86_400.0, description="how long handled records are kept, from publish")
+    retain_size: Annotated[ByteSize | None, Field(gt=0), BeforeValidator(_none_of_text)] = Field(
+        default=None, description="bytes of the log beyond which its oldest handled segments go early; `none`: no limit"
+    )
     retain_dead: Duration = Field(default=30 * 86_400.0, description="how long dead records are kept, from death")
     retain_keys: Duration = Field(default=7 * 86_400.0, description="how long idempotency keys are kept")
     retain_inbox: Duration = Field(default=30 * 86_400.0, description="how long inbox entries are kept")

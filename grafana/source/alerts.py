@@ -149,6 +149,19 @@ def paused(limits: Limits) -> dict[str, Any]:
     )
 
 
+def segments(limits: Limits) -> dict[str, Any]:
+    own = limits["segments"]
+    return _alert(
+        "PartboxNoSegmentAhead",
+        f"max by ({OF}) (partbox_segments_ahead) < {own['ahead']}",
+        own["for"],
+        "warning",
+        "The log of {{ $labels.subscription }} has no segment ahead of its newest id",
+        "Supervisors make them twice a minute; look for `segments_failed` in their logs. Publishing goes on, into the "
+        "default segment, which slows polls and purges down. `partbox purge` makes them now.",
+    )
+
+
 def restarts(limits: Limits) -> dict[str, Any]:
     own = limits["restarts"]
     return _alert(
@@ -198,7 +211,20 @@ def database(limits: Limits) -> dict[str, Any]:
     )
 
 
-OF_SUBSCRIPTIONS = (backlog, oldest, lag, failures, blocked, dead, unowned, fence, no_instance, paused, restarts)
+OF_SUBSCRIPTIONS = (
+    backlog,
+    oldest,
+    lag,
+    failures,
+    blocked,
+    dead,
+    unowned,
+    fence,
+    no_instance,
+    paused,
+    segments,
+    restarts,
+)
 OF_NODES = (target, nobody, database)
 
 

@@ -158,6 +158,12 @@ def _trouble() -> tuple[object, ...]:
             description="1: the subscription is paused and nothing of it is delivered, until `partbox subscription "
             "resume`.",
         ),
+        lines(
+            "Segments ahead",
+            (database("segments_ahead"), WHOSE),
+            description="Segments of the log that begin above the newest id: three or more. At none new events fall "
+            "into the default one, which slows polls and purges down: run `partbox doctor`.",
+        ),
     )
 
 

@@ -28,6 +28,7 @@ from partbox.cli.commands import (
     purge,
     rebase,
     relay,
+    segments,
     status,
     subscription,
     top,
@@ -112,6 +113,7 @@ _add(LOOK, status.status, "Worker processes, partitions by owner, and the backlo
 _add(LOOK, top.top, "The same, live on the whole terminal.")
 _add(LOOK, dashboard.dashboard, "The same, live in a browser.")
 _add(LOOK, config.config, "Every setting: its value, its origin, and its meaning.")
+_add(LOOK, segments.segments, "The pieces of the log, and what keeps each of them.")
 _add(MEND, doctor.doctor, "Diagnose: causes of trouble, evidence, remedies.")
 _add(OPERATE, migrate.migrate, "Bring the schema to this version, after an upgrade.")
 _add(OPERATE, import_.import_, "Take over the table of another outbox, while it is written to.", name="import")

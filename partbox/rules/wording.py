@@ -18,6 +18,16 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
+def size(count: int) -> str:
+    """Bytes as people say them: "812 B", "64 kB", "3.4 GB"; a kB is 1,024 bytes, as PostgreSQL has it."""
+    amount, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.1f} {unit}" if unit != "B" and amount < 10 else f"{amount:.0f} {unit}"
+
+
 def ending(code: int | None) -> str:
     """The end of a process in words: "was killed by SIGKILL", "ended with exit code 1"."""
     if code is None or code >= 0:

@@ -1,7 +1,11 @@
-"""Purges every `purge_interval` in a thread of its own, beside workers or in an application that only publishes."""
+"""Tends the log's segments and purges, in a thread of its own, beside workers or where an application only publishes.
+
+Segments are looked at every half minute, for the log may grow fast; a purge comes every `purge_interval`.
+"""
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from random import uniform
 from types import TracebackType
@@ -13,11 +17,13 @@ from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
 from partbox.purge import purge
 from partbox.rules.duration import written
+from partbox.segments import tend
 from partbox.settings import Settings
 
 log = logging.getLogger("partbox.purge")
 
 PATIENCE = 2.0  # seconds that a stop waits for a step, or for a connection, to end; the thread holds up no exit
+LOOK = 30.0  # seconds between two looks at the segments
 FIRST = 0.1  # the earliest first purge, as a part of the interval: what runs for a moment only does not purge
 
 
@@ -52,26 +58,37 @@ class Purging:
 
     def _run(self) -> None:
         interval = min(self._settings.purge_interval, threading.TIMEOUT_MAX)
-        pause = uniform(FIRST, 1.0) * interval
+        due = time.monotonic() + uniform(FIRST, 1.0) * interval
+        look = uniform(FIRST, 1.0) * LOOK
         with about(self._database):
-            while not self._stopping.wait(pause):
-                self._purge(interval)
-                pause = interval
+            while not self._stopping.wait(max(0.0, min(due - time.monotonic(), look))):
+                look = uniform(0.5, 1.5) * LOOK
+                if time.monotonic() < due:
+                    self._try(self._tend, "segments_failed", "segments of the log were not tended", look)
+                else:
+                    self._try(self._purge, "purge_failed", "purge failed, what has expired stays", interval)
+                    due = time.monotonic() + interval
 
-    def _purge(self, interval: float) -> None:
+    def _purge(self) -> None:
+        purged = purge(self._dsn, self._settings, stopped=self._stopping.is_set)
+        if purged.total:
+            log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
+
+    def _tend(self) -> None:
+        if tended := tend(self._dsn, self._settings, self._stopping.is_set):
+            log_event(log, "segments", "segments of the log: %s", tended)
+
+    def _try(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
+        """Take the step; an error is logged, with what comes of it until the next one."""
         try:
-            purged = purge(self._dsn, self._settings, stopped=self._stopping.is_set)
+            step()
         except (Error, PartboxError) as error:
-            self._failed(" ".join(str(error).split()), interval)
+            said = " ".join(str(error).split())
         except Exception as error:  # what gives the DSN is the application's; purging must outlive it
-            self._failed(f"{type(error).__name__}: {error}", interval)
+            said = f"{type(error).__name__}: {error}"
         else:
-            if purged.total:
-                log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
-
-    def _failed(self, said: str, interval: float) -> None:
-        text = "purge failed, what has expired stays until the next one in %s: %s"
-        log_event(log, "purge_failed", text, written(interval), said)
+            return
+        log_event(log, event, f"{consequence} until the next one in %s: %s", written(pause), said)
 
     def __enter__(self) -> "Purging":
         self.start()

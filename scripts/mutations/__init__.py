@@ -11,6 +11,7 @@ from mutations import (
     progress,
     quick,
     reading,
+    segments,
     sessions,
     sharing,
 )  # fmt: skip
@@ -29,4 +30,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *connections.MUTATIONS,
     *objects.MUTATIONS,
     *lists.MUTATIONS,
+    *segments.MUTATIONS,
 )

@@ -8,6 +8,9 @@
 -- id) and none has it parked. Such a record stays so: cursors go back, and subscriptions begin, only under the same
 -- lock, and nothing is parked behind a cursor. A dry run counts as gone what purge_dead would take first.
 --
+-- A segment that is full goes whole, by segment_empty, when its newest record has expired: until a quarter of the
+-- retention after its oldest has, nothing is deleted in it or above it, record by record.
+--
 -- Ids and times of a partition rise together, nearly: it is over when a stretch ends in a young record. Whatever the
 -- order, only what is old goes. The settings stand for statistics that lag behind the log.
 create or replace function {schema}.purge_records(
@@ -22,6 +25,7 @@ declare
     before      timestamptz := clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second';
     dead_before timestamptz := clock_timestamp() - least(retain_dead, 36500 * 86400.0) * interval '1 second';
     names  text[];
+    spared bigint;
     part   bigint := place[1];
     after  bigint := place[2];
     looked integer := 0;
@@ -41,11 +45,18 @@ begin
     end if;
     gone := 0;
     select array_agg(s.name) into names from {schema}.subscription s;
+    select coalesce(min(s.lower), 9223372036854775807) into spared
+      from {schema}.segment_ranges() s
+     cross join lateral (select r.created_at from {schema}.record r
+                          where r.partition >= 0 and r.id >= s.lower and r.id < s.upper order by r.id limit 1) oldest
+     where s.upper - 1 <= coalesce(pg_sequence_last_value({sequence}), 0)
+           and oldest.created_at >= clock_timestamp() - least(retain * 1.25, 36500 * 86400.0) * interval '1 second';
 
     while part < 256 and gone < batch and looked < looks loop
         select coalesce(min(coalesce(least(p.floor_id, p.last_id), 0)), 9223372036854775807) into bound
           from {schema}.subscription s
           left join {schema}.partition p on p.subscription = s.name and p.partition = part;
+        bound := least(bound, spared - 1);
 
         select count(*), max(r.id), coalesce(max(r.id) filter (where r.created_at >= before) = max(r.id), false),
                array_agg(r.id order by r.id) filter (where r.created_at < before and not exists (

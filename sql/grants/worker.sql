@@ -27,7 +27,11 @@ grant execute on function
     {schema}.expired_dead({schema}.parked, timestamptz),
     {schema}.purge_records(float8, float8, integer, bigint[], boolean),
     {schema}.purge_dead(float8, integer, bigint[], boolean), {schema}.purge_keys(float8, integer, bigint[], boolean),
-    {schema}.purge_inbox(float8, integer, bigint[], boolean) to {role};
+    {schema}.purge_inbox(float8, integer, bigint[], boolean),
+    {schema}.segment_ranges(), {schema}.segment_busy(oid[]), {schema}.segment_proof(),
+    {schema}.segment_holds(bigint, bigint, timestamptz), {schema}.segment_add(bigint, bigint),
+    {schema}.segment_exclude(bigint, bigint), {schema}.segment_prove(), {schema}.segment_empty(bigint, float8),
+    {schema}.segment_drop(bigint) to {role};
 
 -- There are no such sequences before PostgreSQL 15. The name of a role is a value here: what it holds may end the text.
 select set_config('partbox.granted', {role_name}, true);

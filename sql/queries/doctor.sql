@@ -92,11 +92,12 @@ select c.relname::text, coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg
  order by c.relname
 
 -- name: doctor_segments
--- One row: where the last segment of the log ends (null: nowhere), and whether the default one holds a record.
-select (select max(substring(pg_get_expr(c.relpartbound, c.oid) from E'TO \\(''?(\\d+)''?\\)')::bigint)
-          from pg_inherits i join pg_class c on c.oid = i.inhrelid
-         where i.inhparent = to_regclass(quote_ident({schema_name}) || '.record')),
-       exists (select from {schema}.record_default)
+-- One row: where the last segment of the log ends (null: nowhere), whether the default one holds a record, and the first
+-- id that is kept out of it though no segment takes it.
+select (select max(s.upper) from {schema}.segment_ranges() s),
+       exists (select from {schema}.record_default),
+       (select p.lower from {schema}.segment_proof() p
+         where not exists (select from {schema}.segment_ranges() s where s.lower <= p.lower and s.upper > p.lower))
 
 -- name: doctor_reach
 -- How far the cursors of each subscription went.

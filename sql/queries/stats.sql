@@ -119,6 +119,7 @@ with chosen as materialized (
 )
 select statement_timestamp(), current_database(), log.newest_id,
        greatest(0, least(segments.count, log.newest_id - log.purged_id))::bigint,
+       (select count(*) from {schema}.segment_ranges() ahead where ahead.lower > log.newest_id),
        s.name, s.created_at, s.paused_at,
        (select coalesce(json_agg(m order by m.node, m.supervisor nulls first, m.hostname, m.pid, m.instance_id), '[]')
           from (select instance_id, node, supervisor, hostname, pid, version, draining, age, heartbeat_age, lease,

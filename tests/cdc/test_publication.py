@@ -44,6 +44,30 @@ def test_an_event_comes_as_an_insert_into_the_log_whatever_segment_it_is_in(conn
     assert b'{"n":2}' in second
 
 
+def test_a_segment_that_was_made_ahead_is_published_and_one_that_is_emptied_is_nothing(conn, own_server):
+    """Its dead records are set aside and put back: to a connector they are no new events."""
+    outbox = Outbox(own_server.dsn)
+    outbox.subscriptions.create("audit")
+    assert not outbox.purge().segments
+    conn.execute("select setval('partbox.record_id_seq', 9999997)")
+    for n in range(4):
+        with conn.transaction():
+            outbox.publish(conn, "Placed", {"n": n}, aggregate_id="7")
+    assert len(decoded(conn)) == 4
+    conn.execute("update partbox.partition set last_id = 20000000, floor_id = 20000000")
+    conn.execute(
+        "insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type, state, blocks)"
+        " select 'audit', id, partition, 'A', 'Placed', 'dead', false from partbox.record where id = 9999998"
+    )
+    assert Outbox(own_server.dsn, retain_done=0.001).purge().segments == 1
+    kept = conn.execute("select tableoid::regclass::text, id from partbox.record order by id").fetchall()
+    assert kept[0] == ("partbox.record_1", 9999998)
+    assert decoded(conn) == []
+    with conn.transaction():
+        outbox.publish(conn, "Placed", {"n": 5}, aggregate_id="7")
+    assert len(decoded(conn)) == 1
+
+
 def test_neither_a_rollback_nor_a_purge_nor_a_worker_is_anything_to_a_connector(conn, own_server):
     outbox = Outbox(own_server.dsn)
     with conn.transaction(force_rollback=True):

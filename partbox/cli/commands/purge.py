@@ -17,13 +17,17 @@ from partbox.cli.shell.options import Dsn, Json, Schema
 from partbox.cli.shell.output import in_one_line, print_json, printable
 from partbox.cli.shell.stopping import stoppable
 from partbox.errors import PartboxError
-from partbox.purge import Purged
+from partbox.purge import Purged, holders
 from partbox.purge import purge as run
 from partbox.rules.duration import seconds, written
+from partbox.rules.segments import past
+from partbox.segments.wording import told
 from partbox.settings import Settings
 from partbox.supervisor.flag import Flag
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would be deleted, and delete nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Count what would be deleted, say what holds back the rest, delete nothing.")
+]
 Every = Annotated[
     str | None,
     typer.Option(metavar="TIME", show_default=False, help="Repeat at this interval, such as 30m, until stopped."),
@@ -67,10 +71,13 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
     verb = "would purge" if dry_run else "purged"
     with _progressing(verb) as progress:
         purged = run(lambda: database(settings), settings, dry_run=dry_run, stopped=stopped.is_set, progress=progress)
+    held = _held(settings) if dry_run else {}
     if json:
-        print_json(asdict(purged) | {"dry_run": dry_run})
+        print_json(asdict(purged) | {"dry_run": dry_run} | ({"held": held} if dry_run else {}))
     else:
         typer.echo(f"{verb} {purged}" if purged.total else _nothing(purged))
+        for name, reasons in held.items():
+            typer.echo(f"held back in {name}: {printable('; '.join(reasons))}")
     if purged.complete:
         return 0
     if stopped.is_set():
@@ -78,6 +85,12 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
         return INTERRUPTED
     typer.echo(f"partbox: not complete: {ELSEWHERE}", err=True)
     return 0
+
+
+def _held(settings: Settings) -> dict[str, list[str]]:
+    """The reasons to keep each segment whose oldest record has expired."""
+    found = holders(lambda: database(settings), settings)
+    return {each.segment.name: told(each) for each in found if each.holds and past(each.segment, settings.retain_done)}
 
 
 def _nothing(purged: Purged) -> str:

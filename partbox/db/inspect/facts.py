@@ -95,10 +95,12 @@ class TableFacts(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """The log's segments: ids from `end` on, and those that no segment takes, go into the default one."""
+    """The log's segments: ids from `end` on, and those that no segment takes, go into the default one, but for those
+    from `barred` on, which are kept out of it."""
 
     end: int | None
     in_default: bool
+    barred: int | None = None
 
 
 class Open(NamedTuple):

@@ -90,7 +90,7 @@ class Cluster:
     """One subscription at one moment; `parked` counts the parked records by state, which are not pending.
 
     `completed` estimates how many of the log's records it is through with; `blocked_keys` are aggregates whose events
-    wait for one that cannot be finished.
+    wait for one that cannot be finished. `segments_ahead` of the log, which all share, begin above the newest id.
     """
 
     schema: str
@@ -103,6 +103,7 @@ class Cluster:
     paused_at: datetime | None
     completed: int
     blocked_keys: int
+    segments_ahead: int = 0
 
     @property
     def unowned(self) -> int:
@@ -180,8 +181,8 @@ def overview(
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(query("stats_plan", schema), {"limit": limit})
         rows = cursor.execute(query("stats_overview", schema), values).fetchall()
-    at, database, newest_id, records, *_ = rows[0]
-    clusters = (_cluster(schema, at, records, found) for _, _, _, _, *found in rows if found[0] is not None)
+    at, database, newest_id, *log = rows[0][:5]
+    clusters = (_cluster(schema, at, log, found) for _, _, _, _, _, *found in rows if found[0] is not None)
     return Overview(schema, at.astimezone(UTC), tuple(clusters), newest_id, database)
 
 
@@ -193,8 +194,9 @@ def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
     return found[0]
 
 
-def _cluster(schema: str, at: datetime, records: int, row: list[Any]) -> Cluster:
-    """The subscription of a row; `records` estimates how many the log holds."""
+def _cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Cluster:
+    """The subscription of a row; of the log, how many records it holds, estimated, and its segments ahead."""
+    records, ahead = log
     name, created, paused_at, instances, partitions, parked, blocked_keys = row
     found = tuple(PartitionStats(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
     members = tuple(_instance(each, at) for each in instances)
@@ -210,6 +212,7 @@ def _cluster(schema: str, at: datetime, records: int, row: list[Any]) -> Cluster
         paused_at=paused_at and paused_at.astimezone(UTC),
         completed=max(0, records - left),
         blocked_keys=blocked_keys,
+        segments_ahead=ahead,
     )
 
 

@@ -10,7 +10,6 @@ from partbox.doctor.limits import SEGMENT_LEFT
 from partbox.doctor.words import literal, quoted
 from partbox.rules.wording import age, counted
 
-SEGMENT = 10_000_000  # ids
 DEFAULT_ID = "CASE WHEN (pg_current_xact_id() IS NOT NULL) THEN nextval("
 DEFAULT_XID = "pg_current_xact_id()"
 
@@ -73,14 +72,19 @@ def sequence(case: Case) -> Iterator[Finding]:
 @check("segments", Severity.WARNING)
 def segments(case: Case) -> Iterator[Finding]:
     """The last segment of the log is nearly full, or records are in the default one already: it takes any, but slows
-    down polls and purges."""
+    down polls and purges. Or one was begun and is not there, and publishing would fail when it comes to its ids."""
     found, ids = case.evidence.segments, case.evidence.sequence
     if found is None or ids is None or ids.last is None:
         return
+    if found.barred is not None:
+        yield Finding(
+            Severity.WARNING,
+            f"a segment from id {found.barred:,} was begun and is not there: publishing would fail at that id",
+            (f"the newest id is {ids.last:,}",),
+            _make(case),
+        )
     if found.end is not None and ids.last <= found.end - SEGMENT_LEFT:  # what the default one holds is from before
         return
-    start = found.end if found.end is not None and not found.in_default else None
-    start = start if start is not None and start > ids.last else (ids.last // SEGMENT_LEFT + 2) * SEGMENT_LEFT
     yield Finding(
         Severity.WARNING,
         "the log's last segment is full" if found.in_default else "the log's last segment is nearly full",
@@ -88,7 +92,7 @@ def segments(case: Case) -> Iterator[Finding]:
             f"it ends before id {found.end:,}; the newest id is {ids.last:,}" if found.end else "there is none",
             *(("the default segment holds records",) if found.in_default else ()),
         ),
-        tuple(f"`{each}`" for each in _attach(quoted(case.schema), start)),
+        _make(case),
     )
 
 
@@ -168,11 +172,10 @@ def _plain(expression: str | None) -> str:
     return " ".join((expression or "").replace('"', "").split())
 
 
-def _attach(schema: str, start: int) -> list[str]:
-    """Statements that make a segment of the log without stopping publishers for long."""
-    name = f"{schema}.record_{start // SEGMENT_LEFT}m"
-    return [
-        f"create table {name} (like {schema}.record including all)",
-        "set lock_timeout = '100ms'",
-        f"alter table {schema}.record attach partition {name} for values from ({start}) to ({start + SEGMENT})",
-    ]
+def _make(case: Case) -> tuple[str, ...]:
+    """The remedies that make segments ahead, without stopping publishers."""
+    return (
+        f"now: {case.command('purge')}",
+        "workers do it twice a minute: look for `segments_failed` in their logs; without workers: "
+        f"{case.command('purge --every 30m')}",
+    )

@@ -322,6 +322,12 @@ LOG_EVENTS: dict[str, LogEvent] = {
     ),
     # Of purging, publishing, commands.
     "purged": LogEvent(INFO, "expired records were deleted"),
+    "segments": LogEvent(INFO, "segments of the log were made ahead of need, emptied whole, or dropped"),
+    "segments_failed": LogEvent(
+        ERROR,
+        "segments of the log could not be tended, and it is tried again: while none lie ahead, new events fall into "
+        "the default one, and what has expired stays",
+    ),
     "purge_failed": LogEvent(ERROR, "a purge failed: expired records stay until the next one"),
     "duplicate": LogEvent(
         INFO, "an event is not published: its idempotency key was used before", ("event_id", "event_type"), every=False

@@ -81,6 +81,7 @@ _ROWS: dict[str, Callable[[Cluster, Collection[UUID]], Iterable[Row]]] = {
     "partition_pending_avg": _one(_mean),
     "subscription_paused": _one(lambda cluster: cluster.paused),
     "blocked_keys": _one(lambda cluster: cluster.blocked_keys),
+    "segments_ahead": _one(lambda cluster: cluster.segments_ahead),
     "partition_owner": _owners,
     "partition_epoch": _of_partitions("epoch"),
     "partition_pending": _of_partitions("pending"),

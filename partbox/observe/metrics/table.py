@@ -199,6 +199,11 @@ METRICS: tuple[Metric, ...] = (
     _database("subscription_paused", SUBSCRIPTION, "1 while the subscription is paused, else 0"),
     _database("blocked_keys", SUBSCRIPTION, "aggregates whose events wait for one that failed"),
     _database(
+        "segments_ahead",
+        SUBSCRIPTION,
+        "segments of the log, which all subscriptions share, that begin above the newest id; below three more are made",
+    ),
+    _database(
         "partition_owner",
         ("subscription", "partition", "node", "instance"),
         "the owner's rank, from 1, among the instances by node and pid; 0 with empty labels where nobody owns it",

@@ -1,0 +1,45 @@
+"""`partbox segments`: the pieces of the log, with what keeps each of them."""
+
+from typing import Any
+
+from partbox.cli.shell.database import database
+from partbox.cli.shell.flags import load
+from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.output import console, print_json, printable, table
+from partbox.errors import PartboxError
+from partbox.purge import holders
+from partbox.rules.wording import age, size
+from partbox.segments.passed import Held
+from partbox.segments.wording import told
+
+COLUMNS = ("name", "first id", "below id", "size", "oldest", "newest", "kept by")
+
+
+def segments(dsn: Dsn = None, schema: Schema = None, json: Json = False) -> None:
+    """List the segments of the log: the ids that each takes, its size, the age of its records, and what keeps it.
+
+    Workers and purges make them ahead of need, empty them when every subscription has passed them and retain_done is
+    over, and drop them. Of one that is not full, and of the default one, "kept by" is about its oldest record.
+
+    Example: partbox segments --json
+    """
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    found = holders(lambda: database(settings), settings)
+    if not found:
+        raise PartboxError("this schema holds nothing but an inbox, and no log: partbox init makes it a whole outbox")
+    if json:
+        print_json([_described(each) for each in found])
+        return
+    console().print(table(COLUMNS, map(_row, found), COLUMNS[1:6], COLUMNS[:1]))
+
+
+def _described(held: Held) -> dict[str, Any]:
+    holds = [hold._asdict() for hold in held.holds]
+    return held.segment._asdict() | {"goes": held.goes, "record": held.record, "holds": holds}
+
+
+def _row(held: Held) -> tuple[str, ...]:
+    each = held.segment
+    ids = ("" if each.lower is None else f"{each.lower:,}", "" if each.upper is None else f"{each.upper:,}")
+    kept = "; ".join(told(held)) or ("nothing: it is emptied next" if held.goes else "")
+    return (each.name, *ids, size(each.size), age(each.oldest_age), age(each.newest_age), printable(kept))

@@ -1,0 +1,91 @@
+"""Segments of the log: reading them, and each change that may be made to one, a call and a transaction of its own."""
+
+from typing import Any, NamedTuple
+
+from psycopg import Connection
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import query
+from partbox.rules.segments import Range, Segment, Stretch
+
+
+class Hold(NamedTuple):
+    """A reason not to empty a segment, as `segment_holds` gives it."""
+
+    reason: str
+    subscription: str | None
+    partition: int | None
+    id: int | None
+    rows: int | None
+
+
+class Emptied(NamedTuple):
+    """The result of emptying: what is in the way, or None, and the bytes given back."""
+
+    problem: str | None
+    freed: int
+
+
+def segments(conn: Connection[Any], schema: str) -> list[Segment]:
+    """Every segment by its ids, the default one last."""
+    return [Segment(*row) for row in _rows(conn, "segments", schema)]
+
+
+def drawn(conn: Connection[Any], schema: str) -> int:
+    """The newest id."""
+    return int(_one(conn, "segments_drawn", schema)[0])
+
+
+def stretches(conn: Connection[Any], schema: str) -> list[Stretch]:
+    """The ids drawn lately, over shorter and longer stretches of time."""
+    return [Stretch(*row) for row in _rows(conn, "segments_pace", schema)]
+
+
+def proof(conn: Connection[Any], schema: str) -> tuple[Range, bool] | None:
+    """The ids that are kept out of the default segment, and whether it was found without them."""
+    row = next(iter(_rows(conn, "segments_proof", schema)), None)
+    return (Range(row[0], row[1]), row[2]) if row else None
+
+
+def holds(conn: Connection[Any], schema: str, ids: Range, retain: float | None) -> list[Hold]:
+    """All that keeps these ids from being emptied; `retain` None: but for their age."""
+    return [Hold(*row) for row in _rows(conn, "segment_holds", schema, retain=retain, **ids._asdict())]
+
+
+def add(conn: Connection[Any], schema: str, ids: Range) -> str | None:
+    """Make a segment; None, or what is in the way."""
+    return _problem(conn, "segment_add", schema, **ids._asdict())
+
+
+def exclude(conn: Connection[Any], schema: str, ids: Range | None) -> str | None:
+    """Keep these ids out of the default segment, or no more; None, or what is in the way."""
+    return _problem(conn, "segment_exclude", schema, **(ids._asdict() if ids else {"lower": None, "upper": None}))
+
+
+def prove(conn: Connection[Any], schema: str) -> None:
+    """Search the default segment for them; may take minutes."""
+    _one(conn, "segment_prove", schema)
+
+
+def empty(conn: Connection[Any], schema: str, lower: int, retain: float | None) -> Emptied:
+    """Empty the segment that begins there, if nobody needs what is in it."""
+    return Emptied(*_one(conn, "segment_empty", schema, lower=lower, retain=retain))
+
+
+def drop(conn: Connection[Any], schema: str, lower: int) -> str | None:
+    """Drop the empty segment that begins there; None, or what is in the way."""
+    return _problem(conn, "segment_drop", schema, lower=lower)
+
+
+def _problem(conn: Connection[Any], name: str, schema: str, **values: Any) -> str | None:
+    found: str | None = _one(conn, name, schema, **values)[0]
+    return found
+
+
+def _one(conn: Connection[Any], name: str, schema: str, **values: Any) -> tuple[Any, ...]:
+    return _rows(conn, name, schema, **values)[0]
+
+
+def _rows(conn: Connection[Any], name: str, schema: str, **values: Any) -> list[tuple[Any, ...]]:
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(query(name, schema), values).fetchall()

@@ -1,0 +1,145 @@
+"""Segments of the log: which to make ahead of need, which have had their time, which are empty shells.
+
+A segment takes the ids from `lower` to below `upper`. The default one, which has neither, is the net: it takes the ids
+that no segment does, slows polls down, and is emptied record by record.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+AHEAD = 3
+"""Empty segments that are to lie ahead of the newest id."""
+LIVE = 10
+"""The segments that the retention is to span: so much coarser is a purge than it would be record by record."""
+
+SMALLEST, LARGEST = 2_000_000, 1_000_000_000
+"""Ids of a segment. With fewer a quiet log has many of them, which each poll pays for."""
+HOUR, DAY = 3_600.0, 86_400.0
+LEAD, FAR = 1_000_000, 4_000_000
+"""Ids that must at least lie between the newest and a new segment: a statement that began to publish before, and draws
+an id of the segment afterwards, fails. `FAR`: where a proof is needed, which must not be reached before the segment is
+there, even if whoever made it died."""
+SMALL_NET = 8 << 20
+"""Bytes of the default segment up to which it is searched while it is locked; `segment_add` says the same."""
+
+
+class Segment(NamedTuple):
+    """A segment; ids and ages (s) of its oldest and its newest record are None while it is empty."""
+
+    name: str
+    lower: int | None
+    upper: int | None
+    size: int
+    oldest: int | None
+    oldest_age: float | None
+    newest: int | None
+    newest_age: float | None
+
+
+class Stretch(NamedTuple):
+    """So many ids were drawn in the last `seconds`."""
+
+    ids: int
+    seconds: float
+
+
+class Range(NamedTuple):
+    """The ids from `lower` to below `upper`."""
+
+    lower: int
+    upper: int
+
+
+def rate(stretches: Iterable[Stretch]) -> float:
+    """Ids a second: the fastest of these stretches. A burst is taken as an hour's."""
+    return max((each.ids / max(each.seconds, HOUR) for each in stretches), default=0.0)
+
+
+def length(ids_a_second: float, retain: float, most: float | None = None) -> int:
+    """Ids of a new segment: a tenth of what the retention (s) spans, at most `most`, in millions."""
+    ids = ids_a_second * retain / LIVE
+    ids = min(ids, most) if most else ids
+    return int(min(max(ids, SMALLEST), LARGEST) // 1_000_000) * 1_000_000
+
+
+def fitting(segments: Sequence[Segment], retain_size: int | None) -> float | None:
+    """Ids of a tenth of `retain_size` bytes, as large as records were so far; None: no limit, or nothing to go by."""
+    full = [each for each in segments if each.size and each.oldest is not None and each.newest is not None]
+    ids = sum((each.newest or 0) - (each.oldest or 0) for each in full)
+    size = sum(each.size for each in full)
+    return retain_size / LIVE * ids / size if retain_size and ids and size else None
+
+
+def net(segments: Iterable[Segment]) -> Segment | None:
+    """The default segment."""
+    return next((each for each in segments if each.upper is None), None)
+
+
+def large_net(segments: Iterable[Segment]) -> bool:
+    """True if the default segment must be proven to hold no id of a new segment before that is attached."""
+    found = net(segments)
+    return found is not None and found.size > SMALL_NET
+
+
+def ahead(segments: Iterable[Segment], drawn: int) -> int:
+    """The segments that begin above the newest id."""
+    return sum(1 for each in segments if each.lower is not None and each.lower > drawn)
+
+
+def wanted(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> list[Range]:
+    """The segments of `ids` ids each to make now, in order; none while enough lie ahead.
+
+    They follow the last one. Where that is too near, or the default segment holds an id beyond it, they begin above
+    both the newest id and all that the default one holds; what is drawn until then goes there. While it is large, all
+    that the retention needs are made at once: every search of it proves them all.
+    """
+    missing = AHEAD - ahead(segments, drawn)
+    if missing <= 0:
+        return []
+    if large_net(segments):
+        missing += LIVE
+    start = _start(segments, drawn, ids_a_second)
+    return [Range(start + ids * number, start + ids * (number + 1)) for number in range(missing)]
+
+
+def _start(segments: Sequence[Segment], drawn: int, ids_a_second: float) -> int:
+    found, large = net(segments), large_net(segments)
+    lead = max(FAR if large else LEAD, int(ids_a_second * (DAY if large else HOUR)))
+    end = max((each.upper for each in segments if each.upper is not None), default=0)
+    taken = max(drawn, (found.newest if found else None) or 0)
+    start = taken + lead
+    return end if end >= start else -(-start // 1_000_000) * 1_000_000
+
+
+def reachable(proof: Range, drawn: int) -> bool:
+    """True if a proof that a killed process left must end, because publishing may come to its ids."""
+    return proof.lower - drawn < FAR / 2
+
+
+def expired(
+    segments: Sequence[Segment], drawn: int, retain: float, retain_size: int | None
+) -> Iterator[tuple[Segment, bool]]:
+    """The full segments whose time is over, the oldest first; True: for the size of the log, whatever their age.
+
+    Their time is over when their newest record is older than `retain` (s), or while what begins with them is more than
+    `retain_size` bytes.
+    """
+    sizes = list(accumulate((each.size for each in reversed(segments)), initial=0))[:0:-1]
+    for each, rest in zip(segments, sizes, strict=True):
+        if each.upper is None or each.newest_age is None or each.upper - 1 > drawn:
+            continue
+        if each.newest_age > retain:
+            yield each, False
+        elif retain_size is not None and rest > retain_size:
+            yield each, True
+
+
+def past(segment: Segment, retain: float) -> bool:
+    """True if its oldest record is older than the retention (s)."""
+    return segment.oldest_age is not None and segment.oldest_age > retain
+
+
+def shells(segments: Iterable[Segment], drawn: int) -> list[Segment]:
+    """The empty segments that nothing will come to any more."""
+    return [each for each in segments if each.upper is not None and each.upper - 1 <= drawn and each.oldest is None]

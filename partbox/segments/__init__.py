@@ -1,0 +1,73 @@
+"""Segments of the log: made ahead of need, emptied whole when every subscription has passed them, dropped when empty.
+
+Each step is one call of a function in the database, and one transaction: it is done, or nothing is. What is in use just
+now is not waited for, for everybody else would wait behind: it is tried again at the next look.
+
+`record` is range-partitioned by id. Three statements change that, and their locks decide how each is done:
+
+- Attaching a table locks publishers out of the default segment alone, for the time it takes to search that for ids of
+  the new one. It is empty as a rule; a large one is proven to hold none before, by a constraint that is validated
+  while publishers go on (`ahead`).
+- TRUNCATE locks one segment, but polls lock all of them: it is asked for only where nobody stays, and waits 40 ms at
+  most.
+- DROP locks the whole log, so it is left for later, and one is dropped at a time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+
+from partbox.db import connect
+from partbox.db.schema import migrate
+from partbox.rules.wording import size
+from partbox.segments.ahead import make
+from partbox.segments.passed import drop, empty
+from partbox.settings import Settings
+
+PATIENCE = 30.0  # seconds that a statement may take; a worker's lease is no measure for it
+
+
+@dataclass(frozen=True, slots=True)
+class Tended:
+    """The names of the segments that were made, emptied and dropped, and the bytes that this gave back."""
+
+    made: tuple[str, ...] = ()
+    emptied: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    freed: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.made or self.emptied or self.dropped)
+
+    def __str__(self) -> str:
+        lists = {
+            "made": self.made,
+            f"emptied, which freed {size(self.freed)}": self.emptied,
+            "dropped": self.dropped,
+        }
+        return ", ".join(f"{' '.join(names)} {what}" for what, names in lists.items() if names) or "nothing to do"
+
+
+def tend(dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool] = lambda: False) -> Tended:
+    """Look at the segments once, on a connection of its own, and do what is due; the result.
+
+    Between two steps `stopped()` may end it. Raises SchemaError, psycopg.Error. Nothing but an inbox has no segments.
+    """
+    with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox segments") as conn:
+        if migrate.is_inbox_only(conn, settings.schema_name):
+            return Tended()
+        migrate.check(conn, settings.schema_name)
+        return tend_over(conn, dsn, settings, stopped)
+
+
+def tend_over(conn: Connection[Any], dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool]) -> Tended:
+    """The same over a connection to a whole outbox; for the search of a large default segment it opens one more."""
+    made = make(conn, dsn, settings)
+    emptied, freed = empty(conn, settings, stopped)
+    dropped = () if stopped() else drop(conn, settings)
+    return Tended(made, emptied, dropped, freed)
+
+
+__all__ = ["Tended", "tend", "tend_over"]

@@ -1,0 +1,74 @@
+"""Makes segments ahead of need.
+
+A small default segment is searched while it is locked, which takes milliseconds. A large one would keep publishers out
+for minutes; so first a constraint keeps the new ids out of it, then it is validated, which locks nobody out, and then
+nothing needs to be searched. Until the segments are there, drawing one of those ids would fail: they lie a day ahead,
+and whoever looks next ends a constraint that a killed process has left.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from psycopg import Connection
+
+from partbox.db import connect
+from partbox.db.operator import segments as steps
+from partbox.rules import segments as rules
+from partbox.rules.segments import Range
+from partbox.segments.patience import tried
+from partbox.settings import Settings
+
+LONGEST = 6 * 3600.0  # seconds that the search of a large default segment may take
+
+
+def make(conn: Connection[Any], dsn: Callable[[], str], settings: Settings) -> tuple[str, ...]:
+    """Make what is missing; the names of what was made."""
+    schema = settings.schema_name
+    found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
+    _end_proof(conn, schema, drawn)
+    if rules.ahead(found, drawn) >= rules.AHEAD:
+        return ()
+    pace = rules.rate(steps.stretches(conn, schema))
+    ids = rules.length(pace, settings.retain_done, rules.fitting(found, settings.retain_size))
+    wanted = rules.wanted(found, drawn, pace, ids)
+    if rules.large_net(found) and not _prove(dsn, settings, Range(wanted[0].lower, wanted[-1].upper)):
+        return ()
+    made = _add(conn, schema, wanted)
+    _end_proof(conn, schema, drawn)
+    return made
+
+
+def _add(conn: Connection[Any], schema: str, wanted: list[Range]) -> tuple[str, ...]:
+    """Make these in order, until something is in the way."""
+    made: list[str] = []
+    for each in wanted:
+        if tried(partial(steps.add, conn, schema, each)) is not None:
+            break
+        made.append(f"record_{each.lower}")
+    return tuple(made)
+
+
+def _prove(dsn: Callable[[], str], settings: Settings, ids: Range) -> bool:
+    """Prove that the default segment holds none of these ids; False: something is in the way."""
+    schema = settings.schema_name
+    with connect.connect(dsn(), lease=LONGEST, pooler=settings.pooler, name="partbox segments") as conn:
+        return (
+            tried(partial(steps.exclude, conn, schema, ids)) is None
+            and tried(partial(steps.prove, conn, schema)) is None
+        )
+
+
+def _end_proof(conn: Connection[Any], schema: str, drawn: int) -> None:
+    """End a constraint on the default segment, once segments take its ids, or before publishing comes to them."""
+    proof = steps.proof(conn, schema)
+    if proof is None:
+        return
+    ids, _ = proof
+    attached = sum(
+        min(each.upper, ids.upper) - max(each.lower, ids.lower)
+        for each in steps.segments(conn, schema)
+        if each.lower is not None and each.upper is not None and each.lower < ids.upper and each.upper > ids.lower
+    )
+    if attached == ids.upper - ids.lower or rules.reachable(ids, drawn):
+        tried(partial(steps.exclude, conn, schema, None))

@@ -1,0 +1,87 @@
+"""Empties segments that every subscription has passed, drops the shells, and tells what keeps the others."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from psycopg import Connection
+from psycopg.errors import DeadlockDetected, LockNotAvailable
+
+from partbox.db.operator import segments as steps
+from partbox.db.operator.segments import Emptied, Hold
+from partbox.rules import segments as rules
+from partbox.rules.segments import Range, Segment
+from partbox.segments.patience import tried
+from partbox.settings import Settings
+
+
+class Held(NamedTuple):
+    """A segment and all that keeps it from being emptied whole; `record`: only its oldest record was asked about."""
+
+    segment: Segment
+    holds: list[Hold]
+    record: int | None = None
+
+    @property
+    def goes(self) -> bool:
+        """True if it will be emptied whole at the next look."""
+        return self.record is None and self.segment.oldest is not None and not self.holds
+
+
+def empty(conn: Connection[Any], settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
+    """Empty every segment whose time is over and that nobody needs; their names, and the bytes given back."""
+    schema, names, freed = settings.schema_name, [], 0
+    for segment, by_size in _expired(conn, settings):
+        if stopped():
+            break
+        done = _emptied(conn, schema, segment, None if by_size else settings.retain_done)
+        if done.problem is None:
+            names.append(segment.name)
+            freed += done.freed
+    return tuple(names), freed
+
+
+def drop(conn: Connection[Any], settings: Settings) -> tuple[str, ...]:
+    """Drop the oldest empty shell, if nobody is in the way: one at a look, for it locks the whole log."""
+    schema = settings.schema_name
+    shells = rules.shells(steps.segments(conn, schema), steps.drawn(conn, schema))
+    first = next(((each.name, each.lower) for each in shells if each.lower is not None), None)
+    if first is None or tried(partial(steps.drop, conn, schema, first[1])) is not None:
+        return ()
+    return (first[0],)
+
+
+def held(conn: Connection[Any], settings: Settings) -> list[Held]:
+    """Every segment with what keeps it, by its ids; without any: it is emptied at the next look.
+
+    Of one that is not full yet, and of the default one, whose records go one by one, the oldest record is asked about.
+    """
+    schema = settings.schema_name
+    drawn, by_size = steps.drawn(conn, schema), {each.name for each, size in _expired(conn, settings) if size}
+    return [
+        _held(conn, settings, each, drawn, None if each.name in by_size else settings.retain_done)
+        for each in steps.segments(conn, schema)
+    ]
+
+
+def _held(conn: Connection[Any], settings: Settings, segment: Segment, drawn: int, retain: float | None) -> Held:
+    lower, upper, oldest = segment.lower, segment.upper, segment.oldest
+    if lower is not None and upper is not None and upper - 1 <= drawn:
+        return Held(segment, steps.holds(conn, settings.schema_name, Range(lower, upper), retain))
+    if oldest is None:
+        return Held(segment, [])
+    return Held(segment, steps.holds(conn, settings.schema_name, Range(oldest, oldest + 1), retain), oldest)
+
+
+def _expired(conn: Connection[Any], settings: Settings) -> list[tuple[Segment, bool]]:
+    schema = settings.schema_name
+    found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
+    return list(rules.expired(found, drawn, settings.retain_done, settings.retain_size))
+
+
+def _emptied(conn: Connection[Any], schema: str, segment: Segment, retain: float | None) -> Emptied:
+    assert segment.lower is not None
+    try:
+        return steps.empty(conn, schema, segment.lower, retain)
+    except (LockNotAvailable, DeadlockDetected):
+        return Emptied("busy", 0)

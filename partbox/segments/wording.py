@@ -1,0 +1,32 @@
+"""The reasons to keep a segment, in words."""
+
+from partbox.db.operator.segments import Hold
+from partbox.rules.wording import counted
+from partbox.segments.passed import Held
+
+
+def told(held: Held) -> list[str]:
+    """All that keeps a segment, a phrase each; of its oldest record where that was asked about."""
+    about = "" if held.record is None else f"record {held.record}, its oldest: "
+    return [about + _phrase(each, held.record is not None) for each in held.holds]
+
+
+def _phrase(hold: Hold, single: bool) -> str:
+    match hold.reason:
+        case "open":
+            return "it is not full yet"
+        case "young":
+            return "younger than retain_done" if single else "its newest records are younger than retain_done"
+        case "empty":
+            return "dead: replay or discard it" if single else "nothing is in it but dead records, which are kept"
+        case "cursor":
+            return f"subscription {hold.subscription!r} has not passed it: partition {hold.partition} is at {hold.id}"
+        case "parked":
+            return (
+                f"subscription {hold.subscription!r} has {counted(hold.rows or 0, 'record')} of it parked, "
+                f"the first is {hold.id} in partition {hold.partition}"
+            )
+        case "dead":
+            return f"{counted(hold.rows or 0, 'dead record')} are too many to set aside: replay or discard them"
+        case other:
+            return other

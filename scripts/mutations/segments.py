@@ -1,0 +1,211 @@
+"""Segments: the terms of what may be emptied, and what keeps publishers from failing or waiting."""
+
+from mutations.mutation import Mutation
+
+HOLDS = "sql/functions/segment_holds.sql"
+EMPTY = "sql/functions/segment_empty.sql"
+ADD = "sql/functions/segment_add.sql"
+DROP = "sql/functions/segment_drop.sql"
+BUSY = "sql/functions/segment_busy.sql"
+AHEAD = "partbox/segments/ahead.py"
+RULES = "partbox/rules/segments.py"
+PASSED = "tests/db/segments/test_segments_passed.py"
+MADE = "tests/db/segments/test_segments_ahead.py"
+RULED = "tests/rules/test_segments.py"
+EVERY = f"{PASSED}::test_every_state_in_a_segment_of_its_own"
+ANY = f"{PASSED}::test_whatever_is_planted_only_what_nobody_needs_goes"
+
+MUTATIONS = (
+    Mutation(
+        "segment-by-the-floor-alone",
+        "Below the floor nothing becomes visible any more, but it need not have been read.",
+        HOLDS,
+        "number::smallint as partition, coalesce(least(p.floor_id, p.last_id), 0) as id",
+        "number::smallint as partition, coalesce(p.floor_id, 0) as id",
+        (EVERY, ANY),
+    ),
+    Mutation(
+        "segment-by-the-last-id-alone",
+        "What the cursor has passed may still become visible, and comes late.",
+        HOLDS,
+        "number::smallint as partition, coalesce(least(p.floor_id, p.last_id), 0) as id",
+        "number::smallint as partition, coalesce(p.last_id, 0) as id",
+        (EVERY, ANY),
+    ),
+    Mutation(
+        "segment-that-is-read-to-the-last-but-one",
+        "The newest record of a segment is needed as any other.",
+        HOLDS,
+        "where c.id < newest;",
+        "where c.id < newest - 1;",
+        (EVERY,),
+    ),
+    Mutation(
+        "segment-of-one-partition",
+        "Every partition has a cursor of its own; the furthest behind counts.",
+        HOLDS,
+        "order by s.name, coalesce(least(p.floor_id, p.last_id), 0), number) c",
+        "order by s.name, coalesce(least(p.floor_id, p.last_id), 0) desc, number) c",
+        (EVERY, ANY),
+    ),
+    Mutation(
+        "segment-without-a-cursor",
+        "A partition without a cursor has passed nothing.",
+        HOLDS,
+        "coalesce(least(p.floor_id, p.last_id), 0) as id",
+        "coalesce(least(p.floor_id, p.last_id), newest) as id",
+        (f"{PASSED}::test_a_subscription_without_a_cursor_for_a_partition_has_passed_nothing",),
+    ),
+    Mutation(
+        "segment-that-is-young",
+        "It is kept for the retention, whoever has passed it.",
+        HOLDS,
+        "if recent >= segment_holds.before then",
+        "if false then",
+        (EVERY, ANY),
+    ),
+    Mutation(
+        "segment-that-is-not-full",
+        "Ids of it may be drawn and not written yet.",
+        HOLDS,
+        "if coalesce(pg_sequence_last_value({sequence}), 0) < segment_holds.upper - 1 then",
+        "if false then",
+        (f"{PASSED}::test_without_a_subscription_it_goes_by_age_and_a_segment_that_is_not_full_stays",),
+    ),
+    Mutation(
+        "segment-with-what-is-parked",
+        "A parked record is still to be delivered.",
+        HOLDS,
+        "and (k.state <> 'dead' or k.due_at is not null)",
+        "and k.due_at is not null",
+        (EVERY, ANY),
+    ),
+    Mutation(
+        "segment-with-a-hook-that-is-owed",
+        "A dead-letter hook gets the whole event.",
+        HOLDS,
+        "and (k.state <> 'dead' or k.due_at is not null)",
+        "and k.state <> 'dead'",
+        (EVERY, ANY),
+    ),
+    Mutation(
+        "segment-with-any-number-of-dead",
+        "Setting many dead records aside would keep polls waiting.",
+        HOLDS,
+        "having count(*) > most_dead",
+        "having count(*) > 1000000000",
+        (f"{PASSED}::test_a_thousand_dead_records_are_set_aside_and_no_more",),
+    ),
+    Mutation(
+        "segment-with-any-bytes-of-dead",
+        "So would large ones.",
+        HOLDS,
+        "+ coalesce(pg_column_size(r.headers), 0)) > most_size;",
+        "+ coalesce(pg_column_size(r.headers), 0)) > 1000000000;",
+        (f"{PASSED}::test_too_many_dead_records_keep_their_segment",),
+    ),
+    Mutation(
+        "segment-without-its-dead",
+        "A dead record can be shown and replayed until it is purged.",
+        EMPTY,
+        "insert into {schema}.record select d.* from unnest(dead) as d;",
+        "null;",
+        (f"{PASSED}::test_a_dead_record_outlives_its_segment_and_is_shown_and_replayed", ANY),
+    ),
+    Mutation(
+        "segment-whose-dead-are-new-events",
+        "What reads the WAL takes every row that is written to the log for a new event.",
+        EMPTY,
+        "        execute format('alter table %s set unlogged', found.path);\n",
+        "",
+        (
+            "tests/cdc/test_publication.py::test_a_segment_that_was_made_ahead_is_published_and_one_that_is_emptied_is_nothing",
+        ),
+    ),
+    Mutation(
+        "segment-emptied-beside-a-new-subscription",
+        "One that begins, or is set back, at this moment needs what it has seen.",
+        EMPTY,
+        "not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name}))",
+        "false",
+        (
+            f"{PASSED}::test_a_subscription_that_begins_at_this_moment_is_waited_for",
+            f"{PASSED}::test_a_subscription_that_is_set_back_at_this_moment_is_waited_for",
+        ),
+    ),
+    Mutation(
+        "segment-that-is-not-asked-about-under-its-lock",
+        "Between the look and the lock anything may have come.",
+        EMPTY,
+        "    execute format('lock table only %s in access exclusive mode', found.path);\n"
+        "    select h.reason into problem from",
+        "    execute format('lock table only %s in access exclusive mode', found.path);\n"
+        "    select h.reason into problem from {schema}.segment_holds(0, 0, before) h where false;\n"
+        "    perform h.reason from",
+        (f"{PASSED}::test_what_is_decided_is_asked_again_under_the_lock",),
+    ),
+    Mutation(
+        "segment-emptied-and-not-noted",
+        "A replay from there would say that it delivers what is gone.",
+        EMPTY,
+        "values ('purged_id', newest)",
+        "values ('purged_id', 0)",
+        (EVERY,),
+    ),
+    Mutation(
+        "segment-with-a-patient-lock",
+        "Polls and publishers queue behind whoever waits for a lock.",
+        EMPTY,
+        "set lock_timeout = '40ms'",
+        "set lock_timeout = '0'",
+        (f"{PASSED}::test_a_lock_that_is_not_to_be_had_is_given_up_at_once",),
+    ),
+    Mutation(
+        "segment-that-is-in-use",
+        "Beside a transaction that stays, every try would hold publishers up.",
+        BUSY,
+        "if holders is null then",
+        "if true then",
+        (f"{PASSED}::test_a_segment_that_somebody_uses_is_left_for_later_and_nobody_waits",),
+    ),
+    Mutation(
+        "segment-dropped-with-a-record",
+        "A record that came after the segment was emptied is still in it.",
+        DROP,
+        "        return 'filled';\n    elsif {schema}.segment_busy",
+        "        null;\n    elsif {schema}.segment_busy",
+        (f"{PASSED}::test_a_shell_that_has_got_a_record_is_not_dropped",),
+    ),
+    Mutation(
+        "segment-among-drawn-ids",
+        "Who has drawn an id before its segment is there, and writes it afterwards, fails.",
+        ADD,
+        "elsif segment_add.lower <= coalesce(pg_sequence_last_value({sequence}), 0) then",
+        "elsif false then",
+        (f"{MADE}::test_ids_that_are_drawn_or_taken_are_refused",),
+    ),
+    Mutation(
+        "segment-that-is-not-proven",
+        "Publishers would wait until all of the default segment is searched.",
+        ADD,
+        "where p.valid and p.lower <= segment_add.lower",
+        "where p.lower <= segment_add.lower",
+        (f"{MADE}::test_a_large_default_segment_is_never_searched_while_it_is_locked",),
+    ),
+    Mutation(
+        "proof-that-stays",
+        "Publishing fails when it comes to ids that are kept out of the default segment and have none of their own.",
+        AHEAD,
+        "or rules.reachable(ids, drawn):",
+        ":",
+        (f"{MADE}::test_what_a_killed_process_has_left_is_ended_before_publishing_comes_to_it",),
+    ),
+    Mutation(
+        "segment-right-ahead",
+        "A statement that began to publish before, and draws one of its ids afterwards, fails.",
+        RULES,
+        "    return end if end >= start else",
+        "    return end if end > drawn else",
+        (f"{RULED}::test_a_segment_that_would_be_too_near_begins_where_an_hour_leads",),
+    ),
+)

@@ -1,0 +1,30 @@
+-- purpose: keep the ids from `lower` to below `upper` out of the default segment, by a constraint; with nulls, end that
+--
+-- While it stands and no segment takes those ids, drawing one of them fails its transaction. So they are to lie very far
+-- ahead, what follows is to come at once, and what an end has left is ended by the next who looks. What the default
+-- segment holds is searched later: here it is locked for an instant. Null, or "busy", or "passed", as in segment_add.
+create or replace function {schema}.segment_exclude(lower bigint, upper bigint)
+returns text language plpgsql security definer
+set lock_timeout = '40ms' set client_min_messages = warning set search_path = pg_catalog, pg_temp as $$
+declare
+    net record;
+begin
+    if not pg_try_advisory_xact_lock(hashtext('partbox.segments'), hashtext({schema_name})) then
+        return 'busy';
+    elsif segment_exclude.lower <= coalesce(pg_sequence_last_value({sequence}), 0) then
+        return 'passed';
+    end if;
+    select * into net from {schema}.segment_ranges() s where s.lower is null;
+    if {schema}.segment_busy(array[net.segment]) then
+        return 'busy';
+    end if;
+    execute format('alter table %I.%I drop constraint if exists segment_proof', {schema_name}, net.name);
+    if segment_exclude.lower is not null then
+        execute format('alter table %I.%I add constraint segment_proof check (id < %s or id >= %s) not valid',
+                       {schema_name}, net.name, segment_exclude.lower, segment_exclude.upper);
+    end if;
+    return null;
+end
+$$;
+
+revoke all on function {schema}.segment_exclude(bigint, bigint) from public;

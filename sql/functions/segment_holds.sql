@@ -1,0 +1,74 @@
+-- purpose: all that keeps a segment from being emptied whole, a row each; none: everything in it may go
+--
+-- The one place that says so: who empties a segment asks under its lock, who wants to know why it is there asks as well.
+--
+--   open      its last id is not drawn yet
+--   empty     nothing is in it but dead records, which stay
+--   young     its newest records were created since `before`; null: their age does not matter
+--   cursor    a subscription has not passed its newest record: `partition` is the furthest behind, `id` its least
+--             (floor_id, last_id); a partition without a cursor has passed nothing
+--   parked    `count` records of it are parked and not dead, or their dead-letter hook is owed; `id` is the first
+--   dead      there are more dead records than may be set aside: `count`
+--
+-- Ids and times rise together, nearly: the newest are the last thousand. Locks and cursors: as in purge_records, nothing
+-- is parked behind a cursor, and cursors go back, and subscriptions begin, only under the lock of purges.
+create or replace function {schema}.segment_holds(lower bigint, upper bigint, before timestamptz)
+returns table (reason text, subscription text, partition smallint, id bigint, count bigint)
+language plpgsql stable
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    most_dead constant integer := 1000;
+    most_size constant bigint := 4194304;
+    newest bigint;
+    recent timestamptz;
+    names  text[];
+begin
+    if coalesce(pg_sequence_last_value({sequence}), 0) < segment_holds.upper - 1 then
+        return query select 'open', null::text, null::smallint, null::bigint, null::bigint;
+    end if;
+
+    select max(r.id), max(r.created_at) into newest, recent
+      from (select r.id, r.created_at from {schema}.record r
+             where r.partition >= 0 and r.id >= segment_holds.lower and r.id < segment_holds.upper
+             order by r.id desc limit 1000) r;
+    if recent >= segment_holds.before then
+        return query select 'young', null::text, null::smallint, newest, null::bigint;
+    end if;
+
+    return query
+    select 'cursor', c.name, c.partition, c.id, null::bigint
+      from (select distinct on (s.name) s.name, number::smallint as partition, coalesce(least(p.floor_id, p.last_id), 0) as id
+              from {schema}.subscription s
+             cross join generate_series(0, 255) as number
+              left join {schema}.partition p on p.subscription = s.name and p.partition = number
+             order by s.name, coalesce(least(p.floor_id, p.last_id), 0), number) c
+     where c.id < newest;
+
+    select array_agg(s.name) into names from {schema}.subscription s;
+    return query
+    select 'parked', k.subscription, (array_agg(k.partition order by k.record_id))[1], min(k.record_id), count(*)
+      from {schema}.parked k
+     where k.subscription = any (names) and k.record_id >= segment_holds.lower and k.record_id < segment_holds.upper
+           and (k.state <> 'dead' or k.due_at is not null)
+     group by k.subscription;
+
+    return query
+    select 'dead', null::text, null::smallint, min(r.id), count(*)
+      from {schema}.record r
+     where r.id >= segment_holds.lower and r.id < segment_holds.upper
+           and (r.partition, r.id) in (select k.partition, k.record_id from {schema}.parked k
+                                        where k.subscription = any (names) and k.record_id >= segment_holds.lower
+                                              and k.record_id < segment_holds.upper)
+    having count(*) > most_dead
+           or sum(coalesce(pg_column_size(r.payload), 0)::bigint + coalesce(pg_column_size(r.payload_bytes), 0)
+                  + coalesce(pg_column_size(r.headers), 0)) > most_size;
+
+    if not exists (select from {schema}.record r
+                    where r.partition >= 0 and r.id >= segment_holds.lower and r.id < segment_holds.upper
+                          and not exists (select from {schema}.parked k
+                                           where k.subscription = any (names) and k.record_id = r.id)) then
+        return query select 'empty', null::text, null::smallint, null::bigint, null::bigint;
+    end if;
+end
+$$;

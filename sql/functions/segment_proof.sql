@@ -1,0 +1,10 @@
+-- purpose: the ids that a constraint keeps out of the default segment, and whether what it holds was found to be without
+create or replace function {schema}.segment_proof()
+returns table (lower bigint, upper bigint, valid boolean) language sql stable
+set search_path = pg_catalog, pg_temp as $$
+    select substring(d.said from 'id < ''?(\d+)')::bigint, substring(d.said from 'id >= ''?(\d+)')::bigint, c.convalidated
+      from {schema}.segment_ranges() s
+      join pg_constraint c on c.conrelid = s.segment and c.conname = 'segment_proof'
+     cross join lateral (select translate(pg_get_constraintdef(c.oid), '"', '') as said) d
+     where s.lower is null
+$$;

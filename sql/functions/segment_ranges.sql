@@ -1,0 +1,14 @@
+-- purpose: the segments of the log with the ids they take, from `lower` to below `upper`; the default one has neither
+create or replace function {schema}.segment_ranges()
+returns table (segment oid, name text, lower bigint, upper bigint) language sql stable
+set search_path = pg_catalog, pg_temp as $$
+    select c.oid, c.relname::text,
+           case when b.net then null else coalesce(substring(b.said from 'FROM \(''?(\d+)')::bigint, 0) end,
+           case when b.net then null else coalesce(substring(b.said from 'TO \(''?(\d+)')::bigint, 9223372036854775807) end
+      from pg_inherits i
+      join pg_class c on c.oid = i.inhrelid
+     cross join lateral (select pg_get_expr(c.relpartbound, c.oid) as said,
+                                pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT' as net) b
+     where i.inhparent = to_regclass(format('%I.record', {schema_name}))
+     order by 3 nulls last
+$$;

@@ -1,0 +1,63 @@
+-- name: segments
+-- Each segment of the log, the default one last: the ids it takes, its bytes, its oldest and its newest record with their
+-- ages. Both are found by the index that says its condition.
+select s.name, s.lower, s.upper, coalesce(pg_total_relation_size(s.segment), 0),
+       oldest.id, extract(epoch from clock_timestamp() - oldest.created_at)::float8,
+       newest.id, extract(epoch from clock_timestamp() - newest.created_at)::float8
+  from {schema}.segment_ranges() s
+  left join lateral (
+       (select r.id, r.created_at from {schema}.record r
+         where r.partition >= 0 and r.id >= s.lower and r.id < s.upper order by r.id limit 1)
+       union all
+       (select n.id, n.created_at from {schema}.record_default n
+         where s.lower is null and n.partition >= 0 order by n.id limit 1)) oldest on true
+  left join lateral (
+       (select r.id, r.created_at from {schema}.record r
+         where r.partition >= 0 and r.id >= s.lower and r.id < s.upper order by r.id desc limit 1)
+       union all
+       (select n.id, n.created_at from {schema}.record_default n
+         where s.lower is null and n.partition >= 0 order by n.id desc limit 1)) newest on true
+ order by s.lower nulls last
+
+-- name: segments_drawn
+-- The ids drawn so far.
+select coalesce(pg_sequence_last_value({sequence}), 0)
+
+-- name: segments_pace
+-- How many ids were drawn in how many seconds, up to now: in the last ten thousand, the last hundred thousand and so on.
+select newest.id - r.id, extract(epoch from clock_timestamp() - r.created_at)::float8
+  from (select coalesce(pg_sequence_last_value({sequence}), 0) as id offset 0) newest
+ cross join unnest(array[10000, 100000, 1000000, 10000000, 100000000]) as back
+ cross join lateral (select r.id, r.created_at from {schema}.record r
+                      where r.partition >= 0 and r.id > newest.id - back order by r.id limit 1) r
+
+-- name: segments_proof
+-- The ids that a constraint keeps out of the default segment, and whether that was proven; no row without one.
+select lower, upper, valid from {schema}.segment_proof()
+
+-- name: segment_holds
+-- What keeps the ids from `lower` to below `upper` from being emptied; see the function.
+select reason, subscription, partition, id, count
+  from {schema}.segment_holds(%(lower)s::bigint, %(upper)s::bigint,
+                              case when %(retain)s::float8 is not null then
+                                  clock_timestamp() - least(%(retain)s::float8, 36500 * 86400.0) * interval '1 second' end)
+
+-- name: segment_add
+-- Make one; null, or what is in the way. See the function, here and below.
+select {schema}.segment_add(%(lower)s::bigint, %(upper)s::bigint)
+
+-- name: segment_exclude
+-- Keep ids out of the default segment; nulls: no more. Null, or what is in the way.
+select {schema}.segment_exclude(%(lower)s::bigint, %(upper)s::bigint)
+
+-- name: segment_prove
+-- Prove that it holds none.
+select {schema}.segment_prove()
+
+-- name: segment_empty
+-- Empty one; what is in the way if anything is, and the bytes it gave back.
+select problem, freed from {schema}.segment_empty(%(lower)s::bigint, %(retain)s::float8)
+
+-- name: segment_drop
+-- Drop one; null, or what is in the way.
+select {schema}.segment_drop(%(lower)s::bigint)

@@ -1,0 +1,35 @@
+"""Segments of a hundred ids in a log of its own, what a purge finds in them, and a look at them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from purgeable import Planted
+
+from partbox.segments import Tended, tend
+from partbox.settings import load
+
+
+@pytest.fixture
+def planted(conn: psycopg.Connection[Any]) -> Planted:
+    return Planted(conn)
+
+
+@pytest.fixture
+def small(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    """The log in segments of a hundred ids: [0, 100), [100, 200) … [900, 1000), and the ids up to 1000 drawn."""
+    conn.execute("drop table partbox.record_1")
+    for lower in range(0, 1000, 100):
+        conn.execute(
+            f"create table partbox.record_{lower or 1} partition of partbox.record"
+            f" for values from ({lower or 'minvalue'}) to ({lower + 100})"
+        )
+    conn.execute("select setval('partbox.record_id_seq', 1000)")
+    return conn
+
+
+@pytest.fixture
+def look(dsn: str) -> Callable[..., Tended]:
+    """Tend once, with the settings given."""
+    return lambda **keywords: tend(lambda: dsn, load(**keywords))

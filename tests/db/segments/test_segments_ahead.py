@@ -1,0 +1,215 @@
+"""Segments are there before they are needed, and nobody who publishes fails or waits for them."""
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.errors import CheckViolation
+from purgeable import Planted
+
+from partbox.db.operator import segments as steps
+from partbox.rules.segments import Range, Segment
+from partbox.segments import ahead, tend
+from partbox.settings import load
+
+MILLION = 1_000_000
+BIG = """
+insert into partbox.record (id, partition, event_id, event_type, payload)
+select g, g %% 256, gen_random_uuid(), 'T', to_json(repeat('x', 900)) from generate_series(%s::bigint, %s) g
+"""
+
+
+def found(conn: psycopg.Connection[Any]) -> list[Segment]:
+    return steps.segments(conn, "partbox")
+
+
+def at(conn: psycopg.Connection[Any], lower: int | None) -> Segment:
+    return next(each for each in found(conn) if each.lower == lower)
+
+
+def ranges(conn: psycopg.Connection[Any]) -> list[tuple[int | None, int | None]]:
+    return [(each.lower, each.upper) for each in found(conn)]
+
+
+def publish(conn: psycopg.Connection[Any]) -> None:
+    conn.execute("select partbox.publish('T', '{}')")
+
+
+def drawn(conn: psycopg.Connection[Any], last: int) -> None:
+    conn.execute("select setval('partbox.record_id_seq', %s)", [last])
+
+
+@pytest.fixture
+def overrun(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    """A log that ran into its default segment, which is too large to be searched while it is locked."""
+    conn.execute("alter table partbox.record_default alter payload set storage external")
+    conn.execute(BIG, [10 * MILLION, 10 * MILLION + 12_000])
+    drawn(conn, 10 * MILLION + 12_000)
+    return conn
+
+
+def test_three_lie_ahead_after_one_look_and_another_makes_none(conn, look):
+    assert look().made == ("record_10000000", "record_12000000", "record_14000000")
+    assert ranges(conn) == [
+        (0, 10 * MILLION),
+        *((lower * MILLION, (lower + 2) * MILLION) for lower in (10, 12, 14)),
+        (None, None),
+    ]
+    assert not look()
+    drawn(conn, 10 * MILLION)
+    assert look().made == ("record_16000000",)
+
+
+def test_a_new_segment_has_the_indexes_that_polls_use_and_the_rights_that_the_log_has(conn, look, cast):
+    conn.execute("drop table partbox.record_1")
+    with psycopg.connect(cast.of("worker"), autocommit=True) as worker:
+        assert steps.add(worker, "partbox", Range(1, 10 * MILLION)) is None
+    attached = conn.execute(
+        "select count(*) from pg_inherits i join pg_index x on x.indexrelid = i.inhrelid"
+        " where x.indrelid = 'partbox.record_1'::regclass and x.indisvalid"
+    ).fetchone()
+    assert attached == (2,)
+    owners = conn.execute(
+        "select count(distinct relowner) from pg_class where relname in ('record', 'record_1')"
+    ).fetchone()
+    assert owners == (1,)
+    with psycopg.connect(cast.of("publisher"), autocommit=True) as publisher:
+        publisher.execute("select partbox.publish('Placed', '1')")
+    assert at(conn, 1).oldest == 1
+    with psycopg.connect(cast.of("worker"), autocommit=True) as worker:
+        assert worker.execute("select count(*) from partbox.record").fetchone() == (1,)
+
+
+def test_who_owns_nothing_tends_as_a_worker(conn, cast):
+    conn.execute("update partbox.partition set last_id = 20000000, floor_id = 20000000")
+    drawn(conn, 20 * MILLION)
+    Planted(conn).record(10)
+    done = tend(lambda: cast.of("worker"), load())
+    assert (len(done.made), done.emptied, done.dropped) == (3, ("record_1",), ("record_1",))
+
+
+def test_a_segment_begins_above_what_the_default_one_holds(conn, look):
+    drawn(conn, 10 * MILLION + 500)
+    Planted(conn).record(10 * MILLION + 400)
+    assert look().made == ("record_12000000", "record_14000000", "record_16000000")
+    drawn(conn, 12 * MILLION)
+    publish(conn)
+    assert at(conn, 12 * MILLION).oldest == 12 * MILLION + 1
+    assert at(conn, None).newest == 10 * MILLION + 400
+
+
+def test_an_overrun_log_is_brought_back_into_order_while_it_is_published_to(overrun, look, dsn):
+    with psycopg.connect(dsn) as publisher:  # its transaction goes on for the whole time, in no segment of these
+        publisher.execute("select pg_current_xact_id()")
+        made = look().made
+        assert len(made) == 13
+        assert made[0] == "record_15000000"
+        assert steps.proof(overrun, "partbox") is None
+        publish(publisher)
+    assert at(overrun, None).newest == 10 * MILLION + 12_001
+    drawn(overrun, 15 * MILLION)
+    publish(overrun)
+    assert at(overrun, 15 * MILLION).oldest == 15 * MILLION + 1
+
+
+def test_who_has_published_into_the_default_segment_is_not_waited_for(overrun, look, dsn):
+    with psycopg.connect(dsn) as publisher, psycopg.connect(dsn) as other:
+        publish(publisher)
+        assert not look()
+        other.execute("set local lock_timeout = 1")
+        publish(other)
+        assert steps.proof(overrun, "partbox") is None
+    assert len(look().made) == 13
+
+
+def test_a_large_default_segment_is_never_searched_while_it_is_locked(overrun):
+    assert steps.add(overrun, "partbox", Range(20 * MILLION, 22 * MILLION)) == "unproven"
+    assert steps.exclude(overrun, "partbox", Range(20 * MILLION, 21 * MILLION)) is None
+    assert steps.add(overrun, "partbox", Range(20 * MILLION, 21 * MILLION)) == "unproven"
+    steps.prove(overrun, "partbox")
+    assert steps.add(overrun, "partbox", Range(20 * MILLION, 22 * MILLION)) == "unproven"
+    assert steps.add(overrun, "partbox", Range(20 * MILLION, 21 * MILLION)) is None
+
+
+def test_what_a_killed_process_has_left_is_ended_before_publishing_comes_to_it(overrun, look, dsn):
+    left = Range(15 * MILLION, 17 * MILLION)
+    steps.exclude(overrun, "partbox", left)
+    assert steps.proof(overrun, "partbox") == (left, False)
+    drawn(overrun, 14 * MILLION)
+    look()
+    assert steps.proof(overrun, "partbox") is None
+    with overrun.transaction():
+        drawn(overrun, 15 * MILLION)
+        publish(overrun)
+
+
+def test_a_default_segment_that_holds_such_an_id_is_not_proven(overrun, dsn):
+    steps.exclude(overrun, "partbox", Range(10 * MILLION + 12_001, 17 * MILLION))
+    overrun.execute("alter table partbox.record_default drop constraint segment_proof")
+    publish(overrun)
+    overrun.execute(
+        f"alter table partbox.record_default add constraint segment_proof"
+        f" check (id < {10 * MILLION + 12_001} or id >= {17 * MILLION}) not valid"
+    )
+    with pytest.raises(CheckViolation):
+        steps.prove(overrun, "partbox")
+
+
+def test_a_search_that_is_killed_is_begun_again_by_the_next_look(overrun, look, monkeypatch):
+    def killed(conn: psycopg.Connection[Any], schema: str) -> None:
+        overrun.execute("select pg_terminate_backend(%s)", [conn.info.backend_pid])
+        conn.execute("select 1")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ahead.steps, "prove", killed)
+        with pytest.raises(psycopg.OperationalError):
+            look()
+    assert steps.proof(overrun, "partbox") is not None
+    assert len(look().made) == 13
+    assert steps.proof(overrun, "partbox") is None
+
+
+def test_two_who_look_at_once_make_them_once(conn, look):
+    made: list[str] = []
+    threads = [threading.Thread(target=lambda: made.extend(look().made)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    look()
+    assert len(made) == len(set(made))
+    assert [each for each in ranges(conn) if each[0]] == [
+        (lower * MILLION, (lower + 2) * MILLION) for lower in (10, 12, 14)
+    ]
+
+
+def test_ids_that_are_drawn_or_taken_are_refused(conn):
+    drawn(conn, 12 * MILLION)
+    assert steps.add(conn, "partbox", Range(12 * MILLION, 14 * MILLION)) == "passed"
+    assert steps.add(conn, "partbox", Range(13 * MILLION, 15 * MILLION)) is None
+    assert steps.add(conn, "partbox", Range(14 * MILLION, 16 * MILLION)) == "taken"
+    for wrong in (Range(0, 5), Range(7, 7)):
+        with pytest.raises(psycopg.errors.RaiseException, match="takes ids"):
+            steps.add(conn, "partbox", wrong)
+
+
+def test_polls_that_hold_every_segment_for_a_moment_are_waited_for(conn, look, dsn):
+    stopped = threading.Event()
+    failed: list[BaseException] = []
+
+    def poll() -> None:
+        try:
+            with psycopg.connect(dsn, autocommit=True) as own:
+                while not stopped.is_set():
+                    own.execute("select from partbox.record order by id limit 1")
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    made = [name for _ in range(50) for name in look().made]
+    stopped.set()
+    thread.join()
+    assert failed == []
+    assert len(made) == 3
