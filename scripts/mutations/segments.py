@@ -172,9 +172,9 @@ MUTATIONS = (
         "segment-dropped-with-a-record",
         "A record that came after the segment was emptied is still in it.",
         DROP,
-        "        return 'filled';\n    elsif {schema}.segment_busy",
-        "        null;\n    elsif {schema}.segment_busy",
-        (f"{PASSED}::test_a_shell_that_has_got_a_record_is_not_dropped",),
+        "        return 'filled';\n    end if;\n    execute format('drop",
+        "        null;\n    end if;\n    execute format('drop",
+        (f"{PASSED}::test_a_record_that_comes_while_a_shell_is_locked_keeps_it",),
     ),
     Mutation(
         "segment-among-drawn-ids",
@@ -198,7 +198,7 @@ MUTATIONS = (
         AHEAD,
         "or rules.reachable(ids, drawn):",
         ":",
-        (f"{MADE}::test_what_a_killed_process_has_left_is_ended_before_publishing_comes_to_it",),
+        (f"{MADE}::test_what_is_left_is_ended_also_where_nothing_has_to_be_made",),
     ),
     Mutation(
         "segment-right-ahead",

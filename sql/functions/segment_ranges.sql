@@ -3,8 +3,8 @@ create or replace function {schema}.segment_ranges()
 returns table (segment oid, name text, lower bigint, upper bigint) language sql stable
 set search_path = pg_catalog, pg_temp as $$
     select c.oid, c.relname::text,
-           case when b.net then null else coalesce(substring(b.said from 'FROM \(''?(\d+)')::bigint, 0) end,
-           case when b.net then null else coalesce(substring(b.said from 'TO \(''?(\d+)')::bigint, 9223372036854775807) end
+           case when b.net then null else coalesce(substring(b.said from 'FROM [(]''?([0-9]+)')::bigint, 0) end,
+           case when b.net then null else coalesce(substring(b.said from 'TO [(]''?([0-9]+)')::bigint, 9223372036854775807) end
       from pg_inherits i
       join pg_class c on c.oid = i.inhrelid
      cross join lateral (select pg_get_expr(c.relpartbound, c.oid) as said,

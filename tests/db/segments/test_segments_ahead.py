@@ -144,6 +144,18 @@ def test_what_a_killed_process_has_left_is_ended_before_publishing_comes_to_it(o
         publish(overrun)
 
 
+def test_what_is_left_is_ended_also_where_nothing_has_to_be_made(conn, look):
+    for lower in (20, 22, 24):
+        steps.add(conn, "partbox", Range(lower * MILLION, (lower + 2) * MILLION))
+    steps.exclude(conn, "partbox", Range(12 * MILLION, 14 * MILLION))
+    drawn(conn, 9 * MILLION)
+    look()
+    assert steps.proof(conn, "partbox") is not None
+    drawn(conn, 10 * MILLION + 500_000)
+    look()
+    assert steps.proof(conn, "partbox") is None
+
+
 def test_a_default_segment_that_holds_such_an_id_is_not_proven(overrun, dsn):
     steps.exclude(overrun, "partbox", Range(10 * MILLION + 12_001, 17 * MILLION))
     overrun.execute("alter table partbox.record_default drop constraint segment_proof")

@@ -138,6 +138,7 @@ def test_without_a_subscription_it_goes_by_age_and_a_segment_that_is_not_full_st
     small.execute("select setval('partbox.record_id_seq', 998)")
     assert look().emptied == ("record_1",)
     assert planted.left() == [110, 910]
+    assert steps.empty(small, "partbox", 900, 0.0) == ("open", 0)
     small.execute("select setval('partbox.record_id_seq', 999)")
     assert look().emptied == ("record_900",)
 
@@ -260,6 +261,16 @@ def test_a_shell_that_has_got_a_record_is_not_dropped(small, planted: Planted, l
     assert "record_200" in names(small)
     planted.record(10)  # drawn before, written after: it falls into the net
     assert small.execute("select count(*) from partbox.record_default").fetchone() == (1,)
+
+
+def test_a_record_that_comes_while_a_shell_is_locked_keeps_it(small, planted: Planted):
+    small.execute(
+        "create or replace function partbox.segment_busy(tables oid[]) returns boolean language sql as"
+        " $$ insert into partbox.record (id, partition, event_id, event_type)"
+        " values (10, 0, gen_random_uuid(), 'T'); select false $$"
+    )
+    assert steps.drop(small, "partbox", 0) == "filled"
+    assert planted.left() == [10]
 
 
 def test_publishers_and_polls_go_on_while_segments_are_emptied_and_dropped(small, planted: Planted, look, dsn):
