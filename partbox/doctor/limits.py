@@ -22,8 +22,8 @@ class Limits:
 
     @property
     def overdue(self) -> float:
-        """The age of a record that three purges should have deleted."""
-        return self.retain_done + 3 * self.purge_interval
+        """The age of a record that three purges should have deleted; a full segment goes whole, a quarter later."""
+        return 1.25 * self.retain_done + 3 * self.purge_interval
 
     @property
     def braked(self) -> int:
