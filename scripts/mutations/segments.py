@@ -10,6 +10,7 @@ BUSY = "sql/functions/segment_busy.sql"
 AHEAD = "partbox/segments/ahead.py"
 RULES = "partbox/rules/segments.py"
 PASSED = "tests/db/segments/test_segments_passed.py"
+IN_USE = "tests/db/segments/test_segments_in_use.py"
 MADE = "tests/db/segments/test_segments_ahead.py"
 RULED = "tests/rules/test_segments.py"
 EVERY = f"{PASSED}::test_every_state_in_a_segment_of_its_own"
@@ -129,8 +130,8 @@ MUTATIONS = (
         "not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name}))",
         "false",
         (
-            f"{PASSED}::test_a_subscription_that_begins_at_this_moment_is_waited_for",
-            f"{PASSED}::test_a_subscription_that_is_set_back_at_this_moment_is_waited_for",
+            f"{IN_USE}::test_a_subscription_that_begins_at_this_moment_is_waited_for",
+            f"{IN_USE}::test_a_subscription_that_is_set_back_at_this_moment_is_waited_for",
         ),
     ),
     Mutation(
@@ -142,7 +143,7 @@ MUTATIONS = (
         "    execute format('lock table only %s in access exclusive mode', found.path);\n"
         "    select h.reason into problem from {schema}.segment_holds(0, 0, before) h where false;\n"
         "    perform h.reason from",
-        (f"{PASSED}::test_what_is_decided_is_asked_again_under_the_lock",),
+        (f"{IN_USE}::test_what_is_decided_is_asked_again_under_the_lock",),
     ),
     Mutation(
         "segment-emptied-and-not-noted",
@@ -158,7 +159,7 @@ MUTATIONS = (
         EMPTY,
         "set lock_timeout = '40ms'",
         "set lock_timeout = '0'",
-        (f"{PASSED}::test_a_lock_that_is_not_to_be_had_is_given_up_at_once",),
+        (f"{IN_USE}::test_a_lock_that_is_not_to_be_had_is_given_up_at_once",),
     ),
     Mutation(
         "segment-that-is-in-use",
@@ -166,7 +167,7 @@ MUTATIONS = (
         BUSY,
         "if holders is null then",
         "if true then",
-        (f"{PASSED}::test_a_segment_that_somebody_uses_is_left_for_later_and_nobody_waits",),
+        (f"{IN_USE}::test_a_segment_that_somebody_uses_is_left_for_later_and_nobody_waits",),
     ),
     Mutation(
         "segment-dropped-with-a-record",
@@ -174,7 +175,7 @@ MUTATIONS = (
         DROP,
         "        return 'filled';\n    end if;\n    execute format('drop",
         "        null;\n    end if;\n    execute format('drop",
-        (f"{PASSED}::test_a_record_that_comes_while_a_shell_is_locked_keeps_it",),
+        (f"{IN_USE}::test_a_record_that_comes_while_a_shell_is_locked_keeps_it",),
     ),
     Mutation(
         "segment-among-drawn-ids",

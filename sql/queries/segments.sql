@@ -2,8 +2,8 @@
 -- Each segment of the log, the default one last: the ids it takes, its bytes, its oldest and its newest record with their
 -- ages. Both are found by the index that says its condition.
 select s.name, s.lower, s.upper, coalesce(pg_total_relation_size(s.segment), 0),
-       oldest.id, extract(epoch from clock_timestamp() - oldest.created_at)::float8,
-       newest.id, extract(epoch from clock_timestamp() - newest.created_at)::float8
+       oldest.id, (extract(epoch from clock_timestamp()) - extract(epoch from oldest.created_at))::float8,
+       newest.id, (extract(epoch from clock_timestamp()) - extract(epoch from newest.created_at))::float8
   from {schema}.segment_ranges() s
   left join lateral (
        (select r.id, r.created_at from {schema}.record r
@@ -25,7 +25,7 @@ select coalesce(pg_sequence_last_value({sequence}), 0)
 
 -- name: segments_pace
 -- How many ids were drawn in how many seconds, up to now: in the last ten thousand, the last hundred thousand and so on.
-select newest.id - r.id, extract(epoch from clock_timestamp() - r.created_at)::float8
+select newest.id - r.id, (extract(epoch from clock_timestamp()) - extract(epoch from r.created_at))::float8
   from (select coalesce(pg_sequence_last_value({sequence}), 0) as id offset 0) newest
  cross join unnest(array[10000, 100000, 1000000, 10000000, 100000000]) as back
  cross join lateral (select r.id, r.created_at from {schema}.record r

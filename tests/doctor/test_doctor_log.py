@@ -239,4 +239,5 @@ def test_old_records_that_are_parked_are_kept_with_reason(clinic):
 def test_limits_follow_the_settings():
     settings = load(flags={}, retain_done="1d", purge_interval="2h", max_parked=50, pooler=True)
     limits = limits_of(settings, 5.0)
-    assert (limits.overdue, limits.braked, limits.pooler, limits.lock_wait) == (1.25 * 86_400 + 3 * 7_200, 45, True, 5.0)
+    found = (limits.overdue, limits.braked, limits.pooler, limits.lock_wait)
+    assert found == (1.25 * 86_400 + 3 * 7_200, 45, True, 5.0)
