@@ -9,6 +9,8 @@ import time
 from types import TracebackType
 from typing import Any, Final
 
+from psycopg.errors import DiskFull
+
 from partbox.events import DeliveredEvent
 from partbox.observe.logs.database import current
 from partbox.observe.logs.table import LOG_EVENTS, PREFIX, LogEvent
@@ -17,6 +19,7 @@ from partbox.rules.printing import printable_line, text_of
 from partbox.rules.secrets import masked
 
 LONGEST = 1_000  # characters of one argument in a line
+FULL_DISK: Final = "a disk of the PostgreSQL server is full: make room there, and all goes on by itself: "
 
 Traced = tuple[type[BaseException], BaseException, TracebackType | None]
 _TRACEBACK: Final = BaseException.__dict__["__traceback__"].__get__
@@ -99,7 +102,10 @@ def _shown(value: object) -> Any:
 
 
 def _text(value: object) -> str:
-    """The text of an error in one line, of an event, or of any value; cut to a little more than fits."""
+    """The text of an error in one line, of an event, or of any value; cut to a little more than fits.
+
+    Of a full disk with the remedy: PostgreSQL's hint does not always come, or comes last, where it may be cut off."""
     if isinstance(value, BaseException):
-        return " ".join(text_of(value)[: 2 * LONGEST].split())
+        text = " ".join(text_of(value)[: 2 * LONGEST].split())
+        return FULL_DISK + text if issubclass(type(value), DiskFull) else text
     return text_of(value)[: 2 * LONGEST]

@@ -5,10 +5,11 @@ import logging
 from threading import Thread
 
 import pytest
+from psycopg.errors import DiskFull, OutOfMemory
 
 from partbox.observe.logs import database
 from partbox.observe.logs.formats import JsonLines, TextLines
-from partbox.observe.logs.log_event import log_event
+from partbox.observe.logs.log_event import FULL_DISK, LONGEST, log_event
 from partbox.observe.logs.table import LOG_EVENTS
 
 log = logging.getLogger("partbox.test")
@@ -100,3 +101,13 @@ def test_a_flood_of_one_database_holds_back_no_line_of_another(caplog):
                 log_event(log, "loop_error", "saving failed", loop="saver")
     said = [record.database for record in caplog.records if record.levelno == logging.ERROR]
     assert said == ["orders"] * 10 + ["billing"] * 10
+
+
+def test_a_full_disk_is_told_with_the_remedy_first_however_long_the_error_is(caplog):
+    error = DiskFull("no space left\n" + "statement " * LONGEST)
+    log_event(log, "loop_error", "saving failed: %s", error, loop="saver")
+    log_event(log, "loop_error", "reading failed: %s", OutOfMemory("out of memory"), loop="poller")
+    full, other = (line.getMessage() for line in caplog.records)
+    assert full.startswith(f"saving failed: {FULL_DISK}no space left statement")
+    assert len(full) < LONGEST + 100
+    assert other == "reading failed: out of memory"
