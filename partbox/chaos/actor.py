@@ -11,7 +11,6 @@ import psycopg
 
 from partbox.chaos import network
 from partbox.chaos.agenda import Agenda
-from partbox.chaos.clock import FARTHEST
 from partbox.chaos.excuses import CRASH, Disturbance
 from partbox.chaos.faults import DRAIN, LEASE
 from partbox.chaos.fleet import ROLE, Fleet, Host
@@ -309,7 +308,7 @@ class Actor:
         host = self._host(step)
         if host is None or host.clock is None:
             return None
-        clock, offset = host.clock, (2 * step.how - 1) * FARTHEST
+        clock, offset = host.clock, (step.how - 0.5) * 7200
         clock.set(offset)
         self._agenda.after(step.lasts, lambda: clock.set(0.0))
         return f"{host.node.name} by {offset:+.0f} s, for {step.lasts:.1f} s"
