@@ -6,6 +6,8 @@ from typing import Any
 import psycopg
 
 from partbox.db.schema.migrate import check, migrations
+from partbox.segments import tend
+from partbox.settings import load
 
 FOLDER = Path(__file__).resolve().parents[2] / "partbox/django/migrations"
 
@@ -32,6 +34,8 @@ def test_migrate_makes_the_schema_once_and_upgrades_it_later(project: Any, empty
         assert "partbox.W002" in project.manage("check", "--database", "default")
         project.manage("migrate", "-v", "0")
         check(conn)
+    assert len(tend(lambda: empty_dsn, load()).made) == 3
+    assert "No changes detected" in project.manage("makemigrations", "--check", "--dry-run")
     assert "no issues" in project.manage("check", "--database", "default")
     assert "not reversible" in project.manage("migrate", "partbox", "zero", code=1)
 
