@@ -123,7 +123,7 @@ def test_with_synchronous_replication_a_failover_loses_nothing_and_nobody_saw_wh
 
 @pytest.mark.every_version("a standby is promoted")
 def test_with_asynchronous_replication_a_failover_takes_commits_back_and_delivers_all_that_exists(new_cluster, pair):
-    """What is taken back was delivered; its ids and transaction ids are given out again, and hide nothing."""
+    """Events that are taken back had been delivered; their ids and transaction ids come again, and hide nothing."""
     cluster = new_cluster(pair.dsn)
     cluster.node("node", processes=2)
     cluster.balanced(2)
