@@ -33,6 +33,10 @@ class Redis(Broker):
                 found.append(received(topic, fields, "ce_", data, own=("key",)))
         return found
 
+    def calls(self, command: str) -> int:
+        """How many commands of this name it has answered; one that blocks counts when it ends."""
+        return int(self.client().info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
     def client(self) -> Any:
         import valkey
 

@@ -68,6 +68,12 @@ class Consumer:
             _, err = declared.communicate()
             assert declared.wait() == 0, err
 
+    def change(self, name: str, old: str, new: str) -> None:
+        """Have a program say something else than on the page."""
+        program = (self._folder / name).read_text(encoding="utf-8")
+        assert old in program
+        (self._folder / name).write_text(program.replace(old, new), encoding="utf-8")
+
     def start(self) -> None:
         command = ["consumer.py"]
         if "receiver.py" in self._programs:
@@ -152,6 +158,22 @@ def test_the_consumer_of_the_page_has_one_effect_for_each_event(dsn, conn, kind,
         of_each = {order: sorted(totals) for order, totals in of_each.items()}
     assert of_each == {f"{key} ü": [*range(key, EVENTS + KEYS, KEYS)] for key in range(KEYS)}
     assert outbox.dead.list() == []
+
+
+@pytest.mark.parametrize("kind", ["redis"])
+def test_a_consumer_that_nothing_comes_to_for_a_while_takes_what_comes_then(dsn, conn, consumer, broker):
+    """A client that gives up after as long as the page's program blocks ends it here for sure, not just mostly."""
+    conn.execute("create table charge (id int generated always as identity, order_id text, total int)")
+    consumer.change("consumer.py", "block=5_000", "block=6_000")
+    before = broker.calls("xreadgroup")
+    consumer.start()
+    eventually(lambda: broker.calls("xreadgroup") >= before + 2)  # for what it had, and in vain for what is new
+    outbox = Outbox(dsn, retry="fixed:0.1")
+    outbox.register(consumer.sink(), "*", max_attempts=None)
+    with conn.transaction():
+        outbox.publish(conn, "OrderPlaced", {"total": 7}, aggregate_type="Order", aggregate_id="1")
+    with outbox.worker():
+        eventually(lambda: conn.execute("select total from charge").fetchall() == [(7,)])
 
 
 def test_each_page_has_one_consumer_or_receiver(kind):
