@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 import pytest
-from neighbours import SOON, released_at_the_end
+from neighbours import BEGUN, SOON, released_at_the_end
 from waiting import eventually
 
 from partbox import Dead
@@ -175,7 +175,7 @@ def test_a_hook_that_ends_after_its_event_was_replayed_does_not_stop_its_key(des
     desk.outbox.register(handle, "Counted")
     desk.publish("k", 1)
     with desk.outbox.worker(concurrency=2), released_at_the_end(go_on, noted):
-        assert inside.wait(SOON)
+        assert inside.wait(BEGUN)
         desk.outbox.dead.replay_all()
         eventually(lambda: len(desk.seen) == 3, SOON)
         desk.publish("k", 2)
@@ -196,7 +196,7 @@ def test_a_dead_letter_hook_that_raises_a_system_exit_ends_no_worker(desk):
     )
     desk.publish("k", 1)
     with desk.outbox.worker(concurrency=1) as worker:
-        assert called.wait(SOON)
+        assert called.wait(BEGUN)
         desk.publish("other", 2)
         eventually(lambda: desk.numbers("other") == [2], SOON)
         assert worker._worker.failure is None

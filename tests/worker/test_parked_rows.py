@@ -3,7 +3,7 @@
 import threading
 
 import psycopg
-from neighbours import NEIGHBOUR, SOON, P, partition, released_at_the_end, terminate
+from neighbours import BEGUN, NEIGHBOUR, SOON, P, partition, released_at_the_end, terminate
 from waiting import eventually
 
 from partbox.db.delivery import cursors, parked
@@ -111,7 +111,7 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
     desk.publish("k", 1, deliver_after=LATER)
     desk.publish(NEIGHBOUR, 2)
     with desk.outbox.worker(), released_at_the_end(asking, saved, found, again):
-        assert inside.wait(SOON)
+        assert inside.wait(BEGUN)
         eventually(lambda: desk.states() == {1: "scheduled"}, SOON)
         desk.make_due()
         eventually(desk.all_done, SOON)
@@ -135,7 +135,7 @@ def test_a_parked_row_that_waited_for_its_record_runs_when_it_is_met(desk_with):
     desk.publish(NEIGHBOUR, 1)
     desk.publish("k", 2)
     with desk.outbox.worker(concurrency=2) as worker, released_at_the_end(release):
-        assert inside.wait(SOON)
+        assert inside.wait(BEGUN)
         eventually(lambda: desk.states() == {2: "retrying"}, SOON)
         desk.conn.execute("update partbox.parked set due_at = clock_timestamp()")
         terminate(desk)

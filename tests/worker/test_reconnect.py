@@ -4,7 +4,7 @@ import threading
 
 import psycopg
 import pytest
-from neighbours import SOON, partition, queued, released_at_the_end, terminate
+from neighbours import BEGUN, SOON, partition, queued, released_at_the_end, terminate
 from waiting import eventually
 
 from partbox import Dead
@@ -206,7 +206,7 @@ def test_a_list_that_runs_while_the_connection_is_lost_is_not_delivered_again(de
     desk.outbox.on_batch("Counted", max_size=10)(take)
     desk.publish("k", 1, 2, 3)
     with desk.outbox.worker() as worker, released_at_the_end(release):
-        assert inside.wait(SOON)
+        assert inside.wait(BEGUN)
         terminate(desk)
         eventually(lambda: partition(worker).life > 1 and queued(worker) == 3, SOON)
         release.set()
@@ -278,7 +278,7 @@ def test_a_handler_that_outlives_its_connection_and_its_partition_is_not_deliver
     desk.outbox.register(handle, "Counted")
     desk.publish("k", 1)
     with desk.outbox.worker() as worker, released_at_the_end(release):
-        assert inside.wait(SOON)
+        assert inside.wait(BEGUN)
         terminate(desk)
         eventually(lambda: partition(worker).life > 1 and queued(worker) == 1, SOON)
         stopping = threading.Thread(target=worker.stop)

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import psycopg
 import pytest
-from neighbours import NEIGHBOUR, SOON, P, partition, queued, released_at_the_end, terminate
+from neighbours import BEGUN, NEIGHBOUR, SOON, P, partition, queued, released_at_the_end, terminate
 from waiting import eventually
 
 from partbox.db.delivery import cursors
@@ -42,7 +42,7 @@ def test_a_late_record_behind_a_waiting_transactional_event_of_its_key_is_no_dea
         with psycopg.connect(dsn) as late:
             desk.outbox.publish(late, "Other", {"number": 0}, aggregate_type="Key", aggregate_id="k")
             desk.publish(NEIGHBOUR, 1)
-            assert inside.wait(SOON)
+            assert inside.wait(BEGUN)
             desk.publish("k", 2)
             eventually(lambda: queued(worker) == 1, SOON)
         eventually(lambda: partition(worker).progress.late, SOON)
@@ -72,7 +72,7 @@ def test_a_save_that_was_on_its_way_does_not_set_the_cursor_back_behind_an_effec
     desk.outbox.register(write, "Counted", transactional=True)
     desk.publish("k", 1)
     with desk.outbox.worker(), released_at_the_end(go_on):
-        assert held.wait(SOON)
+        assert held.wait(BEGUN)
         desk.publish("k", 2)
         with suppress(AssertionError):  # it may wait for the save; if it does not, it must not suffer from it
             eventually(lambda: effects() == [1, 2], 1)
@@ -95,7 +95,7 @@ def test_a_long_transactional_handler_does_not_stop_the_others_when_a_connection
     desk.outbox.register(desk.note, "Other")
     desk.publish("k", 1)
     with desk.outbox.worker(concurrency=2), released_at_the_end(release):
-        assert inside.wait(SOON)
+        assert inside.wait(BEGUN)
         terminate(desk, "poller")
         desk.publish("other", 2, event_type="Other")
         eventually(lambda: desk.numbers("other") == [2], SOON)
