@@ -15,6 +15,7 @@ export class List {
   chosen = new Set();
   found = null;
   of = null;
+  #shown = []; // the records that can be chosen
   #asked = 0;
   #mark = null;
   #busy = false;
@@ -106,7 +107,7 @@ export class List {
       "data-key": `box-${record ?? "all"}`,
     });
     box.addEventListener("change", () => {
-      for (const each of all ? records : [record]) this.chosen[box.checked ? "add" : "delete"](each);
+      for (const each of all ? this.#shown : [record]) this.chosen[box.checked ? "add" : "delete"](each);
       this.redraw();
     });
     return box;
@@ -114,6 +115,7 @@ export class List {
 
   // Keep only those chosen that are still shown.
   prune(records) {
+    this.#shown = records;
     for (const record of this.chosen) if (!records.includes(record)) this.chosen.delete(record);
   }
 

@@ -47,12 +47,41 @@ export function ago(moment, now, after = " ago") {
 
 export const clock = (moment) => new Date(moment).toLocaleTimeString("en-GB");
 
-// Replace the children, unless they would be the same; an element with a `data-key` keeps the focus.
+// Have these children. What looks the same stays the element that it was, as what somebody is just pressing must; an
+// element with a `data-key` keeps the focus.
 export function show(place, ...children) {
-  const next = el("div", {}, ...children);
-  const now = el("div", {}, ...[...place.childNodes].map((node) => node.cloneNode(true)));
-  if (now.isEqualNode(next)) return;
   const key = place.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-  place.replaceChildren(...next.childNodes);
-  if (key) place.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+  merge(place, el("div", {}, ...children));
+  if (key && !place.contains(document.activeElement)) place.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+}
+
+function merge(place, next) {
+  let old = place.firstChild;
+  for (const child of [...next.childNodes]) {
+    let same = old;
+    while (same && !isSame(same, child)) same = same.nextSibling;
+    if (!same) {
+      place.insertBefore(child, old);
+      continue;
+    }
+    dropBetween(old, same);
+    old = same.nextSibling;
+    merge(same, child);
+  }
+  dropBetween(old, null);
+}
+
+// Of what acts when it is pressed all must be equal: it has a listener that may know what it says.
+function isSame(old, next) {
+  if (old.nodeName !== next.nodeName || old.nodeType !== Node.ELEMENT_NODE) return old.isEqualNode(next);
+  if (old.matches("button, input")) return old.isEqualNode(next);
+  return old.attributes.length === next.attributes.length && [...old.attributes].every(({ name, value }) => next.getAttribute(name) === value);
+}
+
+function dropBetween(first, end) {
+  while (first !== end) {
+    const gone = first;
+    first = first.nextSibling;
+    gone.remove();
+  }
 }

@@ -38,6 +38,28 @@ def test_dead_records_are_replayed_at_once_and_discarded_after_a_question_alone_
     seen.waits_for("#dead", "No record is dead")
 
 
+def test_a_press_is_not_lost_when_the_list_is_drawn_anew_under_it(live, plant, tab):
+    record = plant.park("a", attempts=3)
+    seen = tab(live.with_token)
+    seen.button("Replay", f"#dead tr[data-record='{record}']").hover()
+    seen.page.mouse.down()
+    plant.conn.execute("update partbox.parked set attempts = 4")
+    seen.waits_for(f"#dead tr[data-record='{record}'] td[data-label=Attempts]", "4")
+    seen.page.mouse.up()
+    eventually(lambda: plant.states() == {record: "ready"})
+
+
+def test_choosing_all_chooses_what_the_page_shows_by_then(live, plant, tab):
+    first = plant.park("a")
+    seen = tab(live.with_token)
+    seen.waits_for(f"#dead tr[data-record='{first}']")
+    second = plant.park("b")
+    seen.waits_for(f"#dead tr[data-record='{second}']")
+    seen.page.get_by_label("Choose all dead records of this page").check()
+    seen.button("Replay 2").click()
+    eventually(lambda: plant.states() == {first: "ready", second: "ready"})
+
+
 def test_all_that_match_a_filter_go_after_a_question_with_their_number_and_no_others(live, plant, tab):
     records = [plant.park(name) for name in "ab"]
     other = plant.park("c", event_type="Paid")
