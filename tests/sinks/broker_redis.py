@@ -34,7 +34,7 @@ class Redis(Broker):
         return found
 
     def calls(self, command: str) -> int:
-        """How many commands of this name it has answered; one that blocks counts when it ends."""
+        """How many commands of this name it was sent."""
         return int(self.client().info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
     def client(self) -> Any:
