@@ -1,5 +1,6 @@
 """What was published and what arrived of it."""
 
+import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,15 +56,17 @@ def check(found: Sequence[Received], events: Iterable[int]) -> None:
 
 
 class Flight:
-    """Tells when a sink is sending something."""
+    """Tells when a sink is sending something. `at_most`: seconds in which the broker must answer, else the sink's."""
 
     def __init__(self, sink: Sink, monkeypatch: Any) -> None:
+        self.at_most: float | None = None
         self._began = threading.Event()
         send = sink.send
 
         async def watched(messages: Any) -> Any:
             self._began.set()
-            return await send(messages)
+            async with asyncio.timeout(self.at_most):
+                return await send(messages)
 
         monkeypatch.setattr(sink, "send", watched)
 
