@@ -49,14 +49,6 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "tick-of-another-life",
-        "Under another identity, or on a new connection, nothing holds that a tick has found.",
-        OWNED,
-        "self._slot.version, self._slot.instance, None\n",
-        "self._slot.version, self._slot.instance, self._settled\n",
-        (f"{TICKS}::test_under_another_identity_everything_is_seen",),
-    ),
-    Mutation(
         "save-without-the-epoch",
         "An owner that lost a partition and got it back would save what it knew before.",
         SAVE,

@@ -62,7 +62,9 @@ class Ownership:
         self._signals = signals
         self.me: UUID | None = None
         self._left: UUID | None = None
-        self._settled: int | None = None  # the digest of the partitions of the last tick, if it left nothing to be done
+        # The digest of the partitions of the last tick, if it left nothing to be done. What is taken up gets another epoch,
+        # and so another digest.
+        self._settled: int | None = None
 
     @property
     def outdated(self) -> bool:
@@ -75,7 +77,7 @@ class Ownership:
         Under a new epoch: what the lost connection had sent may still be on its way. So the epoch that was known does
         not tell what is mine, an answer may have been lost; but nobody else can have owned it while this identity did.
         """
-        version, self.me, self._settled = self._slot.version, self._slot.instance, None
+        version, self.me = self._slot.version, self._slot.instance
         rows = cursors.take_up(conn, self._schema, self._subscription, self.me) if self.me else []
         mine = {row.partition for row in rows}
         self.lose([each for each in self._held() if each.number not in mine])
