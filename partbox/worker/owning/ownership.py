@@ -62,8 +62,8 @@ class Ownership:
         self._signals = signals
         self.me: UUID | None = None
         self._left: UUID | None = None
-        # The digest of the partitions of the last tick, if it left nothing to be done. What is taken up gets another epoch,
-        # and so another digest.
+        # The digest of the partitions of the last tick, if it left nothing to be done. What is taken up gets another
+        # epoch, and so another digest.
         self._settled: int | None = None
 
     @property
