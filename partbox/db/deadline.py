@@ -20,7 +20,7 @@ from psycopg import Connection, OperationalError
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
-LOOKS = (0.02, 0.2)  # seconds between two looks at least and at most, a tenth of the shortest deadline between
+LOOKS = (0.02, 0.5)  # seconds between two looks at least and at most, a tenth of the shortest deadline between
 
 
 class HungError(OperationalError):

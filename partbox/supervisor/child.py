@@ -35,7 +35,7 @@ from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")
 
-PARENT_CHECK = 0.1
+PARENT_CHECK = 0.2
 OURS = {signal.SIGTERM, signal.SIGINT}
 # A worker allocates millions of short-lived objects that hold no cycles; looking for cycles among them costs as much
 # as everything else it does with an event.

@@ -47,7 +47,7 @@ class Signals:
         """A partition was let go with the save that is committed now. By the saver, without the lock."""
 
         self.saved: Signal[[]] = Signal()
-        """Progress is committed: there may be room to read on. By whoever saves, without the lock."""
+        """A save is over, which may have been in the way of a transaction. By whoever saves, without the lock."""
 
         self.broken: Signal[[]] = Signal()
         """A connection is lost, or what was read is not to be trusted: all is to be read anew. Any thread."""

@@ -158,7 +158,6 @@ class Worker:
         signals.reloaded.listen(parts.intake.hold_behind)
         signals.lost.listen(parts.ownership.refused)
         signals.released.listen(parts.ownership.released)
-        signals.saved.listen(self.holdings.look.set)
         signals.broken.listen(self.poller.break_off)
         if transactor is not None:
             signals.saved.listen(transactor.wake)

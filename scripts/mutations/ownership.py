@@ -8,6 +8,8 @@ BURY = "sql/functions/bury.sql"
 DRAINING = "tests/db/delivery/test_bury_draining.py"
 UNCHARGED = "tests/worker/test_shutdowns_uncharged.py"
 SAVES = "tests/db/delivery/test_saves.py"
+OWNED = "partbox/worker/owning/ownership.py"
+TICKS = "tests/worker/test_quick_ticks.py"
 OWNERSHIP = "tests/db/delivery/test_ownership.py"
 
 MUTATIONS = (
@@ -26,6 +28,25 @@ MUTATIONS = (
         "        if unknown:  # unless",
         "        if False:  # unless",
         ("tests/worker/test_late_statements.py::test_a_claim_that_arrives_late_is_found_at_the_next_tick",),
+    ),
+    Mutation(
+        "tick-without-the-version",
+        "A command has changed parked rows: their owner reads them at the next tick, or never.",
+        "sql/queries/cursors.sql",
+        "p.owner is null as free, p.epoch, p.parked_version\n      from",
+        "p.owner is null as free, p.epoch, 0::bigint as parked_version\n      from",
+        (f"{TICKS}::test_whatever_changes_of_one_partition_is_seen",),
+    ),
+    Mutation(
+        "tick-settled-too-soon",
+        "What a tick could not do is left undone for as long as the rows say the same.",
+        OWNED,
+        "self._settled = seen.digest if self._settle(seen.partitions, seen.dues) else None",
+        "self._settled = seen.digest if self._settle(seen.partitions, seen.dues) or True else None",
+        (
+            f"{TICKS}::test_a_partition_to_give_up_that_cannot_drain_yet_is_looked_at_again",
+            f"{TICKS}::test_rows_that_could_not_be_read_are_read_at_a_later_tick",
+        ),
     ),
     Mutation(
         "save-without-the-epoch",

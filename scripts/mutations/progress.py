@@ -159,4 +159,23 @@ MUTATIONS = (
         "self.rows.append(row)",
         ("tests/rules/test_parking.py::test_a_chain_is_in_id_order_however_its_rows_came",),
     ),
+    Mutation(
+        "backlog-not-awaited",
+        "Saves make room for a backlog: while each waits for more progress than there is room for, nothing is read.",
+        "partbox/worker/state/holdings.py",
+        "return self.backlog or bool(self._wakeups)",
+        "return bool(self._wakeups)",
+        ("tests/worker/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
+    ),
+    Mutation(
+        "wake-of-a-saved-key-missed",
+        "A parked row runs only when its park has committed: nobody looks for it then.",
+        "partbox/worker/saving/saver.py",
+        "if self._holdings.await_saves() or any(save.release or save.parks or save.done_ids for save in saves):",
+        "if self._holdings.backlog:",
+        (
+            "tests/worker/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",
+            "tests/worker/test_saves_gathered.py::test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake",
+        ),
+    ),
 )

@@ -1,25 +1,41 @@
 -- name: tick
--- An idle check (see `fence`), and in the same round trip my partitions, to hold and to claim, and the seconds until the
--- first parked row of each that I own is due. A publisher may have said any time; infinity cannot be subtracted. One row,
--- with an array for each column: nearly always they are 256 rows that say what the last tick has said.
-with look as materialized (
+-- An idle check (see `fence`), and in the same round trip my partitions, to hold and to claim, with a digest of them: they
+-- only come, an array for each column, if their digest is not the one that is `known`, for nearly always they are 256 rows
+-- that say what the last tick has said. Then those of mine with a parked row that is due some time, and the seconds until the
+-- first one is. A publisher may have said any time; infinity cannot be subtracted. The index is asked for one partition
+-- after the other that has any: few have.
+with recursive look as materialized (
 {fence}
-), mine as (
-    select p.partition, p.assignee = %(me)s::uuid as assigned, p.owner = %(me)s::uuid as owned, p.owner is null as free,
-           p.epoch, p.parked_version,
-           case when p.owner = %(me)s::uuid then
-                (select extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8
-                   from {schema}.parked k
-                  where k.subscription = p.subscription and k.partition = p.partition and k.due_at is not null
-                  order by k.due_at limit 1) end as due
+), mine as materialized (
+    select p.partition, coalesce(p.assignee = %(me)s::uuid, false) as assigned, coalesce(p.owner = %(me)s::uuid, false) as owned,
+           p.owner is null as free, p.epoch, p.parked_version
       from {schema}.partition p
      where p.subscription = %(subscription)s and (p.assignee = %(me)s::uuid or p.owner = %(me)s::uuid)
+), digest as materialized (
+    select bit_xor(hash_record_extended(mine, 0)) as of_mine from mine
+), first_due as (
+    (select k.partition, k.due_at
+       from {schema}.parked k
+      where k.subscription = %(subscription)s and k.due_at is not null
+      order by k.partition, k.due_at limit 1)
+    union all
+    select next.partition, next.due_at
+      from first_due
+     cross join lateral (
+        select k.partition, k.due_at
+          from {schema}.parked k
+         where k.subscription = %(subscription)s and k.partition > first_due.partition and k.due_at is not null
+         order by k.partition, k.due_at limit 1) as next
 )
-select look.*, seen.*
-  from look,
-       (select array_agg(partition), array_agg(coalesce(assigned, false)), array_agg(coalesce(owned, false)),
-               array_agg(free), array_agg(epoch), array_agg(parked_version), array_agg(due)
-          from mine) as seen
+select look.*, digest.of_mine, digest.of_mine = %(known)s::bigint, due.*, seen.*
+  from look, digest,
+       (select array_agg(f.partition), array_agg(extract(epoch from least(f.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8)
+          from first_due f
+          join mine on mine.partition = f.partition and mine.owned) as due,
+       (select array_agg(partition), array_agg(assigned), array_agg(owned), array_agg(free), array_agg(epoch),
+               array_agg(parked_version)
+          from mine
+         where (select of_mine from digest) is distinct from %(known)s::bigint) as seen
 
 -- name: claim
 -- Take what is assigned to me and free; see the function.

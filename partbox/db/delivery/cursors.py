@@ -17,7 +17,7 @@ LOOK = len(Look._fields) + 3  # columns of a tick that are a look: a fence comes
 
 
 class SeenPartition(NamedTuple):
-    """A partition as a tick sees it; `due` is seconds until its first parked row is due."""
+    """A partition as a tick sees it."""
 
     partition: int
     assigned: bool
@@ -25,7 +25,16 @@ class SeenPartition(NamedTuple):
     free: bool
     epoch: int
     parked_version: int
-    due: float | None
+
+
+class SeenTick(NamedTuple):
+    """A look at the log; my partitions, None if they are what their `digest` said before; and, of those that I own and
+    that have a parked row which is due some time, the seconds until the first one is."""
+
+    look: Look
+    digest: int | None
+    partitions: list[SeenPartition] | None
+    dues: dict[int, float]
 
 
 class Owned(NamedTuple):
@@ -61,12 +70,16 @@ class Saving(NamedTuple):
 
 
 def tick(
-    conn: Connection[Any], schema: str, subscription: str, me: UUID, listed: Iterable[int]
-) -> tuple[Look, list[SeenPartition]]:
-    """An idle check, see `look`, and the partitions that this instance owns or is assigned."""
-    (row,) = fetch(conn, "tick", schema, {"subscription": subscription, "me": me, **looks.asked(conn, listed)})
-    columns = [column or [] for column in row[LOOK:]]  # no partition: no array
-    return looks.seen(conn, row[:LOOK]), [*map(SeenPartition, *columns)]
+    conn: Connection[Any], schema: str, subscription: str, me: UUID, listed: Iterable[int], known: int | None = None
+) -> SeenTick:
+    """An idle check, see `look`, and the partitions that this instance owns or is assigned; `known` is their digest as
+    it was before."""
+    values = {"subscription": subscription, "me": me, "known": known, **looks.asked(conn, listed)}
+    (row,) = fetch(conn, "tick", schema, values)
+    digest, is_known = row[LOOK : LOOK + 2]
+    numbers, seconds, *columns = [column or [] for column in row[LOOK + 2 :]]  # nothing: no array
+    partitions = None if is_known else [*map(SeenPartition, *columns)]
+    return SeenTick(looks.seen(conn, row[:LOOK]), digest, partitions, dict(zip(numbers, seconds, strict=True)))
 
 
 def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:

@@ -30,11 +30,12 @@ TRIES = 3
 
 class Tick(NamedTuple):
     """The partitions in which a parked row is due, the seconds until the next one is, and a look at the log; none by a
-    process that is nobody."""
+    process that is nobody. `is_calm`: nothing has changed since the last one."""
 
     look: Look | None
     due: list[int]
     soonest: float | None
+    is_calm: bool
 
 
 class Ownership:
@@ -61,6 +62,9 @@ class Ownership:
         self._signals = signals
         self.me: UUID | None = None
         self._left: UUID | None = None
+        # The digest of the partitions of the last tick, if it left nothing to be done. What is taken up gets another
+        # epoch, and so another digest.
+        self._settled: int | None = None
 
     @property
     def outdated(self) -> bool:
@@ -87,23 +91,18 @@ class Ownership:
     def tick(self, conn: Connection[Any], listed: Iterable[int] = ()) -> Tick:
         """See, claim, drain; and in the same round trip look whether one of the `listed` transactions has ended."""
         if self.me is None:
-            return Tick(None, [], None)
-        look, rows = cursors.tick(conn, self._schema, self._subscription, self.me, listed)
-        seen = {row.partition: row for row in rows}
-        self._compare(seen)
-        self._find(conn, [row.partition for row in seen.values() if row.owned])
-        if not self._slot[STOPPING] and any(row.assigned and row.free for row in seen.values()):
-            self._take_on(conn, cursors.claim(conn, self._schema, self._subscription, self.me))
-        self._reload(conn, [row for row in seen.values() if row.owned])
-        dues = {row.partition: row.due for row in seen.values() if row.owned and row.due is not None}
+            return Tick(None, [], None, False)
+        seen = cursors.tick(conn, self._schema, self._subscription, self.me, listed, self._settled)
+        if seen.partitions is not None:
+            self._settled = None
+            self._answer(conn, self.me, seen.partitions)
         with self._holdings.lock:
             self._slot[OWNED] = float(len(self._holdings.partitions))
-            for number, partition in self._holdings.partitions.items():
-                partition.parked.due_read |= dues.get(number, 1.0) > 0
-                if not partition.haunted:
-                    partition.ghost = None
-        later = [due for due in dues.values() if due > 0]
-        return Tick(look, [partition for partition, due in dues.items() if due <= 0], min(later, default=None))
+            if seen.partitions is not None:
+                self._settled = seen.digest if self._settle(seen.partitions, seen.dues) else None
+        due = [partition for partition, seconds in seen.dues.items() if seconds <= 0]
+        later = [seconds for seconds in seen.dues.values() if seconds > 0]
+        return Tick(seen.look, due, min(later, default=None), seen.partitions is None)
 
     def drain_all(self) -> None:
         """Give up everything: the process is to end. What is not settled yet waits for another call."""
@@ -163,6 +162,25 @@ class Ownership:
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
         log_event(log, name, text, *arguments, subscription=self._subscription, **fields)
+
+    def _answer(self, conn: Connection[Any], me: UUID, rows: Sequence[SeenPartition]) -> None:
+        """See, claim, drain, reload."""
+        seen = {row.partition: row for row in rows}
+        self._compare(seen)
+        self._find(conn, [row.partition for row in rows if row.owned])
+        if not self._slot[STOPPING] and any(row.assigned and row.free for row in rows):
+            self._take_on(conn, cursors.claim(conn, self._schema, self._subscription, me))
+        self._reload(conn, [row for row in rows if row.owned])
+
+    def _settle(self, rows: Sequence[SeenPartition], dues: Mapping[int, float]) -> bool:
+        """Forget ghosts that are quiet; True if I hold just what these rows say, and nothing is left to be done about
+        any: as long as they say the same, a tick need not look at them. Lock held."""
+        held = self._holdings.partitions
+        for number, partition in held.items():
+            partition.parked.due_read |= dues.get(number, 1.0) > 0
+            if not partition.haunted:
+                partition.ghost = None
+        return {row.partition for row in rows} == held.keys() and all(_agrees(held[row.partition], row) for row in rows)
 
     def _compare(self, seen: Mapping[int, SeenPartition]) -> None:
         """Lose what was taken, drain what is asked for, forget what was lost before and is quiet now."""
@@ -299,3 +317,11 @@ class Ownership:
 def _is_sure(partition: Partition) -> bool:
     """True if the database knows of its parked rows what is known here."""
     return not partition.lost and not partition.last_save.under_way
+
+
+def _agrees(partition: Partition, row: SeenPartition) -> bool:
+    """True if a partition is what its row says, and runs."""
+    parked = partition.parked
+    runs = partition.phase is Phase.RUNNING and partition.ghost is None and parked.due_read
+    is_mine = row.assigned and row.owned and row.epoch == partition.epoch
+    return runs and is_mine and parked.version >= row.parked_version

@@ -102,6 +102,7 @@ class LogReader:
         if self.room.starved:
             self._rooms([])
         company = self._company = self._company or self._gather()
+        self._holdings.backlog = bool(company.behind) or self.room.starved
         if company.reads_quickly and self._calm and not self._is_turn_of_those_behind(company):
             came = self._read_quickly(conn, company, look)
             if came is not None:

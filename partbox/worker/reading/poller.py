@@ -237,7 +237,8 @@ class Poller:
             tick = self.ownership.tick(conn, self._reader.listed())
             if tick.look is not None:
                 self._reader.looked(tick.look)
-            self._reader.rearrange()
+            if not tick.is_calm:
+                self._reader.rearrange()
             if tick.soonest is not None:
                 self._tick_at = min(self._tick_at, now + max(tick.soonest, SOON))
             with self._holdings.lock:

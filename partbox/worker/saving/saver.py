@@ -6,7 +6,8 @@ partitions is no longer mine, and then the others are sent again.
 
 The next save comes at the earliest 50 ms after the last, and not before 25 times what the quicker of the last two took:
 an open transaction anywhere in the database keeps old row versions alive, and makes each save slower than the one
-before. A save of many partitions with little progress each waits up to 200 ms for more.
+before. A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless
+somebody waits for it.
 """
 
 import logging
@@ -33,6 +34,7 @@ log = logging.getLogger("partbox.worker")
 SHORTEST = 0.05
 LONGEST = 0.2
 DUTY = 25
+FEW = 48
 ENOUGH = 48
 MANY = 32
 IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the horizon is saved
@@ -121,8 +123,8 @@ class Saver:
             if self._conn is None or self._me is None:
                 self._holdings.progressed.clear()
                 return 0.0
-            if not self._worthwhile():
-                return SHORTEST / 4
+            if patience := self._patience():
+                return patience
             try:
                 took = self.save(self._conn, self._me)
             except Error as error:
@@ -142,17 +144,25 @@ class Saver:
         self._saved_at = time.monotonic()
         return self._until_next(took)
 
-    def _worthwhile(self) -> bool:
-        """Every partition saved costs some 170 bytes of WAL: a save of many with little progress each waits a while."""
+    def _patience(self) -> float:
+        """Seconds to wait for more progress; 0: it is worth a save, or something waits for one.
+
+        A save costs a statement, and every partition of it some 170 bytes of WAL.
+        """
         with self._holdings.lock:
             dirty = self._holdings.dirty
-            if len(dirty) < MANY or self._unsent or time.monotonic() - self._saved_at > LONGEST:
-                return True
+            if self._unsent or time.monotonic() - self._saved_at > LONGEST:
+                return 0.0
             if any(partition.draining or partition.parked.pending or partition.parked.done_ids for partition in dirty):
-                return True
-            if sum(len(partition.progress.finished) for partition in dirty) >= self._enough * len(dirty):
-                return True
-            return all(partition.progress.in_flight() <= 0 for partition in dirty)  # there is no more to wait for
+                return 0.0
+            finished = sum(len(partition.progress.finished) for partition in dirty)
+            if finished < FEW and not self._holdings.await_saves():
+                return SHORTEST
+            if len(dirty) < MANY or finished >= self._enough * len(dirty):
+                return 0.0
+            if all(partition.progress.in_flight() <= 0 for partition in dirty):  # there is no more to wait for
+                return 0.0
+            return SHORTEST / 4
 
     def _until_next(self, took: float) -> float:
         """Seconds of rest after a save. One slow save alone (a cold cache, a checkpoint) says nothing of the next.
@@ -200,6 +210,8 @@ class Saver:
             released = [save.partition for save in saves if save.release]
             for partition in released:
                 self._holdings.drop(partition)
+            if self._holdings.await_saves() or any(save.release or save.parks or save.done_ids for save in saves):
+                self._holdings.look.set()
         for partition in released:
             self._signals.released(partition)
         self._signals.saved()

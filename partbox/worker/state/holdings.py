@@ -28,6 +28,7 @@ class Holdings:
         self.forked = False  # these are a copy, in a process that a handler or the application has forked
         self.progressed = threading.Event()  # set while something is dirty
         self.look = threading.Event()  # set: the poller is to look at once
+        self.backlog = False  # there is more to read than there is room for, as far as the poller knows
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
         self._ticket = count()
 
@@ -96,6 +97,10 @@ class Holdings:
             for partition, key in self.charges.turns():
                 self.wake(partition, key)
             self.look.set()
+
+    def await_saves(self) -> bool:
+        """True if the poller may go on when something is saved: there is room then, or a blocked key wakes."""
+        return self.backlog or bool(self._wakeups)
 
     def next_wakeup(self) -> float | None:
         """The time at which `awake` may find something (monotonic seconds)."""
