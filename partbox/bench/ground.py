@@ -22,9 +22,17 @@ BEGINNING = LogPosition("1:1:", 0)
 
 
 class Ground:
-    """`conn` is an autocommit connection of the bench; `failure()` says why worker processes ended, if they say."""
+    """`conn` is an autocommit connection of the bench; `failure()` says why worker processes ended, if they say;
+    `say(text)` tells people what goes on."""
 
-    def __init__(self, place: Workspace, sizes: Sizes, interrupts: Interrupts, failure: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        place: Workspace,
+        sizes: Sizes,
+        interrupts: Interrupts,
+        failure: Callable[[], str],
+        say: Callable[[str], None],
+    ) -> None:
         self.sizes = sizes
         self.schema = place.schema
         self.folder = place.folder
@@ -32,6 +40,7 @@ class Ground:
         self.dsn = place.dsn
         self.name = place.named("node")
         self.failure = failure
+        self.say = say
         self.conn = place.connect("bench")
         self._interrupts = interrupts
         self._loaded = 0

@@ -7,6 +7,17 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
+class GrowthSizes:
+    """Sizes of the lines of growth.
+
+    `instances`: the numbers of idle ones at which the server's CPU is read, `standing` seconds each.
+    """
+
+    instances: tuple[int, ...]
+    standing: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """Sizes of every line.
 
@@ -16,7 +27,7 @@ class Sizes:
     (events per second); seconds of standing `idle`, and beside an `open` transaction; `done` records between two
     backlogs; `memory` events of the backlog over which memory is watched; `load` in events per second while processes
     come and go; the `lease` of the processes that are killed (seconds); `calm` seconds until a process without work
-    sleeps as long as it ever does, and every session has told the server's statistics what it did.
+    sleeps as long as it ever does, and every session has told the server's statistics what it did; those of `growth`.
     """
 
     events: int
@@ -33,6 +44,7 @@ class Sizes:
     memory: int
     load: int
     lease: float
+    growth: GrowthSizes
     calm: float = 2.0
 
 
@@ -51,6 +63,7 @@ FULL: Final = Sizes(
     memory=1_000_000,
     load=500,
     lease=6.0,
+    growth=GrowthSizes(instances=(1, 10, 50, 100, 200), standing=20.0),
 )
 QUICK: Final = Sizes(
     events=40_000,
@@ -67,5 +80,6 @@ QUICK: Final = Sizes(
     memory=40_000,
     load=200,
     lease=2.0,
+    growth=GrowthSizes(instances=(1, 10, 40), standing=3.0),
     calm=1.0,
 )

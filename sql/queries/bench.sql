@@ -40,6 +40,19 @@ select p.partition, p.owner, p.epoch from {schema}.partition p where p.owner is 
 -- The number of partitions that are owned.
 select count(*) from {schema}.partition p where p.owner is not null
 
+-- name: bench_gathered
+-- So many instances are here, all of them own something, and nothing is without an owner.
+select (select count(*) from {schema}.instance i) = %(members)s
+       and (select count(distinct p.owner) = %(members)s and bool_and(p.owner is not null)
+              from {schema}.partition p
+             where p.subscription in (select i.subscription from {schema}.instance i))
+
+-- name: bench_free_connections
+-- How many more sessions this server lets a role without privileges open.
+select current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+       - coalesce(current_setting('reserved_connections', true)::integer, 0)
+       - (select count(*) from pg_stat_activity a where a.backend_type = 'client backend')
+
 -- name: bench_wal
 -- Bytes of WAL that the server has written so far.
 select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8

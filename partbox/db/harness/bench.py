@@ -82,6 +82,16 @@ def owned(conn: Conn, schema: str) -> int:
     return int(_number(conn, "bench_owned", schema))
 
 
+def gathered(conn: Conn, schema: str, members: int) -> bool:
+    """True if there are so many instances, each of them owns something, and nothing is without an owner."""
+    return bool(_number(conn, "bench_gathered", schema, members=members))
+
+
+def free_connections(conn: Conn, schema: str) -> int:
+    """How many more connections the server allows."""
+    return int(_number(conn, "bench_free_connections", schema))
+
+
 def wal(conn: Conn, schema: str) -> float:
     """Bytes of WAL that the server has written so far, whoever caused them."""
     return _number(conn, "bench_wal", schema)
@@ -191,6 +201,6 @@ def _flush(conn: Conn, schema: str) -> None:
         conn.execute(query("bench_flush", schema), {})
 
 
-def _number(conn: Conn, name: str, schema: str) -> float:
-    ((found,),) = conn.execute(query(name, schema), {}).fetchall()
+def _number(conn: Conn, name: str, schema: str, **values: int) -> float:
+    ((found,),) = conn.execute(query(name, schema), values).fetchall()
     return float(found or 0)
