@@ -4,12 +4,14 @@ A process for each would take the memory of the machine, and says nothing more a
 """
 
 import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+import psycopg
 from psycopg.conninfo import make_conninfo
 
 from partbox.bench.cpu import total
@@ -90,9 +92,18 @@ def _run(task: CrewTask, leash: Leash) -> None:
     for name in dict.fromkeys(task.subscriptions):
         outbox.register(ignore, "*", subscription=name)
     for name in task.subscriptions:
-        if leash.poll(0):
-            break
-        outbox.worker(subscription=name).start()
+        while not leash.poll(0) and not _started(outbox, name):
+            pass
     while not leash.poll(LOOK):
         pass
     os._exit(0)
+
+
+def _started(outbox: Outbox, subscription: str) -> bool:
+    """Start an instance; False if the server, which many join at the same time, did not answer in time."""
+    try:
+        outbox.worker(subscription=subscription).start()
+    except psycopg.Error as error:
+        sys.stderr.write(f"an instance could not start, and is started again: {error}\n")
+        return False
+    return True

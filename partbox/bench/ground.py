@@ -53,7 +53,7 @@ class Ground:
     def outbox(self, handler: Any = None, **settings: Any) -> Outbox:
         """An outbox on this schema, whose sessions `pg_stat_activity` shows by `name`; `handler` gets every event."""
         dsn = make_conninfo(self.dsn, application_name=self.name)
-        made = Outbox(dsn, schema=self.schema, enabled=True, **settings)
+        made = Outbox(dsn, **{"schema": self.schema, "enabled": True, **settings})
         if handler is not None:
             made.register(handler, "*")
         return made

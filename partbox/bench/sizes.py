@@ -10,9 +10,14 @@ from typing import Final
 class GrowthSizes:
     """Sizes of the lines of growth.
 
+    `records` done in segments of `segment` ids, above which `turns` of so many `cycles` of traffic are measured;
     `instances`: the numbers of idle ones at which the server's CPU is read, `standing` seconds each.
     """
 
+    records: int
+    segment: int
+    turns: int
+    cycles: int
     instances: tuple[int, ...]
     standing: float
 
@@ -63,7 +68,14 @@ FULL: Final = Sizes(
     memory=1_000_000,
     load=500,
     lease=6.0,
-    growth=GrowthSizes(instances=(1, 10, 50, 100, 200), standing=20.0),
+    growth=GrowthSizes(
+        records=20_000_000,
+        segment=2_000_000,
+        turns=40,
+        cycles=50,
+        instances=(1, 10, 50, 100, 200),
+        standing=20.0,
+    ),
 )
 QUICK: Final = Sizes(
     events=40_000,
@@ -80,6 +92,13 @@ QUICK: Final = Sizes(
     memory=40_000,
     load=200,
     lease=2.0,
-    growth=GrowthSizes(instances=(1, 10, 40), standing=3.0),
+    growth=GrowthSizes(
+        records=200_000,
+        segment=2_000_000,
+        turns=4,
+        cycles=10,
+        instances=(1, 10, 40),
+        standing=3.0,
+    ),
     calm=1.0,
 )

@@ -1,4 +1,4 @@
-"""A node's watch over the others of its subscription.
+"""Looks at the other nodes of a subscription, by turns.
 
 Each node looks every heartbeat, while there are up to `AT_ONCE` of them. More of them take turns: with 200 nodes each
 would otherwise compare 200 leases and 256 owners every second, and the server would spend its time on that. So about

@@ -1,7 +1,7 @@
 """The lines of growth: what the years bring, compared with the plain case in the same run."""
 
 from partbox.bench.family import LineSet
-from partbox.bench.growth import instances
+from partbox.bench.growth import instances, records
 
-GROWTH = LineSet((instances.FAMILY,), connections=1_200)
+GROWTH = LineSet((records.FAMILY, instances.FAMILY), connections=1_200)
 """Every line of a run of growth."""
