@@ -6,7 +6,7 @@ A process for each would take the memory of the machine, and says nothing more a
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +20,10 @@ from partbox.bench.handlers import ignore
 from partbox.bench.leash import Leash, LeashedProcess
 from partbox.db.harness import bench as statements
 from partbox.errors import PartboxError
+from partbox.events import DeliveredEvent
 from partbox.outbox import Outbox
+
+Handler = Callable[[DeliveredEvent], None]
 
 EACH: Final = 25
 """Instances of one process: their threads share the interpreter, and more of them would be late for their own looks."""
@@ -39,27 +42,29 @@ class CrewTask:
     dsn: str
     schema: str
     subscriptions: Sequence[str]
+    handler: Handler
 
 
 class Crew:
     """Instances that join, and leave all together when its block ends."""
 
-    def __init__(self, ground: Ground, stack: ExitStack) -> None:
+    def __init__(self, ground: Ground, stack: ExitStack, handler: Handler) -> None:
         self._ground = ground
+        self._handler = handler
         self._stack = stack
         self._processes: list[LeashedProcess] = []
-        self._members = 0
+        self._members: list[str] = []  # the subscription of each
 
     def join(self, subscriptions: Sequence[str]) -> None:
         """Have one more instance in each of these, and wait until every partition of theirs is owned."""
         ground = self._ground
         dsn = make_conninfo(ground.dsn, application_name=ground.name)
         for first in range(0, len(subscriptions), EACH):
-            task = CrewTask(dsn, ground.schema, subscriptions[first : first + EACH])
+            task = CrewTask(dsn, ground.schema, subscriptions[first : first + EACH], self._handler)
             process = LeashedProcess("partbox-bench-crew", _run, task)
             self._processes.append(self._stack.enter_context(process))
-        self._members += len(subscriptions)
-        ground.until(self._gathered, f"starting {self._members} instances", TO_GATHER, look=LOOK)
+        self._members += subscriptions
+        ground.until(self._gathered, f"starting {len(self._members)} instances", TO_GATHER, look=LOOK)
 
     def server(self) -> float:
         """Seconds of CPU that the server's processes have spent on these instances."""
@@ -73,10 +78,10 @@ class Crew:
 
 
 @contextmanager
-def crew(ground: Ground) -> Iterator[Crew]:
-    """A crew without members; they go when the block ends."""
+def crew(ground: Ground, handler: Handler = ignore) -> Iterator[Crew]:
+    """A crew without members, whose events go to `handler`; they leave when the block ends."""
     with ExitStack() as stack:
-        yield Crew(ground, stack)
+        yield Crew(ground, stack, handler)
 
 
 def most(ground: Ground, wanted: int) -> int:
@@ -90,7 +95,7 @@ def _run(task: CrewTask, leash: Leash) -> None:
     threading.stack_size(STACK)
     outbox = Outbox(task.dsn, schema=task.schema, enabled=True, concurrency=1)
     for name in dict.fromkeys(task.subscriptions):
-        outbox.register(ignore, "*", subscription=name)
+        outbox.register(task.handler, "*", subscription=name)
     for name in task.subscriptions:
         while not leash.poll(0) and not _started(outbox, name):
             pass

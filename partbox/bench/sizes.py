@@ -11,7 +11,9 @@ class GrowthSizes:
     """Sizes of the lines of growth.
 
     `records` done in segments of `segment` ids, above which `turns` of so many `cycles` of traffic are measured;
-    `instances`: the numbers of idle ones at which the server's CPU is read, `standing` seconds each.
+    `instances`: the numbers of idle ones at which the server's CPU is read, `standing` seconds each; events of a
+    `burst`; `large` events with a `payload` of so many bytes; `publishers` at the same time, `crowded` seconds a turn;
+    events that a subscription is `behind`; `subscriptions` of one log.
     """
 
     records: int
@@ -20,6 +22,13 @@ class GrowthSizes:
     cycles: int
     instances: tuple[int, ...]
     standing: float
+    burst: int
+    large: int
+    payload: int
+    publishers: int
+    crowded: float
+    behind: int
+    subscriptions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,13 @@ FULL: Final = Sizes(
         cycles=50,
         instances=(1, 10, 50, 100, 200),
         standing=20.0,
+        burst=1_000_000,
+        large=300,
+        payload=1_000_000,
+        publishers=500,
+        crowded=3.0,
+        behind=1_000_000,
+        subscriptions=50,
     ),
 )
 QUICK: Final = Sizes(
@@ -99,6 +115,13 @@ QUICK: Final = Sizes(
         cycles=10,
         instances=(1, 10, 40),
         standing=3.0,
+        burst=40_000,
+        large=40,
+        payload=1_000_000,
+        publishers=100,
+        crowded=0.5,
+        behind=40_000,
+        subscriptions=10,
     ),
     calm=1.0,
 )

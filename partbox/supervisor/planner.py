@@ -37,7 +37,7 @@ class Planner:
             self._settled_until = time.monotonic() + LASTS
 
     def forget(self) -> None:
-        """What was settled is not any more."""
+        """Read anew whether a plan is needed."""
         self._settled = None
 
     def plan(self, conn: Connection[Any]) -> bool:

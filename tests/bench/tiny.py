@@ -23,7 +23,21 @@ TINY = Sizes(
     memory=3_000,
     load=100,
     lease=1.0,
-    growth=GrowthSizes(records=1_000, segment=2_000_000, turns=1, cycles=2, instances=(1, 3), standing=0.3),
+    growth=GrowthSizes(
+        records=1_000,
+        segment=2_000_000,
+        turns=1,
+        cycles=2,
+        instances=(1, 3),
+        standing=0.3,
+        burst=2_000,
+        large=3,
+        payload=50_000,
+        publishers=20,
+        crowded=0.2,
+        behind=2_000,
+        subscriptions=3,
+    ),
     calm=0.2,
 )
 

@@ -48,7 +48,7 @@ class StatementCost:
         self._sent = 0
 
     def of(self, send: Callable[[], Any]) -> Any:
-        """What it returns."""
+        """Send one; returns the answer."""
         began = time.thread_time()
         found = send()
         self._client += time.thread_time() - began
