@@ -19,7 +19,7 @@ HOT: Final = Budget(
     "aggregate-hot",
     "drain where one aggregate has half of all events, and the rest is spread by Zipf, vs a plain one",
     Direction.AT_LEAST,
-    0.5,
+    0.1,
 )
 BURST: Final = Budget(
     "burst",

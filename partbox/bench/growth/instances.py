@@ -10,6 +10,7 @@ from partbox.bench.crew import Crew, crew, most
 from partbox.bench.family import Family, Results
 from partbox.bench.ground import Ground
 from partbox.db.harness import bench as statements
+from partbox.errors import PartboxError
 
 IDLE: Final = Budget(
     "instances-idle",
@@ -36,7 +37,13 @@ def curve(ground: Ground) -> Iterator[StandingCrew]:
         there = 0
         for number in steps:
             ground.say(f"  {number} instances join ...")
-            members.join(["default"] * (number - there))
+            try:
+                members.join(["default"] * (number - there))
+            except PartboxError as error:
+                if there == 0:
+                    raise
+                ground.say(f"  no more than {there}: {error}")
+                return
             there = number
             yield StandingCrew(number, _cpu(ground, members))
 
@@ -57,7 +64,7 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
     ((last, cpu),) = points[-1:]
     note = "; ".join(f"{each.instances}: {each.cpu:.2f} %" for each in points)
     if last < ground.sizes.growth.instances[-1]:
-        note += f"; the server has no connections for more than {last}"
+        note += f"; no more than {last}, for want of connections or of processors for them"
     details = {"instances": [float(each.instances) for each in points], "cpu": [each.cpu for each in points]}
     yield Measured(IDLE.name, cpu, note, details)
 
