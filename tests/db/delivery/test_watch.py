@@ -15,10 +15,8 @@ def look(conn, since=None):
 
 
 def age(conn, instance, seconds):
-    conn.execute(
-        "update partbox.instance set heartbeat_at = clock_timestamp() - %s * interval '1 second' where instance_id = %s",
-        [seconds, instance],
-    )
+    beaten = "clock_timestamp() - make_interval(secs => %s)"
+    conn.execute(f"update partbox.instance set heartbeat_at = {beaten} where instance_id = %s", [seconds, instance])
 
 
 def test_who_was_heard_of_lately_is_not_late(conn):
