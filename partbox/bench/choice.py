@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from partbox.bench.lines import BUDGETS
+from partbox.bench.family import LineSet
 from partbox.errors import SettingsError
 
 
-def chosen_lines(names: Sequence[str]) -> frozenset[str]:
-    """The lines of these names, all if none is named; SettingsError for a name that no line has."""
-    known = [each.name for each in BUDGETS]
+def chosen_lines(lines: LineSet, names: Sequence[str]) -> frozenset[str]:
+    """The lines of these names, all of the set if none is named; SettingsError for a name that no line has."""
+    known = [each.name for each in lines.budgets]
     for name in names:
         if name not in known:
             close = get_close_matches(name, known, n=1)

@@ -8,6 +8,7 @@ import psutil
 
 from partbox.db.harness.bench import Backend
 
+ELSEWHERE = "the server runs on another machine, where the CPU of its processes cannot be read"
 NEAR = 2.0  # seconds between two opinions on when a process began
 
 

@@ -1,4 +1,4 @@
-"""Many publishers at full speed, in a process of their own, with the bell on and off in turn.
+"""Many publishers at full speed, in a process of their own, in two ways that take turns.
 
 They are tasks of one thread: sixteen threads that take turns at the interpreter's lock make the rate of a turn vary by
 a third, which hides what the bell costs.
@@ -8,12 +8,14 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
+import orjson
 import psycopg
 
 from partbox.bench.ground import Ground
@@ -22,6 +24,7 @@ from partbox.bench.rounds import in_turn
 from partbox.db.harness import bench as statements
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
+from partbox.rules.hashing import partition_of
 
 CLIENTS: Final = 16
 LEAD: Final = 0.2  # seconds
@@ -29,27 +32,38 @@ NOTE: Final = "x" * 150
 
 Conn = psycopg.AsyncConnection[Any]
 Rates = tuple[list[float], list[float]]
-"""Transactions per second of each round, with the bell on and off."""
+"""Transactions per second of each round, in the one way and in the other."""
+Publish = Callable[[Conn, int, int], Awaitable[None]]
+"""Publishes an event of a client's, in a transaction that is open: connection, client, its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrowdTask:
-    """The task of the process. `updates`: each transaction changes a row of the client's own before it publishes."""
+    """The task of the process. `updates`: each transaction changes a row of the client's own before it publishes.
+
+    `bare`: the other way is the bare INSERT; else it is publishing without the bell.
+    """
 
     dsn: str
     schema: str
+    clients: int
     updates: bool
+    bare: bool
     rounds: int
     seconds: float
     path: Path
 
 
-def crowding(ground: Ground, *, updates: bool) -> Rates:
-    """Have the clients publish, each transaction one event."""
-    statements.open_accounts(ground.conn, ground.schema, CLIENTS)
-    path = ground.folder / f"crowd-{updates}"
+def crowding(ground: Ground, *, updates: bool, clients: int = CLIENTS, bare: bool = False, turn: float = 0.0) -> Rates:
+    """Have the clients publish, each transaction one event, with the bell on; and off, or by the bare INSERT.
+
+    `turn` in seconds, where it is longer than that of 16 clients.
+    """
+    statements.open_accounts(ground.conn, ground.schema, clients)
+    path = ground.folder / f"crowd-{clients}-{updates}"
     sizes = ground.sizes
-    task = CrowdTask(ground.dsn, ground.schema, updates, sizes.turns, sizes.turn, path)
+    rounds, turn = (sizes.turns, sizes.turn) if not turn else (sizes.rounds, turn)
+    task = CrowdTask(ground.dsn, ground.schema, clients, updates, bare, rounds, turn, path)
     with LeashedProcess("partbox-bench-crowd", _run, task) as process:
         ground.until(lambda: process.ended, "publishing by many clients")
     if not path.exists():
@@ -61,18 +75,47 @@ def crowding(ground: Ground, *, updates: bool) -> Rates:
 def _run(task: CrowdTask, leash: Leash) -> None:
     """The process's program."""
     with asyncio.Runner() as runner:
-        conns = runner.run(_connected(task.dsn))
+        conns = runner.run(_connected(task))
 
-        def turn(outbox: Outbox) -> float:
-            return runner.run(_turn(task, leash, conns, outbox))
+        def turn(publish: Publish) -> float:
+            return runner.run(_turn(task, leash, conns, publish))
 
-        on, off = (partial(turn, Outbox(task.dsn, schema=task.schema, bell=bell)) for bell in ("on", "off"))
-        task.path.write_text(json.dumps(in_turn(task.rounds, on, off)))
+        one = _by_outbox(Outbox(task.dsn, schema=task.schema, bell="on"))
+        other = _bare(task.schema) if task.bare else _by_outbox(Outbox(task.dsn, schema=task.schema, bell="off"))
+        task.path.write_text(json.dumps(in_turn(task.rounds, partial(turn, one), partial(turn, other))))
         runner.run(_close(conns))
 
 
-async def _connected(dsn: str) -> list[Conn]:
-    return [await psycopg.AsyncConnection.connect(dsn, autocommit=True) for _ in range(CLIENTS)]
+def _by_outbox(outbox: Outbox) -> Publish:
+    async def publish(conn: Conn, client: int, number: int) -> None:
+        payload, key = {"number": number, "note": NOTE}, _key(client, number)
+        await outbox.publish_async(conn, "OrderPlaced", payload, aggregate_type="Order", aggregate_id=key)
+
+    return publish
+
+
+def _bare(schema: str) -> Publish:
+    async def publish(conn: Conn, client: int, number: int) -> None:
+        key = _key(client, number)
+        values = {
+            "partition": partition_of(key),
+            "event_id": uuid4(),
+            "event_type": "OrderPlaced",
+            "aggregate_type": "Order",
+            "aggregate_id": key,
+            "payload": orjson.dumps({"number": number, "note": NOTE}).decode(),
+        }
+        await statements.insert_async(conn, schema, values)
+
+    return publish
+
+
+def _key(client: int, number: int) -> str:
+    return f"{client}-{number % 500}"
+
+
+async def _connected(task: CrowdTask) -> list[Conn]:
+    return [await psycopg.AsyncConnection.connect(task.dsn, autocommit=True) for _ in range(task.clients)]
 
 
 async def _close(conns: Sequence[Conn]) -> None:
@@ -80,7 +123,7 @@ async def _close(conns: Sequence[Conn]) -> None:
         await conn.close()
 
 
-async def _turn(task: CrowdTask, leash: Leash, conns: Sequence[Conn], outbox: Outbox) -> float:
+async def _turn(task: CrowdTask, leash: Leash, conns: Sequence[Conn], publish: Publish) -> float:
     """Transactions per second of all clients, for the seconds of one turn.
 
     They are counted from when the worker, which has slept perhaps, has noticed: until then they ring for it.
@@ -88,7 +131,7 @@ async def _turn(task: CrowdTask, leash: Leash, conns: Sequence[Conn], outbox: Ou
     done = [0] * len(conns)
     is_over = asyncio.Event()
     clients = [
-        asyncio.create_task(_publish(task, number, conn, outbox, is_over, done)) for number, conn in enumerate(conns)
+        asyncio.create_task(_publish(task, number, conn, publish, is_over, done)) for number, conn in enumerate(conns)
     ]
     await asyncio.sleep(LEAD)
     before, began = sum(done), time.monotonic()
@@ -102,12 +145,11 @@ async def _turn(task: CrowdTask, leash: Leash, conns: Sequence[Conn], outbox: Ou
 
 
 async def _publish(  # one client
-    task: CrowdTask, number: int, conn: Conn, outbox: Outbox, is_over: asyncio.Event, done: list[int]
+    task: CrowdTask, number: int, conn: Conn, publish: Publish, is_over: asyncio.Event, done: list[int]
 ) -> None:
     while not is_over.is_set():
         async with conn.transaction():
             if task.updates:
                 await statements.change_account(conn, task.schema, number)
-            payload, key = {"number": done[number], "note": NOTE}, f"{number}-{done[number] % 500}"
-            await outbox.publish_async(conn, "OrderPlaced", payload, aggregate_type="Order", aggregate_id=key)
+            await publish(conn, number, done[number])
         done[number] += 1

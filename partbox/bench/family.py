@@ -15,3 +15,20 @@ class Family:
 
     budgets: tuple[Budget, ...]
     measure: Callable[[Ground, Set[str]], Results]
+
+
+@dataclass(frozen=True, slots=True)
+class LineSet:
+    """The lines of one kind of run; `connections`: how many an embedded server is to allow for them."""
+
+    families: tuple[Family, ...]
+    connections: int = 100
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """Every line, in the order of the report."""
+        return tuple(each for family in self.families for each in family.budgets)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(each.name for each in self.budgets)

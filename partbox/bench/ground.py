@@ -22,9 +22,17 @@ BEGINNING = LogPosition("1:1:", 0)
 
 
 class Ground:
-    """`conn` is an autocommit connection of the bench; `failure()` says why worker processes ended, if they say."""
+    """`conn` is an autocommit connection of the bench; `failure()` says why worker processes ended, if they say;
+    `say(text)` tells people what goes on."""
 
-    def __init__(self, place: Workspace, sizes: Sizes, interrupts: Interrupts, failure: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        place: Workspace,
+        sizes: Sizes,
+        interrupts: Interrupts,
+        failure: Callable[[], str],
+        say: Callable[[str], None],
+    ) -> None:
         self.sizes = sizes
         self.schema = place.schema
         self.folder = place.folder
@@ -32,6 +40,7 @@ class Ground:
         self.dsn = place.dsn
         self.name = place.named("node")
         self.failure = failure
+        self.say = say
         self.conn = place.connect("bench")
         self._interrupts = interrupts
         self._loaded = 0
@@ -44,7 +53,7 @@ class Ground:
     def outbox(self, handler: Any = None, **settings: Any) -> Outbox:
         """An outbox on this schema, whose sessions `pg_stat_activity` shows by `name`; `handler` gets every event."""
         dsn = make_conninfo(self.dsn, application_name=self.name)
-        made = Outbox(dsn, schema=self.schema, enabled=True, **settings)
+        made = Outbox(dsn, **{"schema": self.schema, "enabled": True, **settings})
         if handler is not None:
             made.register(handler, "*")
         return made

@@ -11,10 +11,16 @@ from typing import Final, NamedTuple
 from partbox.events import DeliveredEvent
 
 NOTE: Final = struct.Struct("<qqii8x")
+SLOW: Final = 0.005  # seconds
 
 
 def ignore(event: DeliveredEvent) -> None:
     """Do nothing."""
+
+
+def dawdle(event: DeliveredEvent) -> None:
+    """Take some time."""
+    time.sleep(SLOW)
 
 
 class Noted(NamedTuple):

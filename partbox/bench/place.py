@@ -19,12 +19,12 @@ MIB: Final = 1 << 20
 
 
 @contextmanager
-def bench_place(dsn: str | None) -> Iterator[Workspace]:
-    """Set it up, and remove it; SettingsError if the schema exists already."""
+def bench_place(dsn: str | None, connections: int) -> Iterator[Workspace]:
+    """Set it up, an embedded server for so many connections, and remove it; SettingsError if the schema exists."""
     found = (
         None if dsn is None else make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(resolve(dsn))})
     )
-    with workspace(found, SCHEMA, prefix="partbox-bench-", options=_options(), clear=_refuse) as place:
+    with workspace(found, SCHEMA, prefix="partbox-bench-", options=_options(connections), clear=_refuse) as place:
         yield place
 
 
@@ -36,7 +36,12 @@ def _refuse(conn: Connection[Any]) -> None:
         )
 
 
-def _options() -> dict[str, str]:
+def _options(connections: int) -> dict[str, str]:
     """Settings of an embedded server, as of one that somebody has set up for its machine; it keeps its fsync."""
     buffers = max(128 * MIB, min(1024 * MIB, psutil.virtual_memory().total // 8))
-    return {"shared_buffers": f"{buffers // MIB}MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}
+    return {
+        "shared_buffers": f"{buffers // MIB}MB",
+        "max_wal_size": "4GB",
+        "checkpoint_timeout": "15min",
+        "max_connections": str(connections),
+    }

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from statistics import median, quantiles
+from typing import TypeVar
 
 from partbox.bench.budget import Measured
 
 Rates = Sequence[float]
+T = TypeVar("T")
 
 
 def ratio(ours: Rates, theirs: Rates) -> float:
@@ -21,10 +23,10 @@ def compared(name: str, ours: tuple[str, Rates], theirs: tuple[str, Rates], note
     return Measured(name, ratio(our_rates, their_rates), said + in_rounds(len(our_rates)) + note, details)
 
 
-def in_turn(rounds: int, one: Callable[[], float], other: Callable[[], float]) -> tuple[list[float], list[float]]:
+def in_turn(rounds: int, one: Callable[[], T], other: Callable[[], T]) -> tuple[list[T], list[T]]:
     """Measure both in each round, now this one first and now that one; a round before the first does not count."""
-    ones: list[float] = []
-    others: list[float] = []
+    ones: list[T] = []
+    others: list[T] = []
     sides = [(one, ones), (other, others)]
     for _ in range(rounds + 1):
         for measure, found in sides:

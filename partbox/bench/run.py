@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -10,9 +10,9 @@ import psycopg
 
 from partbox.bench.budget import LineResult, Measured, Unmeasured, judged
 from partbox.bench.cpu import StolenTime
-from partbox.bench.family import Family
+from partbox.bench.family import Family, LineSet
 from partbox.bench.ground import Ground
-from partbox.bench.lines import BUDGETS, FAMILIES
+from partbox.bench.lines import LINES
 from partbox.bench.machine import BenchMachine, machine
 from partbox.bench.place import bench_place
 from partbox.bench.progress import BenchProgress
@@ -23,19 +23,19 @@ from partbox.rules.wording import in_short
 from partbox.terminal.interrupts import Interrupts
 from partbox.terminal.streams import stderr_to
 
-NAMES = frozenset(each.name for each in BUDGETS)
 INTERRUPTED = "interrupted"
 LONGEST = 300  # characters of a reason
 
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """The arguments of a run: `dsn` None = an embedded database; `wanted` lines by name."""
+    """The arguments of a run: `dsn` None = an embedded database; the `wanted` ones of `lines`, by name."""
 
     dsn: str | None = None
-    wanted: frozenset[str] = field(default=NAMES)
+    wanted: frozenset[str] = LINES.names
     sizes: Sizes = FULL
     quick: bool = False
+    lines: LineSet = LINES
 
 
 def perform(plan: BenchPlan, out: TextIO) -> BenchReport:
@@ -49,10 +49,10 @@ def perform(plan: BenchPlan, out: TextIO) -> BenchReport:
     progress = BenchProgress(out, len(plan.wanted))
     with Interrupts() as interrupts:
         progress.say("setting up the database ...")
-        with bench_place(plan.dsn) as place:
+        with bench_place(plan.dsn, plan.lines.connections) as place:
             log = place.folder / "log"
             with stderr_to(log):
-                ground = Ground(place, plan.sizes, interrupts, lambda: _last_words(log))
+                ground = Ground(place, plan.sizes, interrupts, lambda: _last_words(log), progress.say)
                 with ground.conn:
                     return _Measurement(plan, ground, progress).report()
 
@@ -70,7 +70,7 @@ class _Measurement:
         """Measure every family; its report."""
         interrupted = False
         try:
-            for family in FAMILIES:
+            for family in self._plan.lines.families:
                 self._measure(family)
         except KeyboardInterrupt:
             interrupted = True
@@ -102,12 +102,12 @@ class _Measurement:
 
     def _note(self, found: Measured | Unmeasured) -> None:
         self._found[found.name] = found
-        (result,) = (judged(each, found) for each in BUDGETS if each.name == found.name)
+        (result,) = (judged(each, found) for each in self._plan.lines.budgets if each.name == found.name)
         self._progress.tell(result)
 
     def _results(self) -> Iterator[LineResult]:
         """The wanted lines, in their order."""
-        for budget in BUDGETS:
+        for budget in self._plan.lines.budgets:
             if budget.name in self._plan.wanted:
                 yield judged(budget, self._found.get(budget.name, Unmeasured(budget.name, INTERRUPTED)))
 

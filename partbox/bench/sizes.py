@@ -7,6 +7,31 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
+class GrowthSizes:
+    """Sizes of the lines of growth.
+
+    `records` done in segments of `segment` ids, above which `turns` of so many `cycles` of traffic are measured;
+    `instances`: the numbers of idle ones at which the server's CPU is read, `standing` seconds each; events of a
+    `burst`; `large` events with a `payload` of so many bytes; `publishers` at the same time, `crowded` seconds a turn;
+    events that a subscription is `behind`; `subscriptions` of one log.
+    """
+
+    records: int
+    segment: int
+    turns: int
+    cycles: int
+    instances: tuple[int, ...]
+    standing: float
+    burst: int
+    large: int
+    payload: int
+    publishers: int
+    crowded: float
+    behind: int
+    subscriptions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """Sizes of every line.
 
@@ -16,7 +41,7 @@ class Sizes:
     (events per second); seconds of standing `idle`, and beside an `open` transaction; `done` records between two
     backlogs; `memory` events of the backlog over which memory is watched; `load` in events per second while processes
     come and go; the `lease` of the processes that are killed (seconds); `calm` seconds until a process without work
-    sleeps as long as it ever does, and every session has told the server's statistics what it did.
+    sleeps as long as it ever does, and every session has told the server's statistics what it did; those of `growth`.
     """
 
     events: int
@@ -33,6 +58,7 @@ class Sizes:
     memory: int
     load: int
     lease: float
+    growth: GrowthSizes
     calm: float = 2.0
 
 
@@ -51,6 +77,21 @@ FULL: Final = Sizes(
     memory=1_000_000,
     load=500,
     lease=6.0,
+    growth=GrowthSizes(
+        records=20_000_000,
+        segment=2_000_000,
+        turns=40,
+        cycles=50,
+        instances=(1, 10, 50, 100, 200),
+        standing=20.0,
+        burst=1_000_000,
+        large=300,
+        payload=1_000_000,
+        publishers=500,
+        crowded=3.0,
+        behind=1_000_000,
+        subscriptions=50,
+    ),
 )
 QUICK: Final = Sizes(
     events=40_000,
@@ -67,5 +108,20 @@ QUICK: Final = Sizes(
     memory=40_000,
     load=200,
     lease=2.0,
+    growth=GrowthSizes(
+        records=200_000,
+        segment=2_000_000,
+        turns=4,
+        cycles=10,
+        instances=(1, 10, 40),
+        standing=3.0,
+        burst=40_000,
+        large=40,
+        payload=1_000_000,
+        publishers=100,
+        crowded=0.5,
+        behind=40_000,
+        subscriptions=10,
+    ),
     calm=1.0,
 )

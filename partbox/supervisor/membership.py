@@ -5,9 +5,9 @@ One tick a second, and whenever something changed:
 1. Renew the rows of all processes that this node vouches for, in one statement. What is renewed may be trusted until
    the time at which the statement was *sent*, plus the lease, less a margin. A row that is gone was buried: its process
    gets a new identity, and with it drops everything.
-2. Bury whose lease is over, by the rule of `rules/burial`; this node watches without a break while its own heartbeats
-   have none.
-3. Plan (see `planner`).
+2. Look at the others (see `watching`). Bury whose lease is over, by the rule of `rules/burial`; this node watches
+   without a break while its own heartbeats have none.
+3. Plan (see `planner`), if something has changed.
 """
 
 import logging
@@ -24,17 +24,18 @@ from uuid_utils.compat import uuid7
 
 from partbox.db.connect import check, connect
 from partbox.db.delivery import instances
-from partbox.db.delivery.instances import Member
+from partbox.db.delivery.instances import Watch
 from partbox.db.schema import migrate
 from partbox.errors import SchemaError
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.burial import SeenHeartbeat, breaks, burials, sightings
+from partbox.rules.burial import breaks, burials
 from partbox.rules.lease import deadline
 from partbox.settings import Settings
 from partbox.supervisor.membership_pool import MembershipPool
 from partbox.supervisor.planner import Planner
 from partbox.supervisor.ward import Ward
+from partbox.supervisor.watching import Watching
 from partbox.supervisor.wording import of_burial
 from partbox.worker.owning.slot import boottime
 
@@ -63,7 +64,7 @@ class Membership:
         self._planner = Planner(self._schema, subscription, self._observers)
         self._steady_since: float | None = None
         self._last_beat = 0.0
-        self._seen: dict[UUID, SeenHeartbeat] = {}
+        self._watching = Watching(settings, subscription)
 
     def open(self) -> None:
         """Connect; check that schema, cluster and subscription are there. Raises SchemaError, psycopg.Error."""
@@ -91,9 +92,7 @@ class Membership:
             self._renew(conn, wards)
             self._leave(conn, wards)
             self._register(conn, [ward for ward in wards if ward.slot.instance is None and not ward.leaving])
-            members = instances.members(conn, self._schema, self.subscription)
-            due = self._bury_expired(conn, members)
-            self._planner.plan(conn)
+            due = self._attend(conn)
         return min(self._settings.heartbeat, max(0.01, due))
 
     def bury(self, wards: Sequence[Ward]) -> None:
@@ -120,6 +119,8 @@ class Membership:
         lease = self._settings.lease
         for instance, ward in named.items():
             if instance in alive:
+                if ward.left != leaving[instance]:
+                    self._watching.hurry()
                 ward.left = leaving[instance]
                 ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
             else:
@@ -136,10 +137,12 @@ class Membership:
             if ward.leaving and not ward.left and ward.slot.instance is not None:
                 instances.leave(conn, self._schema, ward.slot.instance)
                 ward.left = True
+                self._watching.hurry()
 
     def _register(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
         if not wards:
             return
+        self._watching.hurry()
         boot, wall, lease = boottime(), time.time(), self._settings.lease
         by_pid = instances.register(
             conn,
@@ -156,20 +159,30 @@ class Membership:
             ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
             ward.slot.instance = by_pid[ward.pid]
 
-    def _bury_expired(self, conn: Connection[Any], members: Sequence[Member]) -> float:
+    def _attend(self, conn: Connection[Any]) -> float:
+        """Look at the others if it is time; seconds until the next lease may be over."""
+        watch = self._watching.look(conn)
+        if watch is None:
+            return self._settings.heartbeat
+        due = self._bury_expired(conn, watch)
+        self._planner.attend(conn, watch)
+        return due
+
+    def _bury_expired(self, conn: Connection[Any], watch: Watch) -> float:
         """Bury the instances whose lease is over; seconds until the next one's may be."""
         now = time.monotonic()
-        self._seen = sightings(self._seen, members, now)
-        decided = burials(members, self._seen, now, now if self._steady_since is None else self._steady_since)
-        self._bury(conn, decided.due, known_dead=False)
+        steady_since = now if self._steady_since is None else self._steady_since
+        decided = burials(watch.late, self._watching.seen, now, steady_since)
+        if decided.due or watch.orphaned:
+            self._bury(conn, decided.due, known_dead=False)
         return self._settings.heartbeat if decided.next_in is None else decided.next_in
 
     def _bury(
         self, conn: Connection[Any], victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()
     ) -> None:
         gone, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
-        for instance in gone:
-            self._seen.pop(instance, None)
+        self._watching.hurry()
+        self._planner.forget()
         dead = len([instance for instance in gone if instance not in left])
         if dead:
             self._observers.buried(dead)

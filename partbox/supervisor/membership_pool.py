@@ -92,7 +92,9 @@ def _pool(
         @classmethod
         def connect(cls, conninfo: str = "", **_: Any) -> Any:
             name = "partbox supervisor"
-            return connect(dsn(), lease=settings.lease, pooler=settings.pooler, name=name, limit=patience())
+            return connect(
+                dsn(), lease=settings.lease, pooler=settings.pooler, name=name, prepared=True, limit=patience()
+            )
 
     return ConnectionPool(
         "",

@@ -1,11 +1,13 @@
 """Plans the owners of a subscription's partitions, and logs when the subscription is paused or resumed."""
 
 import logging
+import time
 from typing import Any
 
 from psycopg import Connection
 
 from partbox.db.delivery import instances
+from partbox.db.delivery.instances import Watch
 from partbox.db.operator import subscriptions
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
@@ -13,6 +15,8 @@ from partbox.rules.assignment import assign, needs_plan
 from partbox.supervisor.wording import of_plan
 
 log = logging.getLogger("partbox.supervisor")
+
+LASTS = 30.0  # seconds after which what needs no plan is read again
 
 
 class Planner:
@@ -23,9 +27,21 @@ class Planner:
         self._subscription = subscription
         self._observers = observers
         self._still = False  # paused or dropped, which is logged once
+        self._settled: tuple[int, int] | None = None  # the shape for which no plan is needed
+        self._settled_until = 0.0
 
-    def plan(self, conn: Connection[Any]) -> None:
-        """Plan if needed; a plan that another node has made meanwhile is left in force."""
+    def attend(self, conn: Connection[Any], watch: Watch) -> None:
+        """Plan if something has changed since no plan was needed."""
+        if watch.unassigned or watch.shape != self._settled or time.monotonic() >= self._settled_until:
+            self._settled = watch.shape if self.plan(conn) else None
+            self._settled_until = time.monotonic() + LASTS
+
+    def forget(self) -> None:
+        """Read anew whether a plan is needed."""
+        self._settled = None
+
+    def plan(self, conn: Connection[Any]) -> bool:
+        """Plan if needed; a plan that another node has made meanwhile is left in force. True if none was needed."""
         members = [
             member.instance_id
             for member in instances.members(conn, self._schema, self._subscription)
@@ -34,13 +50,14 @@ class Planner:
         seen = instances.assignees(conn, self._schema, self._subscription)
         self._say(conn, still=not seen)
         if not seen or not needs_plan(seen, members):
-            return
+            return bool(seen)
         planned = assign(seen, members)
         moved = sum(before != after for before, after in zip(seen, planned, strict=True))
         if instances.plan(conn, self._schema, self._subscription, members, seen, planned):
             self._observers.planned(moved)
             text = of_plan(moved, len(members))
             self._tell("planned", "%s", text, partitions=moved, instances=len(members))
+        return False
 
     def _say(self, conn: Connection[Any], *, still: bool) -> None:
         """Once, when the subscription is paused, and when it is resumed."""

@@ -119,7 +119,7 @@ MUTATIONS = (
     select array_agg(locked) into orphans
       from (select p.*
               from {schema}.partition p
-             where p.owner is not null and not exists (select from {schema}.instance i where i.instance_id = p.owner)
+             where p.owner is not null and p.owner not in (select i.instance_id from {schema}.instance i)
              order by p.subscription, p.partition
                for no key update) locked;
 """,

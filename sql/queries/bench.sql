@@ -5,6 +5,23 @@ select {schema}.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', ke
        json_build_object('number', n, 'note', repeat('x', 150))
   from generate_series(%(first)s::bigint, %(last)s::bigint) as n, lateral (select 'order-' || n %% 5000 as key) as k
 
+-- name: bench_load_skewed
+-- The same, but one aggregate has half of them, and the others have shares by Zipf: the n-th has 1/n of what the first has.
+insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
+select {schema}.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', key,
+       json_build_object('number', n, 'note', repeat('x', 150))
+  from generate_series(%(first)s::bigint, %(last)s::bigint) as n,
+       lateral (select case when n %% 2 = 0 then 'order-hot' else 'order-' || floor(power(5000, random() + 0 * n)) end as key) as k
+
+-- name: bench_load_large
+-- Records with payloads of so many bytes: text that no compression makes small.
+insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
+select {schema}.partition_of('order-' || n), gen_random_uuid(), 'OrderPlaced', 'Order', 'order-' || n,
+       json_build_object('number', n, 'note', noise)
+  from generate_series(1, %(events)s::bigint) as n,
+       lateral (select string_agg(encode(uuid_send(gen_random_uuid()), 'base64'), '') as noise
+                  from generate_series(1, %(payload)s::integer / 24 + 0 * n::integer)) as made
+
 -- name: bench_vacuum
 -- The log as autovacuum leaves it, so that none runs beside what is measured.
 vacuum (analyze) {schema}.record
@@ -39,6 +56,18 @@ select p.partition, p.owner, p.epoch from {schema}.partition p where p.owner is 
 -- name: bench_owned
 -- The number of partitions that are owned.
 select count(*) from {schema}.partition p where p.owner is not null
+
+-- name: bench_gathered
+-- Of these subscriptions there are so many instances, all of them own something, and nothing is without an owner.
+select (select count(*) from {schema}.instance i where i.subscription = any (%(subscriptions)s)) = %(members)s
+       and (select count(distinct p.owner) = %(members)s and bool_and(p.owner is not null)
+              from {schema}.partition p where p.subscription = any (%(subscriptions)s))
+
+-- name: bench_free_connections
+-- How many more sessions this server lets a role without privileges open.
+select current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+       - coalesce(current_setting('reserved_connections', true)::integer, 0)
+       - (select count(*) from pg_stat_activity a where a.backend_type = 'client backend')
 
 -- name: bench_wal
 -- Bytes of WAL that the server has written so far.

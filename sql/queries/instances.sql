@@ -29,6 +29,32 @@ update {schema}.instance i
 -- What the sinks of this process have sent. One row, so there is no order of locks to keep.
 update {schema}.instance i set sinks = %(sinks)s::json where i.instance_id = %(instance)s
 
+-- name: watch
+-- One row about a subscription: the server's clock; a number that changes whenever somebody joins, leaves or drains, and how
+-- many they are, on how many nodes; whether a partition has no assignee; whether one has an owner that is gone; and, an
+-- array for each column, who is late: unheard of since `since`, or for a quarter of the lease. No other can be due for burial.
+with here as materialized (
+    select i.instance_id, i.node, i.heartbeat_at, i.draining, i.lease, i.supervisor
+      from {schema}.instance i
+     where i.subscription = %(subscription)s
+)
+select now(), seen.shape, seen.members, seen.nodes, held.unassigned, held.orphaned,
+       seen.ids, seen.names, seen.heard, seen.draining, seen.rest, seen.leases
+  from (select coalesce(bit_xor(uuid_hash_extended(h.instance_id, h.draining::integer)), 0) as shape,
+               count(*) as members, count(distinct h.supervisor) as nodes,
+               array_agg(h.instance_id) filter (where late) as ids, array_agg(h.node) filter (where late) as names,
+               array_agg(h.heartbeat_at) filter (where late) as heard, array_agg(h.draining) filter (where late) as draining,
+               array_agg(extract(epoch from h.heartbeat_at + h.lease - clock_timestamp())::float8)
+                   filter (where late) as rest,
+               array_agg(extract(epoch from h.lease)::float8) filter (where late) as leases
+          from (select *, heartbeat_at <= greatest(%(since)s::timestamptz, clock_timestamp() - lease / 4) as late
+                  from here) as h
+       ) as seen,
+       (select coalesce(bool_or(p.assignee is null), true) as unassigned,
+               coalesce(bool_or(p.owner not in (select h.instance_id from here h)), false) as orphaned
+          from {schema}.partition p
+         where p.subscription = %(subscription)s) as held
+
 -- name: members
 -- Everybody of a subscription, with the seconds that are left of each lease.
 select i.instance_id, i.node, i.heartbeat_at, i.draining,

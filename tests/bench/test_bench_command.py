@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from forked import Command
 
-from partbox.bench import BUDGETS, QUICK, BenchPlan, perform, run
+from partbox.bench import LINES, QUICK, BenchPlan, LineSet, perform
 from partbox.bench.budget import Budget, Direction, Measured
 from partbox.bench.family import Family
 from partbox.bench.lines import drain, latency
@@ -19,7 +19,7 @@ from partbox.errors import PartboxError
 FIRST = Budget("first", "the first", Direction.AT_LEAST, 1)
 SECOND = Budget("second", "the second", Direction.AT_LEAST, 1)
 THIRD = Budget("third", "the third", Direction.AT_LEAST, 1)
-NAMES = [each.name for each in BUDGETS if each.name != "memory"]  # which is a word of the next one too
+NAMES = [each.name for each in LINES.budgets if each.name != "memory"]  # which is a word of the next one too
 QUICK_LINE = ("--quick", "--only", "latency-1-p50", "--json")
 
 
@@ -39,13 +39,12 @@ def told(capsys, monkeypatch):
 
 
 @pytest.fixture
-def measured(monkeypatch, empty_dsn):
+def measured(empty_dsn):
     """The report of a run of two families, the first with the lines `first` and `second`, the other with `third`."""
 
     def measured(measure, third=lambda *_: iter([Measured("third", 2.0)])):
-        monkeypatch.setattr(run, "FAMILIES", (Family((FIRST, SECOND), measure), Family((THIRD,), third)))
-        monkeypatch.setattr(run, "BUDGETS", (FIRST, SECOND, THIRD))
-        plan = BenchPlan(empty_dsn, frozenset({"first", "second", "third"}), QUICK)
+        lines = LineSet((Family((FIRST, SECOND), measure), Family((THIRD,), third)))
+        plan = BenchPlan(empty_dsn, lines.names, QUICK, lines=lines)
         return {each.budget.name: each for each in perform(plan, StringIO()).results}
 
     return measured

@@ -8,8 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from partbox.bench import BUDGETS, QUICK, BenchPlan, perform
-from partbox.bench.lines import FAMILIES
+from partbox.bench import GROWTH, LINES, QUICK, BenchPlan, perform
 
 TINY = str(Path(__file__).with_name("tiny.py"))
 PGQ = Path(__file__).with_name("pgq.sql").read_text(encoding="utf-8")
@@ -19,7 +18,7 @@ EXACT = {"rebalance-moves": 0, "restart-duplicates": 0, "restart-reordered": 0}
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.budgets[0].name)
+@pytest.mark.parametrize("family", [*LINES.families, *GROWTH.families], ids=lambda family: family.budgets[0].name)
 def test_each_line_gets_a_value_and_leaves_nothing_behind(started, schemas, empty_dsn, family):
     names = [each.name for each in family.budgets]
     if "drain-pgq" in names:
@@ -48,5 +47,5 @@ def test_pgq_is_skipped_where_it_is_not(empty_dsn):
 
 
 def test_no_two_lines_have_one_name():
-    names = [each.name for each in BUDGETS]
+    names = [each.name for each in (*LINES.budgets, *GROWTH.budgets)]
     assert len(names) == len(set(names))

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.bench.choice import chosen_lines
+from partbox.bench.growth import GROWTH
 from partbox.bench.handlers import NOTE, Notebook, Noted
-from partbox.bench.lines import BUDGETS
+from partbox.bench.lines import LINES
 from partbox.bench.lines.cluster import judge, moved
 from partbox.bench.lines.kill import one_for_each_partition
 from partbox.bench.lines.latency import figures, latencies
@@ -138,9 +139,10 @@ def test_a_note_that_is_not_whole_yet_is_read_later(tmp_path):
 
 
 def test_no_name_is_every_line_and_an_unknown_one_is_refused_with_the_nearest():
-    assert chosen_lines([]) == {each.name for each in BUDGETS}
-    assert chosen_lines(["memory", "memory"]) == {"memory"}
+    assert chosen_lines(LINES, []) == LINES.names
+    assert chosen_lines(LINES, ["memory", "memory"]) == {"memory"}
+    assert chosen_lines(GROWTH, ["instances-idle"]) == {"instances-idle"}
     with pytest.raises(SettingsError, match="there is no line 'memori': did you mean memory"):
-        chosen_lines(["memori"])
+        chosen_lines(LINES, ["memori"])
     with pytest.raises(SettingsError, match="`partbox bench --list` names them"):
-        chosen_lines(["%%%"])
+        chosen_lines(LINES, ["%%%"])

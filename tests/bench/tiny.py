@@ -5,7 +5,8 @@ import os
 import sys
 from types import MappingProxyType
 
-from partbox.bench import BenchPlan, Sizes, perform
+from partbox.bench import GROWTH, LINES, BenchPlan, Sizes, perform
+from partbox.bench.sizes import GrowthSizes
 
 TINY = Sizes(
     events=2_000,
@@ -22,14 +23,30 @@ TINY = Sizes(
     memory=3_000,
     load=100,
     lease=1.0,
+    growth=GrowthSizes(
+        records=1_000,
+        segment=2_000_000,
+        turns=1,
+        cycles=2,
+        instances=(1, 3),
+        standing=0.3,
+        burst=2_000,
+        large=3,
+        payload=50_000,
+        publishers=20,
+        crowded=0.2,
+        behind=2_000,
+        subscriptions=3,
+    ),
     calm=0.2,
 )
 
 
 def main() -> None:
     dsn, *names = sys.argv[1:]
+    lines = LINES if LINES.names >= {*names} else GROWTH
     with os.fdopen(os.dup(2), "w") as out:
-        report = perform(BenchPlan(dsn, frozenset(names), TINY, quick=True), out)
+        report = perform(BenchPlan(dsn, frozenset(names), TINY, quick=True, lines=lines), out)
     sys.stdout.write(json.dumps(report.plain()))
     sys.exit(report.code)
 

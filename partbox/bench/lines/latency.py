@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
 from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
-from partbox.bench.cpu import is_here
+from partbox.bench.cpu import ELSEWHERE, is_here
 from partbox.bench.family import Family, Results
 from partbox.bench.ground import Ground
 from partbox.bench.handlers import Notebook, NoteTaker
@@ -20,7 +20,6 @@ SLOW: Final = 3.0  # milliseconds
 CPU_RATE: Final = 100
 TO_ARRIVE: Final = 30.0
 WARM: Final = 10
-ELSEWHERE: Final = "the server runs on another machine, where the CPU of its processes cannot be read"
 
 MEDIAN: Final = {
     rate: Budget(

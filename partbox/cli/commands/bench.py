@@ -15,7 +15,7 @@ from partbox.cli.shell.output import console, print_json, table
 from partbox.errors import SettingsError
 
 if TYPE_CHECKING:
-    from partbox.bench import BenchReport
+    from partbox.bench import BenchReport, LineSet
 
 Dsn = Annotated[
     str | None,
@@ -30,6 +30,7 @@ Only = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="NAME", show_default=False, help="Measure this line alone; repeatable."),
 ]
+Growth = Annotated[bool, typer.Option("--growth", help="The lines of growth: years of records, hundreds of processes.")]
 Listed = Annotated[bool, typer.Option("--list", help="Print the lines and their budgets; measure nothing.")]
 Plot = Annotated[
     Path | None,
@@ -43,6 +44,7 @@ def bench(
     dsn: Dsn = None,
     quick: Quick = False,
     only: Only = None,
+    growth: Growth = False,
     listed: Listed = False,
     plot: Plot = None,
     json: Json = False,
@@ -51,20 +53,22 @@ def bench(
 
     Give it a database, and a machine, that have nothing else to do. Its schema is partbox_bench, removed at the end.
     A full run takes long, and 10 GB of disk for millions of records; --quick is rough.
+    With --growth it measures what a log and a cluster cost when they have grown.
     Exit code 0: no budget was missed. 1: one was, or a line failed. 130: Ctrl-C ended it.
 
     Example: partbox bench --quick
     """
-    from partbox.bench import FULL, QUICK, BenchPlan, perform  # loads what no other command does
+    from partbox.bench import FULL, GROWTH, LINES, QUICK, BenchPlan, perform  # loads what no other command does
     from partbox.bench.plot import draw, drawable
 
-    wanted = _wanted(only or [])
+    lines = GROWTH if growth else LINES
+    wanted = _wanted(lines, only or [])
     if listed:
-        _list(wanted, json)
+        _list(lines, wanted, json)
         return
     if plot is not None:
         drawable(plot)
-    plan = BenchPlan(settings.load(dsn=dsn).dsn, wanted, QUICK if quick else FULL, quick)
+    plan = BenchPlan(settings.load(dsn=dsn).dsn, wanted, QUICK if quick else FULL, quick, lines)
     with _stderr() as progress:
         report = perform(plan, progress)
     _show(report, json)
@@ -73,12 +77,12 @@ def bench(
     raise typer.Exit(report.code)
 
 
-def _wanted(only: list[str]) -> frozenset[str]:
+def _wanted(lines: "LineSet", only: list[str]) -> frozenset[str]:
     """The lines of these names; an unknown one is wrong usage."""
     from partbox.bench import chosen_lines
 
     try:
-        return chosen_lines(only)
+        return chosen_lines(lines, only)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -91,10 +95,8 @@ def _show(report: "BenchReport", json: bool) -> None:
     out.print(*report.header(), "", report.table(out.width), "", report.verdict(), sep="\n")
 
 
-def _list(wanted: frozenset[str], json: bool) -> None:
-    from partbox.bench import BUDGETS
-
-    budgets = [each for each in BUDGETS if each.name in wanted]
+def _list(lines: "LineSet", wanted: frozenset[str], json: bool) -> None:
+    budgets = [each for each in lines.budgets if each.name in wanted]
     if json:
         print_json(budgets)
         return

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from psycopg import Connection
 
+from partbox.db.blocking import array, fetch
 from partbox.db.sql import query
 
 
@@ -19,6 +20,21 @@ class Member(NamedTuple):
     draining: bool
     left: float
     lease: float
+
+
+class Watch(NamedTuple):
+    """A look at a subscription.
+
+    `clock`: the server's. `shape` changes whenever somebody joins, leaves or drains. `unassigned`: a partition has no
+    assignee; `orphaned`: one has an owner that is gone. `late`: the members that nobody has heard of for a while.
+    """
+
+    clock: datetime
+    shape: tuple[int, int]
+    nodes: int
+    unassigned: bool
+    orphaned: bool
+    late: list[Member]
 
 
 def register(  # each keyword is a column of `instance`
@@ -51,15 +67,22 @@ def register(  # each keyword is a column of `instance`
 
 def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) -> set[UUID]:
     """Renew these instances, each draining or not; returns those that still exist."""
-    rows = conn.execute(
-        query("heartbeat", schema), {"instances": list(draining), "draining": list(draining.values())}
-    ).fetchall()
+    rows = fetch(conn, "heartbeat", schema, {"instances": array(draining), "draining": array(draining.values())})
     return {row[0] for row in rows}
 
 
 def leave(conn: Connection[Any], schema: str, instance: UUID) -> None:
     """Note that the instance was told to stop; does not renew it."""
     conn.execute(query("leave", schema), {"instance": instance})
+
+
+def watch(conn: Connection[Any], schema: str, subscription: str, since: datetime | None) -> Watch:
+    """Look at a subscription; late are those who have not beaten for a quarter of their lease, or `since` a time."""
+    ((clock, shape, count, nodes, unassigned, orphaned, *late),) = fetch(
+        conn, "watch", schema, {"subscription": subscription, "since": since}
+    )
+    columns = [column or [] for column in late]  # nobody: no array
+    return Watch(clock, (shape, count), nodes, unassigned, orphaned, [*map(Member, *columns)])
 
 
 def members(conn: Connection[Any], schema: str, subscription: str) -> list[Member]:

@@ -44,6 +44,16 @@ def load(conn: Conn, schema: str, first: int, last: int) -> None:
     conn.execute(query("bench_load", schema), {"first": first, "last": last})
 
 
+def load_skewed(conn: Conn, schema: str, first: int, last: int) -> None:
+    """Append records of these numbers: one aggregate has half of them, a few of the others most of the rest."""
+    conn.execute(query("bench_load_skewed", schema), {"first": first, "last": last})
+
+
+def load_large(conn: Conn, schema: str, events: int, payload: int) -> None:
+    """Append so many records, with payloads of so many bytes that do not compress."""
+    conn.execute(query("bench_load_large", schema), {"events": events, "payload": payload})
+
+
 def vacuum(conn: Conn, schema: str) -> None:
     """Vacuum and analyze the log."""
     conn.execute(query("bench_vacuum", schema), {})
@@ -80,6 +90,17 @@ def owners(conn: Conn, schema: str) -> list[OwnedPartition]:
 def owned(conn: Conn, schema: str) -> int:
     """The number of partitions that are owned."""
     return int(_number(conn, "bench_owned", schema))
+
+
+def gathered(conn: Conn, schema: str, members: Sequence[str]) -> bool:
+    """True if there is an instance for each of these subscriptions, each owns something, and all of them is owned."""
+    values = {"members": len(members), "subscriptions": [*set(members)]}
+    return bool(_number(conn, "bench_gathered", schema, **values))
+
+
+def free_connections(conn: Conn, schema: str) -> int:
+    """The number of connections that the server still allows."""
+    return int(_number(conn, "bench_free_connections", schema))
 
 
 def wal(conn: Conn, schema: str) -> float:
@@ -153,6 +174,11 @@ def insert(conn: Conn, schema: str, values: dict[str, Any]) -> None:
         conn.execute(query("bench_insert", schema), values)
 
 
+async def insert_async(conn: AsyncConnection[Any], schema: str, values: dict[str, Any]) -> None:
+    """Insert one event."""
+    await conn.execute(query("bench_insert", schema), values)
+
+
 def open_accounts(conn: Conn, schema: str, accounts: int) -> None:
     """Have a table of an application, with so many rows: 0, 1 …"""
     conn.execute(query("bench_accounts", schema), {})
@@ -191,6 +217,6 @@ def _flush(conn: Conn, schema: str) -> None:
         conn.execute(query("bench_flush", schema), {})
 
 
-def _number(conn: Conn, name: str, schema: str) -> float:
-    ((found,),) = conn.execute(query(name, schema), {}).fetchall()
+def _number(conn: Conn, name: str, schema: str, **values: Any) -> float:
+    ((found,),) = conn.execute(query(name, schema), values).fetchall()
     return float(found or 0)

@@ -196,7 +196,8 @@ def test_every_fenced_step_is_one_round_trip_outside_of_any_transaction(dsn, me,
         "bury": lambda own: bury(own, [me], known_dead=True),
     }
     with worker(dsn) as own:
-        steps["save"](own)  # prepared from here on
+        for prepared in ("save", "heartbeat"):  # from here on
+            steps[prepared](own)
         trips = {name: round_trips(own, lambda step=step: step(own)) for name, step in steps.items()}
         assert own.info.transaction_status == TransactionStatus.IDLE
     assert trips == dict.fromkeys(steps, 1)

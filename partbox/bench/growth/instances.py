@@ -1,0 +1,72 @@
+"""Hundreds of instances that have nothing to do: the CPU that their statements cost the server."""
+
+import time
+from collections.abc import Iterator, Set
+from typing import Final, NamedTuple
+
+from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
+from partbox.bench.cpu import ELSEWHERE, is_here
+from partbox.bench.crew import Crew, crew, most
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.db.harness import bench as statements
+from partbox.errors import PartboxError
+
+IDLE: Final = Budget(
+    "instances-idle",
+    "CPU of the server for 200 idle instances, each a node of its own, of a core",
+    Direction.AT_MOST,
+    10,
+    "%",
+)
+
+
+class StandingCrew(NamedTuple):
+    """So many idle instances, and the CPU that the server spends on them (% of a core)."""
+
+    instances: int
+    cpu: float
+
+
+def curve(ground: Ground) -> Iterator[StandingCrew]:
+    """The points of the curve, up to as many instances as the server has connections for."""
+    wanted = ground.sizes.growth.instances
+    fitting = most(ground, wanted[-1])
+    steps = sorted({min(each, fitting) for each in wanted})
+    with crew(ground) as members:
+        there = 0
+        for number in steps:
+            ground.say(f"  {number} instances join ...")
+            try:
+                members.join(["default"] * (number - there))
+            except PartboxError as error:
+                if there == 0:
+                    raise
+                ground.say(f"  no more than {there}: {error}")
+                return
+            there = number
+            yield StandingCrew(number, _cpu(ground, members))
+
+
+def _cpu(ground: Ground, members: Crew) -> float:
+    ground.pause(ground.sizes.calm)
+    before, began = members.server(), time.monotonic()
+    ground.pause(ground.sizes.growth.standing)
+    return 100 * (members.server() - before) / (time.monotonic() - began)
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    if not is_here(statements.backend(ground.conn, ground.schema)):
+        yield Unmeasured(IDLE.name, ELSEWHERE)
+        return
+    ground.fresh()
+    points = list(curve(ground))
+    ((last, cpu),) = points[-1:]
+    note = "; ".join(f"{each.instances}: {each.cpu:.2f} %" for each in points)
+    if last < ground.sizes.growth.instances[-1]:
+        note += f"; no more than {last}, for want of connections or of processors for them"
+    details = {"instances": [float(each.instances) for each in points], "cpu": [each.cpu for each in points]}
+    yield Measured(IDLE.name, cpu, note, details)
+
+
+FAMILY: Final = Family((IDLE,), _measure)

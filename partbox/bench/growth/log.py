@@ -1,0 +1,174 @@
+"""Sends the statements of a worker and of a publisher one by one, to the bench's log or to one that has grown.
+
+They are sent as a worker's threads send them, over connections of the same kind, but by one thread that does nothing
+else: so the CPU of each is that of the statement, on both sides.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Final
+
+from psycopg import Connection
+from psycopg.conninfo import make_conninfo
+
+from partbox.bench.cpu import cpu_seconds
+from partbox.bench.ground import CHUNK, Ground
+from partbox.db.blocking import lean
+from partbox.db.connect import connect
+from partbox.db.delivery import cursors, instances, life, looks, records
+from partbox.db.delivery.cursors import Saving
+from partbox.db.harness import bench as statements
+from partbox.db.harness.workspace import drop
+from partbox.db.operator import segments
+from partbox.db.schema.migrate import migrate
+from partbox.events.record import ID, PARTITION
+from partbox.rules.cursor import Ask
+from partbox.rules.horizon import Horizon, Snapshot
+from partbox.rules.page import Page
+from partbox.rules.segments import AHEAD, Range
+
+KINDS: Final = ("publish", "quick", "poll", "save")
+LEASE: Final = 600.0
+FIRST: Final = 10_000_000  # ids of the segment that a schema begins with
+ROOM: Final = 40
+EVENTS: Final = 5  # published one by one before each look
+ALL: Final = range(256)
+SUBSCRIPTION: Final = "default"
+
+
+class StatementCost:
+    """CPU of one kind of statement, of the client's thread and of the server's process."""
+
+    def __init__(self, conn: Connection[Any]) -> None:
+        self._pid = conn.info.backend_pid
+        self._server = cpu_seconds(self._pid)
+        self._client = 0.0
+        self._sent = 0
+
+    def of(self, send: Callable[[], Any]) -> Any:
+        """Send one; returns the answer."""
+        began = time.thread_time()
+        found = send()
+        self._client += time.thread_time() - began
+        self._sent += 1
+        return found
+
+    def each(self) -> float:
+        """Seconds for one of them."""
+        return (self._client + cpu_seconds(self._pid) - self._server) / self._sent
+
+
+class OwnedLog:
+    """A log whose partitions one instance owns, all of them caught up."""
+
+    def __init__(self, ground: Ground, schema: str, stack: ExitStack) -> None:
+        self._schema = schema
+        self._outbox = ground.outbox(schema=schema)
+        dsn = make_conninfo(ground.dsn, application_name=ground.name)
+
+        def opened(*, prepared: bool) -> Any:
+            return stack.enter_context(connect(dsn, lease=LEASE, prepared=prepared, name=ground.name))
+
+        # One for each kind, so that the server's processes tell them apart.
+        self._publisher = opened(prepared=False)
+        self._quick, self._full, self._saver = (opened(prepared=True) for _ in range(3))
+        for each in (self._quick, self._full, self._saver):
+            life.live(each, life.begin(each, schema))
+            lean(each)
+        self._own()
+
+    def _own(self) -> None:
+        """Claim everything at the end of the log."""
+        conn, schema = self._publisher, self._schema
+        position = statements.position(conn, schema)
+        statements.rewind(conn, schema, position)
+        (self._me,) = instances.register(
+            conn,
+            schema,
+            subscription=SUBSCRIPTION,
+            node="bench",
+            hostname="bench",
+            pids=[0],
+            version="bench",
+            lease=LEASE,
+        ).values()
+        seen = instances.assignees(conn, schema, SUBSCRIPTION)
+        instances.plan(conn, schema, SUBSCRIPTION, [self._me], seen, [self._me] * len(seen))
+        owned = cursors.claim(conn, schema, SUBSCRIPTION, self._me)
+        self._epochs = {each.partition: each.epoch for each in owned}
+        self._last = dict.fromkeys(self._epochs, position.last_id)
+        self._horizon = Horizon()
+        self._horizon.claim(position.last_id)
+        self._horizon.add(looks.look(self._full, schema, []).fence)
+        self._page = Page(position.snapshot, position.last_id)
+        self._number = 0
+
+    def costs(self, cycles: int) -> dict[str, float]:
+        """Seconds of CPU for a statement of each of KINDS, of so many cycles of live traffic."""
+        conns = (self._publisher, self._quick, self._full, self._saver)
+        costs = publish, quick, poll, save = [StatementCost(each) for each in conns]
+        for _ in range(cycles):
+            for _ in range(EVENTS):
+                publish.of(self._publish)
+            moved = quick.of(self._look)
+            poll.of(self._poll)
+            save.of(partial(self._save, moved))
+        return dict(zip(KINDS, (each.each() for each in costs), strict=True))
+
+    def _publish(self) -> None:
+        self._number += 1
+        payload, key = {"number": self._number, "note": "x" * 150}, f"order-{self._number % 5_000}"
+        with self._publisher.transaction():
+            self._outbox.publish(self._publisher, "OrderPlaced", payload, aggregate_type="Order", aggregate_id=key)
+
+    def _look(self) -> set[int]:
+        """A quick poll; the partitions that something came to."""
+        polled = records.quick(self._quick, self._schema, self._page, records.bits(ALL))
+        self._horizon.add(polled.fence)
+        snapshot = Snapshot.parse(polled.snapshot)
+        self._page = self._horizon.read(snapshot, whole=True)
+        self._horizon.advance(snapshot, self._page)
+        came = {row[PARTITION]: row[ID] for row in polled.rows}  # in the order of ids
+        self._last |= came
+        return {*came}
+
+    def _poll(self) -> None:
+        """A full poll of what the quick one has just read."""
+        asks = [Ask(number, self._last[number], ROOM, self._page, None, None) for number in ALL]
+        hi = self._horizon.ceiling(max(self._last.values()))
+        records.poll(self._full, self._schema, asks, self._page, lo=self._page.floor, hi=hi)
+
+    def _save(self, moved: set[int]) -> None:
+        page = self._page
+        savings = [
+            Saving(each, self._epochs[each], page.snapshot, self._last[each], page.floor, False) for each in moved
+        ]
+        cursors.save(self._saver, self._schema, SUBSCRIPTION, self._me, savings)
+
+
+@contextmanager
+def grown(ground: Ground, events: int, each: int) -> Iterator[str]:
+    """A schema whose log holds so many records in segments of `each` ids, some ahead; dropped at the end."""
+    schema = f"{ground.schema}_grown"
+    drop(ground.conn, schema)  # of a run that was killed
+    try:
+        migrate(ground.dsn, schema)
+        _segment(ground, schema, events, each)
+        for first in range(1, events + 1, CHUNK):
+            ground.check()
+            if first % (20 * CHUNK) == 1:
+                ground.say(f"  {first - 1:,} of {events:,} records are there ...")
+            statements.load(ground.conn, schema, first, min(first + CHUNK - 1, events))
+        statements.vacuum(ground.conn, schema)
+        yield schema
+    finally:
+        drop(ground.conn, schema)
+
+
+def _segment(ground: Ground, schema: str, events: int, each: int) -> None:
+    """Make what this many records take, and those ahead."""
+    needed = max(0, -(-(events - FIRST) // each)) + AHEAD
+    for lower in range(FIRST, FIRST + needed * each, each):
+        segments.add(ground.conn, schema, Range(lower, lower + each))

@@ -1,0 +1,34 @@
+"""Hundreds of clients that publish at the same time."""
+
+from collections.abc import Set
+from typing import Final
+
+from partbox.bench.budget import Budget, Direction
+from partbox.bench.crew import SPARE
+from partbox.bench.crowd import crowding
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.bench.handlers import ignore
+from partbox.bench.node import BenchNode
+from partbox.bench.rounds import compared
+from partbox.db.harness import bench as statements
+
+MANY: Final = Budget(
+    "publishers", "publishing by 500 clients at full speed vs the bare INSERT by as many", Direction.AT_LEAST, 0.65
+)
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    sizes = ground.sizes.growth
+    ground.fresh()
+    with BenchNode(ground, ground.outbox(ignore), 1):
+        free = statements.free_connections(ground.conn, ground.schema) - SPARE
+        clients = max(1, min(sizes.publishers, free))
+        published, inserted = crowding(ground, updates=False, clients=clients, bare=True, turn=sizes.crowded)
+    note = f"; {clients} clients"
+    if clients < sizes.publishers:
+        note += ": the server has no connections for more"
+    yield compared(MANY.name, ("publish", published), ("INSERT", inserted), note)
+
+
+FAMILY: Final = Family((MANY,), _measure)

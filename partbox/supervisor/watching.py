@@ -1,0 +1,63 @@
+"""Looks at the other nodes of a subscription, by turns.
+
+Each node looks every heartbeat, while there are up to `AT_ONCE` of them. More of them take turns: with 200 nodes each
+would otherwise compare 200 leases and 256 owners every second, and the server would spend its time on that. So about
+`AT_ONCE` looks a heartbeat are made by all together, and each node makes one in a lease at least. Whoever finds
+something late or amiss, and whoever changes something, looks every heartbeat.
+
+A look returns only who is late. What was late at the last look's time already has been seen since then: it would have
+come back with another heartbeat otherwise. What a step of the database's clock makes of that is the same as before, for
+a lease must be over by that clock too.
+"""
+
+import random
+import time
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+
+from partbox.db.delivery import instances
+from partbox.db.delivery.instances import Watch
+from partbox.rules.burial import SeenHeartbeat, sightings
+from partbox.settings import Settings
+
+AT_ONCE = 10
+TURN = (0.8, 1.2)  # of a turn's length: so nodes that started together do not stay together
+
+
+class Watching:
+    """`seen`: since when (monotonic) the heartbeat of each instance that is late has been seen unchanged."""
+
+    def __init__(self, settings: Settings, subscription: str) -> None:
+        self._settings = settings
+        self._subscription = subscription
+        self._before: tuple[datetime, float] | None = None  # the server's clock and mine at the last look
+        self._next_at = 0.0
+        self.seen: dict[UUID, SeenHeartbeat] = {}
+
+    def hurry(self) -> None:
+        """Look at the next heartbeat: something changes."""
+        self._next_at = 0.0
+
+    def look(self, conn: Connection[Any]) -> Watch | None:
+        """Look if it is this node's turn; None if not."""
+        now = time.monotonic()
+        if now < self._next_at:
+            return None
+        since, before = self._before or (None, now)
+        watch = instances.watch(conn, self._settings.schema_name, self._subscription, since)
+        unheard = [each for each in watch.late if since is not None and each.heartbeat_at <= since]
+        late = [each for each in watch.late if since is None or each.heartbeat_at > since]
+        self.seen = sightings(self.seen, late, now) | sightings(self.seen, unheard, before)
+        self._before = (watch.clock, now)
+        self._next_at = now + self._pause(watch)
+        return watch
+
+    def _pause(self, watch: Watch) -> float:
+        """Seconds until the next look at least; 0: at the next heartbeat."""
+        if watch.late or watch.unassigned or watch.orphaned or watch.nodes <= AT_ONCE:
+            return 0.0
+        turn = min(self._settings.heartbeat * watch.nodes / AT_ONCE, self._settings.lease)
+        return turn * random.uniform(*TURN)

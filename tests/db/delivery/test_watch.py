@@ -1,0 +1,130 @@
+"""A look at the members of a subscription: who is late, and whether something changed."""
+
+import pytest
+from ownership import DEFAULT, SCHEMA, assign, bury, join, seize
+
+from partbox.db.delivery import instances
+from partbox.rules.burial import SeenHeartbeat
+from partbox.settings import Settings
+from partbox.supervisor import watching
+from partbox.supervisor.watching import AT_ONCE, Watching
+
+
+def look(conn, since=None):
+    return instances.watch(conn, SCHEMA, DEFAULT, since)
+
+
+def age(conn, instance, seconds):
+    beaten = "clock_timestamp() - make_interval(secs => %s)"
+    conn.execute(f"update partbox.instance set heartbeat_at = {beaten} where instance_id = %s", [seconds, instance])
+
+
+def test_who_was_heard_of_lately_is_not_late(conn):
+    join(conn, 2)
+    assert look(conn).late == []
+
+
+def test_who_has_not_beaten_for_a_quarter_of_its_lease_is_late_with_what_is_left_of_it(conn):
+    quiet, _ = join(conn, 2)
+    age(conn, quiet, 8)  # of 20
+    (late,) = look(conn).late
+    assert late.instance_id == quiet
+    assert late.lease == 20
+    assert late.left == pytest.approx(12, abs=2)
+
+
+def test_so_is_who_has_not_beaten_since_the_last_look(conn):
+    a, b = join(conn, 2)
+    before = look(conn).clock
+    instances.heartbeat(conn, SCHEMA, {b: False})
+    assert [each.instance_id for each in look(conn, before).late] == [a]
+
+
+def test_its_shape_changes_when_somebody_joins_drains_or_leaves_and_not_with_heartbeats(conn):
+    a, _ = join(conn, 2)
+    shapes = [look(conn).shape]
+    instances.heartbeat(conn, SCHEMA, {a: False})
+    assert look(conn).shape == shapes[0]
+    (c,) = join(conn)
+    shapes.append(look(conn).shape)
+    instances.heartbeat(conn, SCHEMA, {a: True})
+    shapes.append(look(conn).shape)
+    bury(conn, [c], known_dead=True)
+    shapes.append(look(conn).shape)
+    assert len(set(shapes)) == 4
+
+
+def test_it_says_of_partitions_without_assignee_and_of_those_whose_owner_is_gone(conn):
+    (a,) = join(conn)
+    assert look(conn).unassigned
+    seize(conn, a)
+    assert (look(conn).unassigned, look(conn).orphaned) == (False, False)
+    conn.execute("delete from partbox.instance where instance_id = %s", [a])
+    assert look(conn).orphaned
+    assign(conn, None, [7])
+    assert look(conn).unassigned
+
+
+def test_of_another_subscription_it_says_nothing(conn):
+    conn.execute("insert into partbox.subscription (name) values ('other')")
+    (other,) = join(conn, subscription="other")
+    age(conn, other, 100)
+    assert (look(conn).shape, look(conn).late) == ((0, 0), [])
+
+
+class TestTurns:
+    """A node that looks at others."""
+
+    @pytest.fixture
+    def now(self, monkeypatch):
+        """The monotonic clock of the watch."""
+        clock = [1000.0]
+        monkeypatch.setattr(watching, "time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
+        return clock
+
+    @pytest.fixture
+    def watch(self):
+        return Watching(Settings(schema=SCHEMA, heartbeat=1, lease=20), DEFAULT)
+
+    def crowd(self, conn, nodes):
+        for number in range(nodes):
+            (last,) = join(conn, node=f"n{number}")
+            conn.execute("update partbox.instance set supervisor = gen_random_uuid() where instance_id = %s", [last])
+        seize(conn, last)
+        return last
+
+    def test_a_few_nodes_look_at_every_heartbeat(self, conn, now, watch):
+        self.crowd(conn, AT_ONCE)
+        assert watch.look(conn) is not None
+        now[0] += 0.9
+        assert watch.look(conn) is not None
+
+    def test_many_take_turns_and_who_changes_something_looks_at_once(self, conn, now, watch):
+        self.crowd(conn, 3 * AT_ONCE)
+        assert watch.look(conn) is not None
+        now[0] += 2
+        assert watch.look(conn) is None
+        watch.hurry()
+        assert watch.look(conn) is not None
+        now[0] += 4
+        assert watch.look(conn) is not None
+
+    def test_whoever_finds_somebody_late_looks_at_every_heartbeat(self, conn, now, watch):
+        last = self.crowd(conn, 3 * AT_ONCE)
+        age(conn, last, 6)
+        assert watch.look(conn) is not None
+        now[0] += 1
+        assert watch.look(conn) is not None
+
+    def test_who_is_late_has_been_seen_since_it_was_found_or_since_the_last_look(self, conn, now, watch):
+        (a,) = join(conn)
+        seize(conn, a)
+        watch.look(conn)
+        assert watch.seen == {}
+        began, now[0] = now[0], now[0] + 1
+        found = watch.look(conn)
+        assert watch.seen == {a: SeenHeartbeat(found.late[0].heartbeat_at, began)}
+        now[0] += 1
+        watch.look(conn)
+        assert watch.seen[a].since == began
+        age(conn, a, 6)
