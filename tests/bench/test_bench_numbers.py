@@ -14,7 +14,7 @@ from partbox.bench.lines import LINES
 from partbox.bench.lines.cluster import judge, moved
 from partbox.bench.lines.latency import figures, latencies
 from partbox.bench.node import halves
-from partbox.bench.pulse import one_for_each_partition
+from partbox.bench.metronome import one_for_each_partition
 from partbox.bench.rounds import compared, in_turn, quantile, ratio
 from partbox.bench.sender import aggregate, schedule
 from partbox.db.harness.bench import OwnedPartition

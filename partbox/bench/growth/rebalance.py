@@ -14,7 +14,7 @@ from partbox.bench.ground import Ground
 from partbox.bench.handlers import Notebook, Noted, NoteTaker
 from partbox.bench.handover import Change, Pauses, distribution, judge, told
 from partbox.bench.node import ALL, BenchNode
-from partbox.bench.pulse import Pulse
+from partbox.bench.metronome import Metronome
 from partbox.db.harness import bench as statements
 
 JOIN: Final = Budget("rebalance-join", "processes join: until all partitions run, p99", Direction.AT_MOST, 1, "s")
@@ -32,13 +32,13 @@ MILLISECONDS: Final = 1e3
 
 
 class Rehearsal:
-    """A node under a pulse, whose processes come and go."""
+    """A node under a metronome, whose processes come and go."""
 
-    def __init__(self, ground: Ground, node: BenchNode, notebook: Notebook, pulse: Pulse) -> None:
+    def __init__(self, ground: Ground, node: BenchNode, notebook: Notebook, metronome: Metronome) -> None:
         self._ground = ground
         self._node = node
         self._notebook = notebook
-        self._pulse = pulse
+        self._metronome = metronome
 
     def join(self, processes: int) -> Pauses:
         """Others join. It began when the first was a member, and is to be over soon after the last one is."""
@@ -69,7 +69,7 @@ class Rehearsal:
             return theirs <= {note.partition for note in notes if note.at > began and note.pid != victim}
 
         self._ground.until(elsewhere, "taking over the partitions", look=0.02)
-        found = judge(notes, self._pulse.beats, Change(began, began, time.monotonic_ns()))
+        found = judge(notes, self._metronome.beats, Change(began, began, time.monotonic_ns()))
         self._node.gather()
         return found
 
@@ -84,7 +84,7 @@ class Rehearsal:
         ended = time.monotonic_ns()
         self._ground.pause(AFTER)
         notes.extend(self._notebook.new())
-        return judge(notes, self._pulse.beats, Change(began, complete, ended))
+        return judge(notes, self._metronome.beats, Change(began, complete, ended))
 
 
 @contextmanager
@@ -96,10 +96,10 @@ def rehearsal(ground: Ground, processes: int, period: float) -> Iterator[Rehears
     outbox = ground.outbox(NoteTaker(notebook.path))
     with (
         BenchNode(ground, outbox, processes) as node,
-        Pulse(ground.dsn, ground.schema, period, ground.folder / f"beats-{name}") as pulse,
+        Metronome(ground.dsn, ground.schema, period, ground.folder / f"beats-{name}") as metronome,
     ):
         ground.until(lambda: len({note.partition for note in notebook.new()}) == ALL, "delivering")
-        yield Rehearsal(ground, node, notebook, pulse)
+        yield Rehearsal(ground, node, notebook, metronome)
 
 
 def to_and_fro(ground: Ground, few: int, many: int, rounds: int) -> dict[str, Pauses]:

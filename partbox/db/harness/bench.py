@@ -104,7 +104,7 @@ def free_connections(conn: Conn, schema: str) -> int:
 
 
 def ages(conn: Conn, schema: str) -> dict[UUID, float]:
-    """Each instance, and the seconds since it joined."""
+    """The instances, each with the seconds since it joined."""
     return dict(conn.execute(query("bench_ages", schema), {}).fetchall())
 
 

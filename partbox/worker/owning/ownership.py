@@ -17,7 +17,7 @@ from partbox.observe.logs.log_event import log_event
 from partbox.rules.printing import first_few
 from partbox.rules.wording import counted
 from partbox.settings import Settings
-from partbox.worker.owning.slot import OWNED, STOPPING, Slot
+from partbox.worker.owning.slot import OWNED, PLANS, STOPPING, Slot
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Partition
@@ -35,6 +35,7 @@ class Tick(NamedTuple):
     look: Look | None
     due: list[int]
     soonest: float | None
+    awaits: bool  # a partition that another still owns
 
 
 class Ownership:
@@ -59,6 +60,7 @@ class Ownership:
         self._schema = settings.schema_name
         self._subscription = subscription
         self._signals = signals
+        self._plans = 0.0  # those made when the last tick began
         self.me: UUID | None = None
         self._left: UUID | None = None
 
@@ -66,6 +68,11 @@ class Ownership:
     def outdated(self) -> bool:
         """The supervisor has given this process another identity, or taken it away."""
         return self._slot.version != self._holdings.version
+
+    @property
+    def replanned(self) -> bool:
+        """The supervisor has made a plan since the last tick."""
+        return self._slot[PLANS] != self._plans
 
     def take_up(self, conn: Connection[Any]) -> None:
         """On a new connection, or under a new identity: what is still mine is read anew, from its saved cursor.
@@ -86,8 +93,9 @@ class Ownership:
 
     def tick(self, conn: Connection[Any], listed: Iterable[int] = ()) -> Tick:
         """See, claim, drain; and in the same round trip look whether one of the `listed` transactions has ended."""
+        self._plans = self._slot[PLANS]
         if self.me is None:
-            return Tick(None, [], None)
+            return Tick(None, [], None, False)
         look, rows = cursors.tick(conn, self._schema, self._subscription, self.me, listed)
         seen = {row.partition: row for row in rows}
         self._compare(seen)
@@ -103,7 +111,9 @@ class Ownership:
                 if not partition.haunted:
                     partition.ghost = None
         later = [due for due in dues.values() if due > 0]
-        return Tick(look, [partition for partition, due in dues.items() if due <= 0], min(later, default=None))
+        due_now = [partition for partition, due in dues.items() if due <= 0]
+        awaits = any(row.assigned and not row.owned and not row.free for row in rows)
+        return Tick(look, due_now, min(later, default=None), awaits)
 
     def drain_all(self) -> None:
         """Give up everything: the process is to end. What is not settled yet waits for another call."""

@@ -26,7 +26,7 @@ from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.forks import leave
 from partbox.worker.losses import tell_lost
-from partbox.worker.owning.ownership import Ownership
+from partbox.worker.owning.ownership import Ownership, Tick
 from partbox.worker.owning.slot import POLL_TICK, READ_AT, STOPPING, Slot, boottime
 from partbox.worker.reading.brake import Brake
 from partbox.worker.reading.intake import Intake
@@ -45,6 +45,9 @@ log = logging.getLogger("partbox.worker")
 
 TICK = 0.25
 SOON = 0.05  # seconds until the next tick at least, however soon a parked row is due
+AWAITING = 0.01  # and while another is to release what is planned for this process; more if it takes long
+OWNING_NOTHING = 0.02  # seconds after which one without partitions, which has nothing to read, looks for a plan
+PATIENT = 8  # a partition that was awaited for t seconds is claimed at most t / PATIENT after its release
 RETRY = 0.1
 RECONNECT = (0.1, 2.0)
 
@@ -95,6 +98,7 @@ class Poller:
         self._broken = threading.Event()
         self._ended = threading.Event()
         self._tick_at = 0.0
+        self._awaits_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
@@ -232,14 +236,13 @@ class Poller:
     def _due_in(self, conn: Connection[Any]) -> Collection[int]:
         """The partitions in which a row that blocks nothing is due; a tick tells, and suspects that had no turn."""
         now = time.monotonic()
-        if now >= self._tick_at:
+        if now >= self._tick_at or self.ownership.replanned:
             self._tick_at = now + TICK
             tick = self.ownership.tick(conn, self._reader.listed())
             if tick.look is not None:
                 self._reader.looked(tick.look)
             self._reader.rearrange()
-            if tick.soonest is not None:
-                self._tick_at = min(self._tick_at, now + max(tick.soonest, SOON))
+            self._tick_at = min(self._tick_at, now + self._until_next(tick, now))
             with self._holdings.lock:
                 self._holdings.take_turns()
             self._parts.brake.look()
@@ -250,6 +253,15 @@ class Poller:
         with self._holdings.lock:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
 
+    def _until_next(self, tick: Tick, now: float) -> float:
+        """Seconds until the next tick: nobody tells when another process has released what is planned for this one."""
+        pause = TICK if tick.soonest is None else min(TICK, max(tick.soonest, SOON))
+        if not tick.awaits:
+            self._awaits_since = None
+            return pause
+        self._awaits_since = self._awaits_since or now
+        return min(pause, max(AWAITING, (now - self._awaits_since) / PATIENT))
+
     def _wait(self, conn: Connection[Any], brought: bool) -> None:
         pause = self._parts.pace.pause(conn, brought, self._reader.seen)
         if not pause:
@@ -257,6 +269,8 @@ class Poller:
         now = time.monotonic()
         if self._reader.waits_for_saves:
             pause = LOOK_AGAIN  # a save wakes it
+        elif not self._holdings.partitions:
+            pause = min(pause, OWNING_NOTHING)
         with self._holdings.lock:
             wakeup = None if self._reader.room.starved else self._holdings.next_wakeup()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)

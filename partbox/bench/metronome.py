@@ -36,15 +36,15 @@ def _event(number: int, name: str) -> Event:
     return Event("BenchTick", {"number": number}, aggregate_type="Clock", aggregate_id=name)
 
 
-class Pulse:
+class Metronome:
     """Publishes 256 events every `period` seconds while `with` lasts; those of beat b have the numbers from 256 b on."""
 
     def __init__(self, dsn: str, schema: str, period: float, path: Path) -> None:
         self._path = path
         path.touch(0o600)
-        self._process = LeashedProcess("partbox-bench-pulse", _run, dsn, schema, period, path)
+        self._process = LeashedProcess("partbox-bench-metronome", _run, dsn, schema, period, path)
 
-    def __enter__(self) -> "Pulse":
+    def __enter__(self) -> "Metronome":
         self._process.__enter__()
         return self
 
