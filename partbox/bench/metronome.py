@@ -1,5 +1,5 @@
-"""A publisher in a process of its own, of which every partition gets an event at each beat: a pause of any of them shows
-as the delay of its events."""
+"""A publisher in a process of its own that gives every partition an event at each beat: a pause of any of them shows as
+the delay of its events."""
 
 import struct
 import time
@@ -37,7 +37,7 @@ def _event(number: int, name: str) -> Event:
 
 
 class Metronome:
-    """Publishes 256 events every `period` seconds while `with` lasts; those of beat b have the numbers from 256 b on."""
+    """Publishes 256 events every `period` seconds while `with` lasts; those of beat b are numbered from 256 b on."""
 
     def __init__(self, dsn: str, schema: str, period: float, path: Path) -> None:
         self._path = path

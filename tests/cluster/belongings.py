@@ -44,9 +44,8 @@ class Belongings:
     segments: int
 
 
-LIMITS = {name: 1.1 for name in ("worker", "supervisor", "backend")} | {
-    name: 1.25 for name in ("catalogs", "relations", "attributes", "statistics", "segments")
-}
+MEMORY = dict.fromkeys(("worker", "supervisor", "backend"), 1.1)
+LIMITS = MEMORY | dict.fromkeys(("catalogs", "relations", "attributes", "statistics", "segments"), 1.25)
 """The factor by which the greatest of the last third may exceed that of the third before: what grows for good grows
 between the two by a half and more; what is left is chance."""
 

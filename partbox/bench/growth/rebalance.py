@@ -13,8 +13,8 @@ from partbox.bench.family import Family, Results
 from partbox.bench.ground import Ground
 from partbox.bench.handlers import Notebook, Noted, NoteTaker
 from partbox.bench.handover import Change, Pauses, distribution, judge, told
-from partbox.bench.node import ALL, BenchNode
 from partbox.bench.metronome import Metronome
+from partbox.bench.node import ALL, BenchNode
 from partbox.db.harness import bench as statements
 
 JOIN: Final = Budget("rebalance-join", "processes join: until all partitions run, p99", Direction.AT_MOST, 1, "s")
@@ -155,11 +155,7 @@ def _unmoved(found: Mapping[str, Pauses]) -> Measured:
     during = _in_milliseconds(found, lambda each: each.unmoved)
     before = _in_milliseconds(found, lambda each: each.before)
     worst = max(distribution(during[name])[0] / distribution(before[name])[0] for name in during)
-    sides = {side: values for name in during for side, values in ((name, during[name]), ("before", before[name]))}
-    del sides
-    note = "; ".join(
-        f"{told({name: during[name]}, 'ms')}, before {told({'': before[name]}, 'ms').strip()}" for name in during
-    )
+    note = "; ".join(told({name: during[name], "before": before[name]}, "ms") for name in during)
     return Measured(UNMOVED.name, worst, note, during)
 
 

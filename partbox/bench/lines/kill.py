@@ -15,8 +15,8 @@ from partbox.bench.family import Family, Results
 from partbox.bench.ground import Ground
 from partbox.bench.handlers import Notebook, NoteTaker
 from partbox.bench.leash import Leash, LeashedProcess
-from partbox.bench.node import ALL, BenchNode
 from partbox.bench.metronome import one_for_each_partition
+from partbox.bench.node import ALL, BenchNode
 from partbox.outbox import Outbox
 
 PROCESS: Final = Budget(

@@ -21,12 +21,13 @@ from partbox.db.connect import check
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.observe.logs.log_event import log_event
+from partbox.rules.ticking import SOON, TICK, until_next
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.forks import leave
 from partbox.worker.losses import tell_lost
-from partbox.worker.owning.ownership import Ownership, Tick
+from partbox.worker.owning.ownership import Ownership
 from partbox.worker.owning.slot import POLL_TICK, READ_AT, STOPPING, Slot, boottime
 from partbox.worker.reading.brake import Brake
 from partbox.worker.reading.intake import Intake
@@ -43,11 +44,7 @@ from partbox.worker.waking.pace import Pacer
 
 log = logging.getLogger("partbox.worker")
 
-TICK = 0.25
-SOON = 0.05  # seconds until the next tick at least, however soon a parked row is due
-AWAITING = 0.01  # and while another is to release what is planned for this process; more if it takes long
 OWNING_NOTHING = 0.02  # seconds after which one without partitions, which has nothing to read, looks for a plan
-PATIENT = 8  # a partition that was awaited for t seconds is claimed at most t / PATIENT after its release
 RETRY = 0.1
 RECONNECT = (0.1, 2.0)
 
@@ -242,7 +239,9 @@ class Poller:
             if tick.look is not None:
                 self._reader.looked(tick.look)
             self._reader.rearrange()
-            self._tick_at = min(self._tick_at, now + self._until_next(tick, now))
+            self._awaits_since = (self._awaits_since or now) if tick.awaits else None
+            awaited = None if self._awaits_since is None else now - self._awaits_since
+            self._tick_at = min(self._tick_at, now + until_next(tick.soonest, awaited))
             with self._holdings.lock:
                 self._holdings.take_turns()
             self._parts.brake.look()
@@ -252,15 +251,6 @@ class Poller:
             return tick.due
         with self._holdings.lock:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
-
-    def _until_next(self, tick: Tick, now: float) -> float:
-        """Seconds until the next tick: nobody tells when another process has released what is planned for this one."""
-        pause = TICK if tick.soonest is None else min(TICK, max(tick.soonest, SOON))
-        if not tick.awaits:
-            self._awaits_since = None
-            return pause
-        self._awaits_since = self._awaits_since or now
-        return min(pause, max(AWAITING, (now - self._awaits_since) / PATIENT))
 
     def _wait(self, conn: Connection[Any], brought: bool) -> None:
         pause = self._parts.pace.pause(conn, brought, self._reader.seen)
