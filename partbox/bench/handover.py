@@ -44,29 +44,29 @@ class Pauses:
 
 
 def judge(notes: Iterable[Noted], beats: Sequence[int], change: Change) -> Pauses:
-    """The pauses of one change."""
+    """The pauses of one change. What came a second time was delivered the first time."""
     owner: dict[int, int] = {}
     new: dict[int, tuple[int, int]] = {}  # process and time of the first delivery by who had the partition last
     during: dict[int, float] = {}
-    control: dict[int, float] = {}
+    before: dict[int, float] = {}
+    known: set[int] = set()
     for note in notes:
         if note.at < change.began:
             owner[note.partition] = note.pid
         elif new.get(note.partition, (owner.get(note.partition), 0))[0] != note.pid:
             new[note.partition] = note.pid, note.at
         sent = beats[note.number // PARTITIONS]
-        seen = (
-            during if change.began <= sent < change.ended else control if change.before <= sent < change.began else None
-        )
-        if seen is not None:
-            seen[note.partition] = max(seen.get(note.partition, 0.0), (note.at - sent) / NANOSECONDS)
+        if note.number not in known and change.before <= sent < change.ended:
+            known.add(note.number)
+            side = before if sent < change.began else during
+            side[note.partition] = max(side.get(note.partition, 0.0), (note.at - sent) / NANOSECONDS)
     moved = {number for number, (pid, _) in new.items() if owner.get(number) != pid}
     running = max((at for _, at in new.values()), default=change.complete)
     return Pauses(
         [max(0, running - change.complete) / NANOSECONDS],
         [during[number] for number in sorted(moved & during.keys())],
         [during[number] for number in sorted(during.keys() - moved)],
-        [control[number] for number in sorted(control)],
+        [before[number] for number in sorted(before)],
     )
 
 

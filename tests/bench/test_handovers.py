@@ -33,6 +33,11 @@ def test_a_partition_that_moves_pauses_until_its_new_process_has_handled_what_wa
     assert found.before == pytest.approx([0.1, 0.3])
 
 
+def test_what_is_delivered_a_second_time_was_not_late():
+    again = [*NOTES, note(1, 7, 4.5, pid=1)]
+    assert judge(again, BEATS, CHANGE) == judge(NOTES, BEATS, CHANGE)
+
+
 def test_one_that_moves_twice_runs_where_it_is_to_when_the_last_process_handles_its_first_event():
     found = judge([*NOTES[:-1], note(4, 9, 4.4, pid=3)], BEATS, CHANGE._replace(ended=5 * SECOND))
     assert found.settled == pytest.approx([2.4])

@@ -28,6 +28,8 @@ UNMOVED: Final = Budget(
 )
 CALM: Final = 1.0  # seconds before a change, and a part of them after it
 AFTER: Final = 0.3
+FEW: Final = 8  # processes, up to which the beat is the usual one
+SLOWER: Final = 4  # by this factor with more; and for kills, after which what was not saved runs a few at a time
 MILLISECONDS: Final = 1e3
 
 
@@ -105,7 +107,7 @@ def rehearsal(ground: Ground, processes: int, period: float) -> Iterator[Rehears
 def to_and_fro(ground: Ground, few: int, many: int, rounds: int) -> dict[str, Pauses]:
     """Processes join and leave, so many times; the pauses of either."""
     joins, leaves = Pauses(), Pauses()
-    with rehearsal(ground, few, ground.sizes.growth.beat * (1 if many <= 8 else 4)) as scene:
+    with rehearsal(ground, few, ground.sizes.growth.beat * (1 if many <= FEW else SLOWER)) as scene:
         for _ in range(rounds):
             joins.add(scene.join(many))
             leaves.add(scene.leave(few))
@@ -115,7 +117,7 @@ def to_and_fro(ground: Ground, few: int, many: int, rounds: int) -> dict[str, Pa
 def crashes(ground: Ground, processes: int, rounds: int) -> dict[str, Pauses]:
     """One of these is killed, so many times."""
     found = Pauses()
-    with rehearsal(ground, processes, ground.sizes.growth.beat) as scene:
+    with rehearsal(ground, processes, ground.sizes.growth.beat * SLOWER) as scene:
         for _ in range(rounds):
             found.add(scene.crash())
     return {f"one of {processes} killed": found}
