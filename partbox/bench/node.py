@@ -55,7 +55,7 @@ class BenchNode:
         with uninterrupted():
             self._supervisor.start()
         try:
-            self._gather()
+            self.gather()
         except BaseException:
             self.stop()
             raise
@@ -88,7 +88,7 @@ class BenchNode:
             self._processes = processes
             with uninterrupted():
                 self._supervisor.scale(processes)
-        self._gather()
+        self.gather()
 
     def settle(self, owners: int) -> None:
         """Wait until so many processes, those of other nodes among them, own equal shares of everything."""
@@ -150,7 +150,7 @@ class BenchNode:
         self._ground.pause(self._ground.sizes.calm)
         return statements.dead(self._ground.conn, self._ground.schema)
 
-    def _gather(self) -> None:
+    def gather(self) -> None:
         """Wait until every process is a member, and owns its share unless the subscription is paused."""
 
         def gathered() -> bool:

@@ -13,7 +13,9 @@ class GrowthSizes:
     `records` done in segments of `segment` ids, above which `turns` of so many `cycles` of traffic are measured;
     `instances`: the numbers of idle ones at which the server's CPU is read, `standing` seconds each; events of a
     `burst`; `large` events with a `payload` of so many bytes; `publishers` at the same time, `crowded` seconds a turn;
-    events that a subscription is `behind`; `subscriptions` of one log.
+    events that a subscription is `behind`; `subscriptions` of one log. `rebalances`: the numbers of processes
+    between which it goes to and fro, with so many `changes` each way, while each partition gets an event every `beat`
+    seconds.
     """
 
     records: int
@@ -29,6 +31,9 @@ class GrowthSizes:
     crowded: float
     behind: int
     subscriptions: int
+    rebalances: tuple[tuple[int, int], ...]
+    changes: int
+    beat: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,9 @@ FULL: Final = Sizes(
         crowded=3.0,
         behind=1_000_000,
         subscriptions=50,
+        rebalances=((2, 3), (3, 4), (7, 8), (16, 32)),
+        changes=10,
+        beat=0.04,
     ),
 )
 QUICK: Final = Sizes(
@@ -122,6 +130,9 @@ QUICK: Final = Sizes(
         crowded=0.5,
         behind=40_000,
         subscriptions=10,
+        rebalances=((2, 3),),
+        changes=2,
+        beat=0.04,
     ),
     calm=1.0,
 )

@@ -134,7 +134,7 @@ class NodeLoop:
     def _bury(self, victims: list[Ward]) -> None:
         try:
             with self.pulse.waiting():
-                self._membership.bury(victims)
+                self._membership.bury(victims, self._workers.living_wards())
         except Error as error:
             text = "could not free the partitions of %s, which are free when the lease is over: %s"
             dead = counted(len(victims), "dead process")

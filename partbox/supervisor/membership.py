@@ -37,7 +37,7 @@ from partbox.supervisor.planner import Planner
 from partbox.supervisor.ward import Ward
 from partbox.supervisor.watching import Watching
 from partbox.supervisor.wording import of_burial
-from partbox.worker.owning.slot import boottime
+from partbox.worker.owning.slot import PLANS, boottime
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -93,10 +93,11 @@ class Membership:
             self._leave(conn, wards)
             self._register(conn, [ward for ward in wards if ward.slot.instance is None and not ward.leaving])
             due = self._attend(conn)
+            self._announce(wards)
         return min(self._settings.heartbeat, max(0.01, due))
 
-    def bury(self, wards: Sequence[Ward]) -> None:
-        """Free at once the partitions of these processes, which have ended.
+    def bury(self, wards: Sequence[Ward], others: Sequence[Ward] = ()) -> None:
+        """Free at once the partitions of these processes, which have ended; the `others` of this node go on.
 
         Those that had been told to end have left; only the others count as buried.
         """
@@ -105,6 +106,12 @@ class Membership:
             ended = {ward.slot.instance: ward.leaving for ward in wards if ward.slot.instance}
             self._bury(conn, [*ended], known_dead=True, left={each for each, leaving in ended.items() if leaving})
             self._planner.plan(conn)
+            self._announce(others)
+
+    def _announce(self, wards: Sequence[Ward]) -> None:
+        """The processes of this node look at once after a plan that it has made; others see it at their next tick."""
+        for ward in wards:
+            ward.slot[PLANS] = self._planner.made
 
     def empty(self) -> bool:
         """True if everything that is due is delivered."""

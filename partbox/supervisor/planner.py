@@ -27,6 +27,7 @@ class Planner:
         self._subscription = subscription
         self._observers = observers
         self._still = False  # paused or dropped, which is logged once
+        self.made = 0  # plans that were made here
         self._settled: tuple[int, int] | None = None  # the shape for which no plan is needed
         self._settled_until = 0.0
 
@@ -54,6 +55,7 @@ class Planner:
         planned = assign(seen, members)
         moved = sum(before != after for before, after in zip(seen, planned, strict=True))
         if instances.plan(conn, self._schema, self._subscription, members, seen, planned):
+            self.made += 1
             self._observers.planned(moved)
             text = of_plan(moved, len(members))
             self._tell("planned", "%s", text, partitions=moved, instances=len(members))

@@ -69,6 +69,10 @@ select current_setting('max_connections')::integer - current_setting('superuser_
        - coalesce(current_setting('reserved_connections', true)::integer, 0)
        - (select count(*) from pg_stat_activity a where a.backend_type = 'client backend')
 
+-- name: bench_ages
+-- The instances, and how long ago each joined (seconds).
+select i.instance_id, extract(epoch from clock_timestamp() - i.started_at)::float8 from {schema}.instance i
+
 -- name: bench_wal
 -- Bytes of WAL that the server has written so far.
 select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8

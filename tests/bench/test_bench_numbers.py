@@ -12,8 +12,8 @@ from partbox.bench.growth import GROWTH
 from partbox.bench.handlers import NOTE, Notebook, Noted
 from partbox.bench.lines import LINES
 from partbox.bench.lines.cluster import judge, moved
-from partbox.bench.lines.kill import one_for_each_partition
 from partbox.bench.lines.latency import figures, latencies
+from partbox.bench.metronome import one_for_each_partition
 from partbox.bench.node import halves
 from partbox.bench.rounds import compared, in_turn, quantile, ratio
 from partbox.bench.sender import aggregate, schedule

@@ -37,6 +37,9 @@ TINY = Sizes(
         crowded=0.2,
         behind=2_000,
         subscriptions=3,
+        rebalances=((1, 2),),
+        changes=1,
+        beat=0.1,
     ),
     calm=0.2,
 )

@@ -55,7 +55,7 @@ class Frozen:
 
     close = open
 
-    def tick(self, _) -> float:
+    def tick(self, *_) -> float:
         self.asked.set()
         self.gate.wait(60)
         return 1.0

@@ -15,10 +15,9 @@ from partbox.bench.family import Family, Results
 from partbox.bench.ground import Ground
 from partbox.bench.handlers import Notebook, NoteTaker
 from partbox.bench.leash import Leash, LeashedProcess
+from partbox.bench.metronome import one_for_each_partition
 from partbox.bench.node import ALL, BenchNode
-from partbox.events import Event
 from partbox.outbox import Outbox
-from partbox.rules.hashing import partition_of
 
 PROCESS: Final = Budget(
     "kill-process", "process killed: until all its partitions deliver elsewhere", Direction.AT_MOST, 1, "s"
@@ -26,19 +25,6 @@ PROCESS: Final = Budget(
 NODE: Final = Budget("kill-node", "node killed: the same, beyond the lease", Direction.AT_MOST, 2, "s")
 TO_RECOVER: Final = 60.0
 LOOK: Final = 0.1
-
-
-def one_for_each_partition(first: int) -> list[Event]:
-    """256 events, one for each partition, numbered from `first` on."""
-    names: dict[int, str] = {}
-    number = 0
-    while len(names) < ALL:
-        names.setdefault(partition_of(str(number)), str(number))
-        number += 1
-    return [
-        Event("BenchTick", {"number": first + partition}, aggregate_type="Clock", aggregate_id=name)
-        for partition, name in sorted(names.items())
-    ]
 
 
 class OtherNode:

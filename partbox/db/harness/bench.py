@@ -103,6 +103,11 @@ def free_connections(conn: Conn, schema: str) -> int:
     return int(_number(conn, "bench_free_connections", schema))
 
 
+def ages(conn: Conn, schema: str) -> dict[UUID, float]:
+    """The instances, each with the seconds since it joined."""
+    return dict(conn.execute(query("bench_ages", schema), {}).fetchall())
+
+
 def wal(conn: Conn, schema: str) -> float:
     """Bytes of WAL that the server has written so far, whoever caused them."""
     return _number(conn, "bench_wal", schema)

@@ -17,7 +17,7 @@ from partbox.observe.logs.log_event import log_event
 from partbox.rules.printing import first_few
 from partbox.rules.wording import counted
 from partbox.settings import Settings
-from partbox.worker.owning.slot import OWNED, STOPPING, Slot
+from partbox.worker.owning.slot import OWNED, PLANS, STOPPING, Slot
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Partition
@@ -36,6 +36,7 @@ class Tick(NamedTuple):
     due: list[int]
     soonest: float | None
     is_calm: bool
+    awaits: bool  # a partition that another still owns
 
 
 class Ownership:
@@ -60,6 +61,7 @@ class Ownership:
         self._schema = settings.schema_name
         self._subscription = subscription
         self._signals = signals
+        self._plans = 0.0  # those made when the last tick began
         self.me: UUID | None = None
         self._left: UUID | None = None
         # The digest of the partitions of the last tick, if it left nothing to be done. What is taken up gets another
@@ -70,6 +72,11 @@ class Ownership:
     def outdated(self) -> bool:
         """The supervisor has given this process another identity, or taken it away."""
         return self._slot.version != self._holdings.version
+
+    @property
+    def replanned(self) -> bool:
+        """The supervisor has made a plan since the last tick."""
+        return self._slot[PLANS] != self._plans
 
     def take_up(self, conn: Connection[Any]) -> None:
         """On a new connection, or under a new identity: what is still mine is read anew, from its saved cursor.
@@ -90,8 +97,9 @@ class Ownership:
 
     def tick(self, conn: Connection[Any], listed: Iterable[int] = ()) -> Tick:
         """See, claim, drain; and in the same round trip look whether one of the `listed` transactions has ended."""
+        self._plans = self._slot[PLANS]
         if self.me is None:
-            return Tick(None, [], None, False)
+            return Tick(None, [], None, False, False)
         seen = cursors.tick(conn, self._schema, self._subscription, self.me, listed, self._settled)
         if seen.partitions is not None:
             self._settled = None
@@ -102,7 +110,8 @@ class Ownership:
                 self._settled = seen.digest if self._settle(seen.partitions, seen.dues) else None
         due = [partition for partition, seconds in seen.dues.items() if seconds <= 0]
         later = [seconds for seconds in seen.dues.values() if seconds > 0]
-        return Tick(seen.look, due, min(later, default=None), seen.partitions is None)
+        awaits = any(row.assigned and not row.owned and not row.free for row in seen.partitions or ())
+        return Tick(seen.look, due, min(later, default=None), seen.partitions is None, awaits)
 
     def drain_all(self) -> None:
         """Give up everything: the process is to end. What is not settled yet waits for another call."""

@@ -3,6 +3,8 @@
 A tick says that a thread lives, READ_AT and SAVED_AT that it has also done its work: a poller that only ever connects
 ticks and does not read.
 
+PLANS is raised when the supervisor has planned anew: its processes look at once for what is theirs now.
+
 An array without a lock: each place is written by one side, the supervisor or the worker, and STOPPING by both, which
 only set it. Embedded in an application both sides live in one process and the array is plain memory.
 """
@@ -14,8 +16,10 @@ from uuid import UUID
 
 BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING, OWNED, TIMEOUT, READ_AT, SAVED_AT = range(10)
-TIMES = 10
+DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING, OWNED, TIMEOUT, READ_AT, SAVED_AT, PLANS = (
+    range(11)
+)
+TIMES = 11
 IDS = 3
 
 

@@ -21,6 +21,7 @@ from partbox.db.connect import check
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.observe.logs.log_event import log_event
+from partbox.rules.ticking import SOON, TICK, until_next
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.timeouts import Timeouts
@@ -43,8 +44,7 @@ from partbox.worker.waking.pace import Pacer
 
 log = logging.getLogger("partbox.worker")
 
-TICK = 0.25
-SOON = 0.05  # seconds until the next tick at least, however soon a parked row is due
+OWNING_NOTHING = 0.02  # seconds after which one without partitions, which has nothing to read, looks for a plan
 RETRY = 0.1
 RECONNECT = (0.1, 2.0)
 
@@ -95,6 +95,7 @@ class Poller:
         self._broken = threading.Event()
         self._ended = threading.Event()
         self._tick_at = 0.0
+        self._awaits_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
@@ -232,15 +233,16 @@ class Poller:
     def _due_in(self, conn: Connection[Any]) -> Collection[int]:
         """The partitions in which a row that blocks nothing is due; a tick tells, and suspects that had no turn."""
         now = time.monotonic()
-        if now >= self._tick_at:
+        if now >= self._tick_at or self.ownership.replanned:
             self._tick_at = now + TICK
             tick = self.ownership.tick(conn, self._reader.listed())
             if tick.look is not None:
                 self._reader.looked(tick.look)
             if not tick.is_calm:
                 self._reader.rearrange()
-            if tick.soonest is not None:
-                self._tick_at = min(self._tick_at, now + max(tick.soonest, SOON))
+            self._awaits_since = (self._awaits_since or now) if tick.awaits else None
+            awaited = None if self._awaits_since is None else now - self._awaits_since
+            self._tick_at = min(self._tick_at, now + until_next(tick.soonest, awaited))
             with self._holdings.lock:
                 self._holdings.take_turns()
             self._parts.brake.look()
@@ -258,6 +260,8 @@ class Poller:
         now = time.monotonic()
         if self._reader.waits_for_saves:
             pause = LOOK_AGAIN  # a save wakes it
+        elif not self._holdings.partitions:
+            pause = min(pause, OWNING_NOTHING)
         with self._holdings.lock:
             wakeup = None if self._reader.room.starved else self._holdings.next_wakeup()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)

@@ -7,7 +7,8 @@ partitions is no longer mine, and then the others are sent again.
 The next save comes at the earliest 50 ms after the last, and not before 25 times what the quicker of the last two took:
 an open transaction anywhere in the database keeps old row versions alive, and makes each save slower than the one
 before. A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless
-somebody waits for it.
+somebody waits for it. One that releases partitions comes as soon as they are quiet, after 10 ms or what the last one
+took: nobody handles their events meanwhile.
 """
 
 import logging
@@ -35,6 +36,7 @@ SHORTEST = 0.05
 LONGEST = 0.2
 DUTY = 25
 FEW = 48
+HURRIED = 0.01
 ENOUGH = 48
 MANY = 32
 IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the horizon is saved
@@ -86,6 +88,7 @@ class Saver:
         """End after the save in hand."""
         self._stopped.set()
         self._holdings.progressed.set()
+        self._holdings.hurried.set()
         self._thread.join()
 
     def connected(self, conn: Connection[Any] | None, me: UUID | None) -> None:
@@ -112,9 +115,12 @@ class Saver:
             self._slot[SAVED_AT] = now
 
     def _rest(self, seconds: float) -> None:
-        """Ticking: after slow saves it may be longer than a lease."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not self._stopped.wait(min(left, TICK)):
+        """Ticking: after slow saves it may be longer than a lease. Others wait for what can be released now."""
+        began = time.monotonic()
+        while (left := began + seconds - time.monotonic()) > 0 and not self._stopped.is_set():
+            if self._holdings.hurried.wait(min(left, TICK)):
+                self._stopped.wait(began + min(seconds, max(HURRIED, self._last_took)) - time.monotonic())
+                return
             self._tick()
 
     def _save_once(self) -> float:
@@ -173,7 +179,7 @@ class Saver:
         self._last_took = took
         if self._unsent:
             return 0.0
-        return SHORTEST if self._holdings.charges.waiting else max(SHORTEST, DUTY * usual)
+        return max(HURRIED, took) if self._holdings.charges.waiting else max(SHORTEST, DUTY * usual)
 
     def save(self, conn: Connection[Any], me: UUID) -> float:
         """Save what there is to save, as `me`; the seconds that the server took. By the thread only, if it runs."""

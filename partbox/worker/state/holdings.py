@@ -27,6 +27,7 @@ class Holdings:
         self.dirty: set[Partition] = set()
         self.forked = False  # these are a copy, in a process that a handler or the application has forked
         self.progressed = threading.Event()  # set while something is dirty
+        self.hurried = threading.Event()  # set while something may be released: the next save need not rest so long
         self.look = threading.Event()  # set: the poller is to look at once
         self.backlog = False  # there is more to read than there is room for, as far as the poller knows
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
@@ -37,6 +38,8 @@ class Holdings:
         if partition not in self.dirty:
             self.dirty.add(partition)
             self.progressed.set()
+        if partition.draining and not partition.running:
+            self.hurried.set()
 
     def clean(self) -> list[Partition]:
         """The partitions that have something to save, which from here on have not; a transaction's own save apart.
@@ -46,6 +49,7 @@ class Holdings:
         dirty = [each for each in self.dirty if not each.lost and not each.serial and self._holds(each)]
         self.dirty.clear()
         self.progressed.clear()
+        self.hurried.clear()
         return dirty
 
     def drop(self, partition: Partition) -> None:

@@ -1,0 +1,167 @@
+"""Processes that join, leave and are killed under load, again and again: how long until all partitions run where they
+are to, and the pauses that partitions see which move and which do not."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from typing import Final
+
+from partbox.bench.budget import Budget, Direction, Measured
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.bench.handlers import Notebook, Noted, NoteTaker
+from partbox.bench.handover import Change, Pauses, distribution, judge, told
+from partbox.bench.metronome import Metronome
+from partbox.bench.node import ALL, BenchNode
+from partbox.db.harness import bench as statements
+
+JOIN: Final = Budget("rebalance-join", "processes join: until all partitions run, p99", Direction.AT_MOST, 1, "s")
+LEAVE: Final = Budget("rebalance-leave", "a process leaves: until all partitions run, p99", Direction.AT_MOST, 1, "s")
+CRASH: Final = Budget("rebalance-crash", "a process is killed: until all run elsewhere, p99", Direction.AT_MOST, 1, "s")
+MOVED: Final = Budget(
+    "rebalance-moved", "longest delay of an event of a partition that moves, p99", Direction.AT_MOST, 250, "ms"
+)
+UNMOVED: Final = Budget(
+    "rebalance-unmoved", "the same of a partition that does not move, p99", Direction.AT_MOST, 100, "ms"
+)
+CALM: Final = 1.0  # seconds before a change, and a part of them after it
+AFTER: Final = 0.3
+FEW: Final = 8  # processes, up to which the beat is the usual one
+SLOWER: Final = 4  # by this factor with more; and for kills, after which what was not saved runs a few at a time
+MILLISECONDS: Final = 1e3
+
+
+class Rehearsal:
+    """A node under a metronome, whose processes come and go."""
+
+    def __init__(self, ground: Ground, node: BenchNode, notebook: Notebook, metronome: Metronome) -> None:
+        self._ground = ground
+        self._node = node
+        self._notebook = notebook
+        self._metronome = metronome
+
+    def join(self, processes: int) -> Pauses:
+        """Others join. It began when the first was a member, and is to be over soon after the last one is."""
+        ground = self._ground
+        members = statements.ages(ground.conn, ground.schema).keys()
+        notes = self._calm()
+        self._node.scale(processes)
+        now, ages = time.monotonic_ns(), statements.ages(ground.conn, ground.schema)
+        arrived = [now - int(age * 1e9) for instance, age in ages.items() if instance not in members]
+        return self._judged(notes, min(arrived), max(arrived))
+
+    def leave(self, processes: int) -> Pauses:
+        """The youngest leave."""
+        notes = self._calm()
+        began = time.monotonic_ns()
+        self._node.scale(processes)
+        return self._judged(notes, began, began)
+
+    def crash(self) -> Pauses:
+        """One is killed. What its replacement brings is not looked at."""
+        notes, victim = self._calm(), self._node.pids[-1]
+        theirs = {note.partition for note in notes if note.pid == victim}
+        began = time.monotonic_ns()
+        os.kill(victim, signal.SIGKILL)
+
+        def elsewhere() -> bool:
+            notes.extend(self._notebook.new())
+            return theirs <= {note.partition for note in notes if note.at > began and note.pid != victim}
+
+        self._ground.until(elsewhere, "taking over the partitions", look=0.02)
+        found = judge(notes, self._metronome.beats, Change(began, began, time.monotonic_ns()))
+        self._node.gather()
+        return found
+
+    def _calm(self) -> list[Noted]:
+        """Let all be as it is for a while; what was delivered meanwhile."""
+        [*self._notebook.new()]
+        self._ground.pause(CALM)
+        return [*self._notebook.new()]
+
+    def _judged(self, notes: list[Noted], began: int, complete: int) -> Pauses:
+        self._ground.pause(AFTER)
+        ended = time.monotonic_ns()
+        self._ground.pause(AFTER)
+        notes.extend(self._notebook.new())
+        return judge(notes, self._metronome.beats, Change(began, complete, ended))
+
+
+@contextmanager
+def rehearsal(ground: Ground, processes: int, period: float) -> Iterator[Rehearsal]:
+    """So many processes at work on a fresh log, with an event for each partition every `period` seconds."""
+    ground.fresh()
+    name = f"{processes}-{time.monotonic_ns()}"
+    notebook = Notebook(ground.folder / f"notes-{name}")
+    outbox = ground.outbox(NoteTaker(notebook.path))
+    with (
+        BenchNode(ground, outbox, processes) as node,
+        Metronome(ground.dsn, ground.schema, period, ground.folder / f"beats-{name}") as metronome,
+    ):
+        ground.until(lambda: len({note.partition for note in notebook.new()}) == ALL, "delivering")
+        yield Rehearsal(ground, node, notebook, metronome)
+
+
+def to_and_fro(ground: Ground, few: int, many: int, rounds: int) -> dict[str, Pauses]:
+    """Processes join and leave, so many times; the pauses of either."""
+    joins, leaves = Pauses(), Pauses()
+    with rehearsal(ground, few, ground.sizes.growth.beat * (1 if many <= FEW else SLOWER)) as scene:
+        for _ in range(rounds):
+            joins.add(scene.join(many))
+            leaves.add(scene.leave(few))
+    return {f"{few} to {many}": joins, f"{many} to {few}": leaves}
+
+
+def crashes(ground: Ground, processes: int, rounds: int) -> dict[str, Pauses]:
+    """One of these is killed, so many times."""
+    found = Pauses()
+    with rehearsal(ground, processes, ground.sizes.growth.beat * SLOWER) as scene:
+        for _ in range(rounds):
+            found.add(scene.crash())
+    return {f"one of {processes} killed": found}
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    sizes = ground.sizes.growth
+    joins: dict[str, Pauses] = {}
+    leaves: dict[str, Pauses] = {}
+    killed: dict[str, Pauses] = {}
+    for few, many in sizes.rebalances:
+        ground.say(f"  {few} and {many} processes in turn ...")
+        (join, its), (leave, others) = to_and_fro(ground, few, many, sizes.changes).items()
+        joins[join], leaves[leave] = its, others
+    if wanted & {CRASH.name, MOVED.name, UNMOVED.name}:
+        ground.say("  killing processes ...")
+        killed |= crashes(ground, sizes.rebalances[0][1], sizes.changes)
+    found = [_time(JOIN, joins), _time(LEAVE, leaves), *([_time(CRASH, killed)] if killed else [])]
+    if killed:
+        found += [_moved(joins | leaves | killed), _unmoved(joins | leaves | killed)]
+    yield from (each for each in found if each.name in wanted)
+
+
+def _time(budget: Budget, found: Mapping[str, Pauses]) -> Measured:
+    values = {name: each.settled for name, each in found.items()}
+    worst = max(distribution(each)[2] for each in values.values())
+    return Measured(budget.name, worst, told(values, "s"), details=values)
+
+
+def _moved(found: Mapping[str, Pauses]) -> Measured:
+    values = _in_milliseconds(found, lambda each: each.moved)
+    return Measured(MOVED.name, max(distribution(each)[2] for each in values.values()), told(values, "ms"), values)
+
+
+def _unmoved(found: Mapping[str, Pauses]) -> Measured:
+    during = _in_milliseconds(found, lambda each: each.unmoved)
+    before = _in_milliseconds(found, lambda each: each.before)
+    worst = max(distribution(each)[2] for each in during.values())
+    note = "; ".join(told({name: during[name], "before": before[name]}, "ms") for name in during)
+    return Measured(UNMOVED.name, worst, note, during)
+
+
+def _in_milliseconds(found: Mapping[str, Pauses], kind: Callable[[Pauses], list[float]]) -> dict[str, list[float]]:
+    return {name: [MILLISECONDS * each for each in kind(pauses)] for name, pauses in found.items() if kind(pauses)}
+
+
+FAMILY: Final = Family((JOIN, LEAVE, CRASH, MOVED, UNMOVED), _measure)

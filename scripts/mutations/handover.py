@@ -1,0 +1,49 @@
+"""Handing over: what keeps a partition without an owner for longer than it takes."""
+
+from mutations.mutation import Mutation
+
+HANDING = "tests/worker/test_handing_over.py"
+ANNOUNCED = "tests/supervisor/test_plans_are_announced.py"
+
+MUTATIONS = (
+    Mutation(
+        "waiting-for-nobody",
+        "What another process releases would be claimed only at the next of four ticks a second.",
+        "partbox/worker/owning/ownership.py",
+        "awaits = any(row.assigned and not row.owned and not row.free for row in rows)",
+        "awaits = False",
+        (f"{HANDING}::test_who_is_to_have_a_partition_that_another_owns_awaits_it_until_it_is_released",),
+    ),
+    Mutation(
+        "impatient-for-ever",
+        "Who waits for a handler of hours would ask the server a hundred times a second for as long.",
+        "partbox/rules/ticking.py",
+        "max(AWAITING, awaited / PATIENT)",
+        "AWAITING",
+        ("tests/rules/test_ticking.py::test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybody",),
+    ),
+    Mutation(
+        "a-plan-that-is-news-for-ever",
+        "A process without an identity would tick at each of its looks.",
+        "partbox/worker/owning/ownership.py",
+        "        self._plans = self._slot[PLANS]\n        if self.me is None:\n",
+        "        if self.me is None:\n",
+        (f"{HANDING}::test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody",),
+    ),
+    Mutation(
+        "a-plan-after-a-death-kept-secret",
+        "Partitions of a process that died would wait a quarter of a second longer for its neighbours.",
+        "partbox/supervisor/membership.py",
+        "            self._announce(others)\n",
+        "",
+        (f"{ANNOUNCED}::test_those_that_stay_hear_of_the_plan_that_follows_a_death",),
+    ),
+    Mutation(
+        "a-release-that-rests",
+        "A partition that is dirty when it begins to drain would be released only after the rest from the save before.",
+        "partbox/worker/state/holdings.py",
+        "        if partition.draining and not partition.running:\n            self.hurried.set()\n",
+        "            if partition.draining and not partition.running:\n                self.hurried.set()\n",
+        (f"{HANDING}::test_the_next_save_is_hurried_as_soon_as_a_partition_may_be_released",),
+    ),
+)

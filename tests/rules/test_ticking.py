@@ -1,0 +1,25 @@
+"""The time between two ticks."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.rules.ticking import AWAITING, PATIENT, SOON, TICK, until_next
+
+SECONDS = st.floats(min_value=0, max_value=1e6)
+DUE = st.none() | SECONDS
+
+
+@given(DUE, st.none() | SECONDS)
+def test_a_tick_comes_four_times_a_second_at_least_and_never_at_once(soonest, awaited):
+    assert AWAITING <= until_next(soonest, awaited) <= TICK
+
+
+@given(SECONDS)
+def test_what_is_due_soon_is_looked_for_soon(soonest):
+    assert until_next(soonest, None) == min(TICK, max(SOON, soonest))
+
+
+@given(DUE, SECONDS)
+def test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybody(soonest, awaited):
+    assert until_next(soonest, awaited) <= max(AWAITING, awaited / PATIENT)
+    assert until_next(soonest, PATIENT * TICK) == until_next(soonest, None)

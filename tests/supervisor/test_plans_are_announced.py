@@ -1,0 +1,37 @@
+"""The processes of a node hear of a plan that it has made."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from partbox.settings import load
+from partbox.supervisor.membership import Membership
+from partbox.supervisor.ward import Ward
+from partbox.worker.owning.slot import PLANS, Slot
+
+
+@pytest.fixture
+def membership(dsn) -> Iterator[Membership]:
+    made = Membership(load(dsn=dsn), "default", lambda: dsn)
+    made.open()
+    yield made
+    made.close()
+
+
+def test_the_processes_of_a_node_hear_of_each_plan_and_of_nothing_else(membership):
+    first, second = (Ward(Slot.local(), os.getpid() + number) for number in range(2))
+    membership.tick([first])
+    assert first.slot[PLANS] == 1
+    membership.tick([first])
+    assert first.slot[PLANS] == 1
+    membership.tick([first, second])
+    assert (first.slot[PLANS], second.slot[PLANS]) == (2, 2)
+
+
+def test_those_that_stay_hear_of_the_plan_that_follows_a_death(membership):
+    first, second = (Ward(Slot.local(), os.getpid() + number) for number in range(2))
+    membership.tick([first, second])
+    before = first.slot[PLANS]
+    membership.bury([second], [first])
+    assert first.slot[PLANS] == before + 1
