@@ -1,9 +1,10 @@
 """The lines of growth: what the years bring, compared with the plain case in the same run."""
 
 from partbox.bench.family import LineSet
-from partbox.bench.growth import backlogs, instances, publishers, records, subscriptions
+from partbox.bench.growth import backlogs, instances, pauses, publishers, records, subscriptions
 
 GROWTH = LineSet(
-    (records.FAMILY, instances.FAMILY, backlogs.FAMILY, publishers.FAMILY, subscriptions.FAMILY), connections=1_200
+    (records.FAMILY, instances.FAMILY, backlogs.FAMILY, publishers.FAMILY, subscriptions.FAMILY, pauses.FAMILY),
+    connections=1_200,
 )
 """Every line of a run of growth."""
