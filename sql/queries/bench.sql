@@ -147,8 +147,8 @@ update {schema}.account as a set changes = a.changes + 1 where a.id = %(account)
 create table if not exists {schema}.elsewhere (id bigint generated always as identity primary key, note text not null)
 
 -- name: bench_elsewhere_write
--- A row of it.
-insert into {schema}.elsewhere (note) values (repeat('x', 200))
+-- A row of it, and a ring as publishers have it.
+insert into {schema}.elsewhere (note) values (repeat('x', 200)) returning {schema}.ring()
 
 -- name: bench_first_segment
 -- Have no segment but the default one; for an empty log.
