@@ -1,8 +1,8 @@
 """Publishers at a steady pace, and beside them, in the same process, controls that do the same elsewhere.
 
 One control writes into a table that has nothing to do with the log, in transactions of its own, and rings for a worker
-that sleeps, as publishers do: commits that ring come one after the other, whoever sends them. The other one sleeps for a
-millisecond again and again, and is late where the machine, or this process, stood still.
+that sleeps, as publishers do: commits that ring come one after the other, whoever sends them. The other one sleeps for
+a millisecond again and again, and is late where the machine, or this process, stood still.
 """
 
 import struct

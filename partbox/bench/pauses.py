@@ -1,6 +1,7 @@
 """The pauses in what was done again and again, and the part of them that the machine has to answer for. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 LIMIT: Final = 50.0  # milliseconds
@@ -21,7 +22,7 @@ class Span(NamedTuple):
 class Distribution(NamedTuple):
     """Milliseconds: quantiles, the longest, and the number of those above the limit."""
 
-    count: int
+    number: int
     p50: float
     p99: float
     p999: float
@@ -42,7 +43,7 @@ def distribution(milliseconds: Iterable[float]) -> Distribution:
 def gaps(moments: Iterable[int]) -> list[Span]:
     """The time between each moment (ns) and the next."""
     found = sorted(moments)
-    return [Span(one, other) for one, other in zip(found, found[1:], strict=False)]
+    return [Span(one, other) for one, other in pairwise(found)]
 
 
 def beyond(spans: Iterable[Span], controls: Sequence[Span]) -> float:

@@ -1,7 +1,7 @@
 """Pauses of publishers and workers under load, while segments are made, emptied and dropped all the time.
 
-What is judged is the longest one, less what a control had at the same time: one that writes elsewhere, and one that only
-sleeps. The distributions of all of it are in the details.
+What is judged is the longest one, less what a control had at the same time: one that writes elsewhere, and one that
+only sleeps. The distributions of all of it are in the details.
 """
 
 import time
@@ -48,7 +48,7 @@ class Phase:
     """A stretch of the run: the transaction open beside it, and what came of it. `changes` None: nothing was done."""
 
     name: str
-    beside: Callable[[Ground], AbstractContextManager[None]] = nullcontext
+    beside: Callable[[Ground], AbstractContextManager[None]] = lambda _: nullcontext()
     began: int = 0
     ended: int = 0
     changes: str | None = None

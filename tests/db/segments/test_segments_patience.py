@@ -127,7 +127,12 @@ def test_who_is_to_attach_a_segment_waits_for_the_log_before_publishers_are_lock
 
 @pytest.mark.parametrize(
     "call",
-    ["segment_add(5000000, 7000000)", "segment_exclude(5000000, 7000000)", "segment_empty(100, 0)", "segment_detach(200)"],
+    [
+        "segment_add(5000000, 7000000)",
+        "segment_exclude(5000000, 7000000)",
+        "segment_empty(100, 0)",
+        "segment_detach(200)",
+    ],
 )
 def test_what_is_locked_is_not_kept_for_a_disc_or_a_standby_that_is_slow(small, dsn, planted: Planted, call):
     planted.record(110)
