@@ -1,8 +1,8 @@
 """Nobody stands behind a step that waits: it waits for one lock, for a moment, and under that one for nothing.
 
-A step queues for its lock before everybody who comes later. So the first wait is short, and what is locked then is given
-back at once where anything else is in the way. Here the first patience is without an end, and the server gives up a
-statement that waits on: a step that waited for a second lock would end by that.
+A step queues for its lock before everybody who comes later. So the first wait is short, and what is locked then is
+given back at once where anything else is in the way. Here the first patience is without an end, and the server gives up
+a statement that waits on: a step that waited for a second lock would end by that.
 """
 
 import threading
@@ -104,9 +104,9 @@ def test_no_partition_is_waited_for_while_others_are_locked(patient, dsn, tender
         planted.park(planted.record(110 + partition, partition=partition), "dead", partition=partition, age=1)
     planted.record(110)
     planted.consume(DONE)
-    with using(dsn, "update partbox.partition set saved_at = now() where partition = 4"):
-        with pytest.raises(LockNotAvailable):
-            steps.empty(tender, "partbox", 100, 0.0)
+    saving = using(dsn, "update partbox.partition set saved_at = now() where partition = 4")
+    with saving, pytest.raises(LockNotAvailable):
+        steps.empty(tender, "partbox", 100, 0.0)
     assert steps.empty(tender, "partbox", 100, 0.0).problem is None
 
 
