@@ -47,14 +47,12 @@ def gaps(moments: Iterable[int]) -> list[Span]:
 
 
 def beyond(spans: Iterable[Span], controls: Sequence[Span]) -> float:
-    """The longest of these pauses (ms), each less the longest that a control had at the same time.
+    """The longest of these pauses (ms), each less the longest that a control had at the same time; at least 0.
 
     A control does the same work beside, where nothing is changed: a pause that it has too is the machine's.
     """
-    return max(
-        (each.ms - max((other.ms for other in beside), default=0.0) for each, beside in _beside(spans, controls)),
-        default=0.0,
-    )
+    ours = (each.ms - max((other.ms for other in beside), default=0.0) for each, beside in _beside(spans, controls))
+    return max(0.0, max(ours, default=0.0))
 
 
 def _beside(spans: Iterable[Span], controls: Sequence[Span]) -> Iterator[tuple[Span, list[Span]]]:

@@ -18,7 +18,7 @@ SMALLEST, LARGEST = 2_000_000, 1_000_000_000
 """Ids of a segment. With fewer a quiet log has many of them, which each poll pays for."""
 HOUR, DAY = 3_600.0, 86_400.0
 LASTING = 4 * HOUR
-"""Seconds for which the segments ahead are to last: beside a pg_dump, or another reader that stays, none is attached."""
+"""Seconds for which the segments ahead are to last: beside a pg_dump, or a reader that stays, none is attached."""
 LEAD, FAR = 1_000_000, 4_000_000
 """Ids that must at least lie between the newest and a new segment: a statement that began to publish before, and draws
 an id of the segment afterwards, fails. `FAR`: where a proof is needed, which must not be reached before the segment is
