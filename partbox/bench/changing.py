@@ -7,6 +7,7 @@ from typing import Any, Final
 from psycopg import Connection
 
 from partbox import settings
+from partbox.db.harness import bench as statements
 from partbox.db.operator import segments as steps
 from partbox.rules import segments as rules
 from partbox.rules.segments import Range
@@ -27,25 +28,32 @@ class SmallSegments:
         self._settings = settings.load(schema=schema, retain_done=0)
         self.made = self.emptied = self.dropped = 0
 
-    def fill(self) -> None:
-        """Make as many as are to lie ahead."""
-        for _ in range(AHEAD):
-            self.add()
+    def begin(self, ids: int) -> None:
+        """Make the first segment of an empty log, for so many ids, in which nothing is to be changed."""
+        self._make(Range(1, ids))
 
     def add(self) -> None:
-        """Make the next one, unless there are enough."""
+        """Make the next one, unless there are enough; those that supervisors make lie far above."""
         found, drawn = steps.segments(self._conn, self._schema), steps.drawn(self._conn, self._schema)
-        if rules.ahead(found, drawn) >= AHEAD:
-            return
-        end = max((each.upper for each in found if each.upper is not None), default=0)
-        ids = Range(begin := max(end, drawn + LEAD if drawn else 1), begin + IDS)
-        self.made += tried(partial(steps.add, self._conn, self._schema, ids)) is None
+        near = [each for each in found if each.upper is not None and each.upper < drawn + rules.LEAD]
+        if rules.ahead(near, drawn) < AHEAD:
+            begin = max([drawn + LEAD, *(each.upper or 0 for each in near)])
+            self._make(Range(begin, begin + IDS))
+
+    def leave(self, ids: int) -> None:
+        """Make those that are to lie ahead, and go on in them: no more ids are drawn in the first one, of so many."""
+        for _ in range(AHEAD):
+            self.add()
+        statements.skip_ids(self._conn, self._schema, ids - 1)
 
     def remove(self) -> None:
         """Empty the oldest that can be, and drop the oldest that is empty."""
         emptied, _ = passed.empty(self._conn, self._settings, _once())
         self.emptied += len(emptied)
         self.dropped += len(passed.drop(self._conn, self._settings))
+
+    def _make(self, ids: Range) -> None:
+        self.made += tried(partial(steps.add, self._conn, self._schema, ids)) is None
 
     def __str__(self) -> str:
         return f"{self.made} made, {self.emptied} emptied, {self.dropped} dropped"

@@ -23,7 +23,7 @@ LEAD, FAR = 1_000_000, 4_000_000
 """Ids that must at least lie between the newest and a new segment: a statement that began to publish before, and draws
 an id of the segment afterwards, fails. `FAR`: where a proof is needed, which must not be reached before the segment is
 there, even if whoever made it died."""
-SMALL_NET = 8 << 20
+SMALL_NET = 2 << 20
 """Bytes of the default segment up to which it is searched while it is locked; `segment_add` says the same."""
 
 

@@ -13,7 +13,7 @@ create or replace function {schema}.segment_add(lower bigint, upper bigint)
 returns text language plpgsql security definer
 set lock_timeout = '25ms' set client_min_messages = warning set search_path = pg_catalog, pg_temp as $$
 declare
-    small constant bigint := 8388608;
+    small constant bigint := 2097152;
     name  text := 'record_' || segment_add.lower;
     net   oid;
 begin

@@ -154,6 +154,10 @@ insert into {schema}.elsewhere (note) values (repeat('x', 200)) returning {schem
 -- Have no segment but the default one; for an empty log.
 drop table if exists {schema}.record_1
 
+-- name: bench_skip
+-- Leave out the ids up to this one, all of which lie ahead.
+select setval({sequence}, %(last)s) where coalesce(pg_sequence_last_value({sequence}), 0) < %(last)s
+
 -- name: bench_read
 -- Read something of the log.
 select id from {schema}.record order by id desc limit 1

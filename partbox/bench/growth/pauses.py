@@ -166,16 +166,19 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
     ground.fresh()
     statements.open_elsewhere(ground.conn, ground.schema)
     statements.drop_first_segment(ground.conn, ground.schema)
-    SmallSegments(ground.conn, ground.schema).fill()
+    first = round(2 * ground.sizes.growth.pause * ground.sizes.load)
+    SmallSegments(ground.conn, ground.schema).begin(first)
     notebook = Notebook(ground.folder / "pauses")
     task = BystanderTask(ground.dsn, ground.schema, ground.sizes.load, ground.folder / "bystanders")
     with BenchNode(ground, ground.outbox(NoteTaker(notebook.path), bell="on"), PROCESSES), Bystanders(task) as others:
         ground.until(others.begun, "the first events", TO_START)
         watch = _Watch(ground, others, notebook)
-        still, changed = watch.still(), watch.changing(Phase("changing"))
+        still = watch.still()
+        SmallSegments(ground.conn, ground.schema).leave(first)
+        changed = watch.changing(Phase("changing"))
         opened = [
             watch.changing(Phase(name, beside))
-            for name, beside in (("published", _published), ("read", _read), ("early xid", _early))
+            for name, beside in (("published", _published), ("early xid", _early), ("read", _read))
         ]
         watch.judge([still, changed, *opened])
     for budget, kind, phases in (

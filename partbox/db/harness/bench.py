@@ -205,6 +205,11 @@ def drop_first_segment(conn: Conn, schema: str) -> None:
     conn.execute(query("bench_first_segment", schema), {})
 
 
+def skip_ids(conn: Conn, schema: str, last: int) -> None:
+    """Leave out the ids up to this one, unless publishing has passed it."""
+    conn.execute(query("bench_skip", schema), {"last": last})
+
+
 def read_log(conn: Conn, schema: str) -> None:
     """Read something of the log, all of which the open transaction then has locked as a reader."""
     conn.execute(query("bench_read", schema), {})

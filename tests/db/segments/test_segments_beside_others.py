@@ -120,7 +120,7 @@ def test_beside_a_slot_for_logical_decoding_that_nobody_reads(own_server):
     own_server.server.stop()
     own_server.server.start()
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:
-        conn.execute("select pg_create_logical_replication_slot('left', 'test_decoding')")
+        conn.execute("select pg_create_logical_replication_slot('left', 'pgoutput')")
         divide(conn)
         prepare(conn)
         assert done(tend(lambda: own_server.dsn, load())) == (True, True, True)
