@@ -38,6 +38,7 @@ PUBLISH, DELIVERY, PUBLISH_OPEN, DELIVERY_OPEN = (
 )
 PROCESSES: Final = 2
 STEP: Final = 0.1  # seconds between two changes
+SHORTEST, SHARE = 1.0, 0.75  # seconds of a phase, and the part of what lines of growth stand still for
 TO_START: Final = 30.0
 TO_ARRIVE: Final = 60.0
 STOCK: Final = 0.25  # of a phase's time: segments are made and filled, so that there are some to be emptied in it
@@ -93,6 +94,11 @@ def _early(ground: Ground) -> AbstractContextManager[None]:
     return _holding(ground, lambda conn: statements.begin_writing(conn, ground.schema))
 
 
+def _length(ground: Ground) -> float:
+    """Seconds of a phase: something of every kind must happen in it."""
+    return max(SHORTEST, SHARE * ground.sizes.growth.standing)
+
+
 class _Watch:
     """Runs the phases over one load, and finds the pauses of each."""
 
@@ -105,14 +111,14 @@ class _Watch:
     def still(self) -> Phase:
         """Change nothing."""
         phase = Phase("still", began=time.monotonic_ns())
-        self._ground.pause(self._ground.sizes.growth.pause)
+        self._ground.pause(_length(self._ground))
         phase.ended = time.monotonic_ns()
         return phase
 
     def changing(self, phase: Phase) -> Phase:
         """Make, empty and drop segments, as fast as they fill."""
         ground = self._ground
-        self._for(ground.sizes.growth.pause * STOCK, SmallSegments(ground.conn, ground.schema).add)
+        self._for(_length(ground) * STOCK, SmallSegments(ground.conn, ground.schema).add)
         with phase.beside(ground):
             segments = SmallSegments(ground.conn, ground.schema)
 
@@ -121,7 +127,7 @@ class _Watch:
                 segments.remove()
 
             phase.began = time.monotonic_ns()
-            self._for(ground.sizes.growth.pause, change)
+            self._for(_length(ground), change)
             phase.ended = time.monotonic_ns()
         phase.changes = str(segments)
         return phase
@@ -166,7 +172,7 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
     ground.fresh()
     statements.open_elsewhere(ground.conn, ground.schema)
     statements.drop_first_segment(ground.conn, ground.schema)
-    first = round(2 * ground.sizes.growth.pause * ground.sizes.load)
+    first = round(2 * _length(ground) * ground.sizes.load)
     SmallSegments(ground.conn, ground.schema).begin(first)
     notebook = Notebook(ground.folder / "pauses")
     task = BystanderTask(ground.dsn, ground.schema, ground.sizes.load, ground.folder / "bystanders")
