@@ -16,7 +16,7 @@ from partbox.segments.patience import tried
 
 IDS: Final = 200  # of a segment
 LEAD: Final = 200  # ids that lie at least between the newest and a new segment
-AHEAD: Final = 10
+AHEAD: Final = 5
 
 
 class SmallSegments:
