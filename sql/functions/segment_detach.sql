@@ -12,8 +12,11 @@ declare
     found record;
     filled boolean;
 begin
+    if not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name})) then
+        return 'busy';
+    end if;
     select * into found from {schema}.segment_ranges() s where s.lower = segment_detach.lower;
-    if found.segment is null or not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name})) then
+    if found.segment is null then
         return 'busy';
     elsif found.upper - 1 > coalesce(pg_sequence_last_value({sequence}), 0) then
         return 'open';

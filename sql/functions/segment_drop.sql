@@ -3,7 +3,7 @@
 -- The log is not touched, so nobody waits for it.
 create or replace function {schema}.segment_drop()
 returns integer language plpgsql security definer
-set lock_timeout = '25ms' set search_path = pg_catalog, pg_temp as $$
+set lock_timeout = '25ms' set client_min_messages = warning set search_path = pg_catalog, pg_temp as $$
 declare
     dropped integer := 0;
     name    text;
@@ -16,7 +16,7 @@ begin
                and d.description = 'Detached from the log, to be dropped.'
                and c.relnamespace = (select n.oid from pg_namespace n where n.nspname = {schema_name})
     loop
-        execute format('drop table %I.%I', {schema_name}, name);
+        execute format('drop table if exists %I.%I', {schema_name}, name);
         dropped := dropped + 1;
     end loop;
     return dropped;

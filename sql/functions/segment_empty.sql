@@ -23,9 +23,13 @@ declare
     newest  bigint;
 begin
     freed := 0;
+    if not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name})) then
+        problem := 'busy';
+        return;
+    end if;
     select s.*, format('%I.%I', {schema_name}, s.name) as path into found
       from {schema}.segment_ranges() s where s.lower = segment_empty.lower;
-    if found.segment is null or not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name})) then
+    if found.segment is null then
         problem := 'busy';
         return;
     end if;
