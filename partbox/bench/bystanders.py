@@ -41,7 +41,7 @@ class BystanderTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BystanderNotes:
     """Each publish by the number of its event, and what the controls did."""
 
     publishes: dict[int, Span]
@@ -64,12 +64,12 @@ class Bystanders:
     def __exit__(self, *error: object) -> None:
         self._process.__exit__(*error)
 
-    def seen(self) -> Seen:
+    def seen(self) -> BystanderNotes:
         """Everything so far; PartboxError if the process has ended early."""
         if self._process.ended:
             raise PartboxError("the publishers of the bench ended early")
         data = self._task.path.read_bytes()
-        seen = Seen({}, [], [])
+        seen = BystanderNotes({}, [], [])
         for number, began, ended in NOTE.iter_unpack(data[: len(data) - len(data) % NOTE.size]):
             if number >= 0:
                 seen.publishes[number] = Span(began, ended)

@@ -45,7 +45,7 @@ STOCK: Final = 0.25  # of a phase's time: segments are made and filled, so that 
 
 
 @dataclass(slots=True)
-class Phase:
+class PausePhase:
     """A stretch of the run: the transaction open beside it, and what came of it. `changes` None: nothing was done."""
 
     name: str
@@ -108,14 +108,14 @@ class _Watch:
         self._notebook = notebook
         self._notes: list[Noted] = []
 
-    def still(self) -> Phase:
+    def still(self) -> PausePhase:
         """Change nothing."""
-        phase = Phase("still", began=time.monotonic_ns())
+        phase = PausePhase("still", began=time.monotonic_ns())
         self._ground.pause(_length(self._ground))
         phase.ended = time.monotonic_ns()
         return phase
 
-    def changing(self, phase: Phase) -> Phase:
+    def changing(self, phase: PausePhase) -> PausePhase:
         """Make, empty and drop segments, as fast as they fill."""
         ground = self._ground
         self._for(_length(ground) * STOCK, SmallSegments(ground.conn, ground.schema).add)
@@ -132,7 +132,7 @@ class _Watch:
         phase.changes = str(segments)
         return phase
 
-    def judge(self, phases: list[Phase]) -> None:
+    def judge(self, phases: list[PausePhase]) -> None:
         """Wait for what is on its way, and find each phase's pauses."""
         seen = self._bystanders.seen()
         self._ground.until(lambda: seen.publishes.keys() <= self._arrived().keys(), "delivering", TO_ARRIVE)
@@ -181,9 +181,9 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
         watch = _Watch(ground, others, notebook)
         still = watch.still()
         SmallSegments(ground.conn, ground.schema).leave(first)
-        changed = watch.changing(Phase("changing"))
+        changed = watch.changing(PausePhase("changing"))
         opened = [
-            watch.changing(Phase(name, beside))
+            watch.changing(PausePhase(name, beside))
             for name, beside in (("published", _published), ("early xid", _early), ("read", _read))
         ]
         watch.judge([still, changed, *opened])
@@ -197,7 +197,7 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
             yield _result(budget, kind, still, phases)
 
 
-def _result(budget: Budget, kind: str, still: Phase, phases: list[Phase]) -> Measured:
+def _result(budget: Budget, kind: str, still: PausePhase, phases: list[PausePhase]) -> Measured:
     """The longest pause of these phases beyond what the controls had at the same time."""
     note = "p50 / p99 / p99.9 / longest ms, " + "; ".join(each.told(kind) for each in (still, *phases))
     details = {name: value for each in (still, *phases) for name, value in each.plain().items()}
