@@ -6,21 +6,24 @@ that no segment does, slows polls down, and is emptied record by record.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from math import ceil
 from typing import NamedTuple
 
-AHEAD = 3
-"""Empty segments that are to lie ahead of the newest id."""
+AHEAD, MOST_AHEAD = 3, 15
+"""Empty segments that are to lie ahead of the newest id: at least, and at most, until they last for `LASTING`."""
 LIVE = 10
 """The segments that the retention is to span: so much coarser is a purge than it would be record by record."""
 
 SMALLEST, LARGEST = 2_000_000, 1_000_000_000
 """Ids of a segment. With fewer a quiet log has many of them, which each poll pays for."""
 HOUR, DAY = 3_600.0, 86_400.0
+LASTING = 4 * HOUR
+"""Seconds for which the segments ahead are to last: beside a pg_dump, or a reader that stays, none is attached."""
 LEAD, FAR = 1_000_000, 4_000_000
 """Ids that must at least lie between the newest and a new segment: a statement that began to publish before, and draws
 an id of the segment afterwards, fails. `FAR`: where a proof is needed, which must not be reached before the segment is
 there, even if whoever made it died."""
-SMALL_NET = 8 << 20
+SMALL_NET = 2 << 20
 """Bytes of the default segment up to which it is searched while it is locked; `segment_add` says the same."""
 
 
@@ -88,19 +91,25 @@ def ahead(segments: Iterable[Segment], drawn: int) -> int:
 
 
 def wanted(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> list[Range]:
-    """The segments of `ids` ids each to make now, in order; none while enough lie ahead.
+    """The segments of `ids` ids each to make now, in order; none while enough lie ahead, for long enough.
 
     They follow the last one. Where that is too near, or the default segment holds an id beyond it, they begin above
     both the newest id and all that the default one holds; what is drawn until then goes there. While it is large, all
     that the retention needs are made at once: every search of it proves them all.
     """
-    missing = AHEAD - ahead(segments, drawn)
+    missing = _missing(segments, drawn, ids_a_second, ids)
     if missing <= 0:
         return []
     if large_net(segments):
         missing += LIVE
     start = _start(segments, drawn, ids_a_second)
     return [Range(start + ids * number, start + ids * (number + 1)) for number in range(missing)]
+
+
+def _missing(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> int:
+    there = [each for each in segments if each.lower is not None and each.lower > drawn]
+    lacking = ids_a_second * LASTING - sum((each.upper or 0) - (each.lower or 0) for each in there)
+    return max(AHEAD - len(there), min(MOST_AHEAD - len(there), ceil(lacking / ids)))
 
 
 def _start(segments: Sequence[Segment], drawn: int, ids_a_second: float) -> int:

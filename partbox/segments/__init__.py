@@ -8,9 +8,12 @@ now is not waited for, for everybody else would wait behind: it is tried again a
 - Attaching a table locks publishers out of the default segment alone, for the time it takes to search that for ids of
   the new one. It is empty as a rule; a large one is proven to hold none before, by a constraint that is validated
   while publishers go on (`ahead`).
-- TRUNCATE locks one segment, but polls lock all of them: it is asked for only where nobody stays, and waits 40 ms at
-  most.
-- DROP locks the whole log, so it is left for later, and one is dropped at a time.
+- TRUNCATE locks one segment, but polls lock all of them: it is asked for only where nobody stays, and all that can be
+  done before it is.
+- DETACH locks the whole log for an instant, so it is left for later, and one is taken out at a time. What was taken out
+  is dropped: that waits for the disc, but nobody for it.
+
+Each waits 25 ms at most for its first lock, and under it for no other.
 """
 
 from collections.abc import Callable

@@ -27,11 +27,11 @@ def make(conn: Connection[Any], dsn: Callable[[], str], settings: Settings) -> t
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
     _end_proof(conn, schema, drawn)
-    if rules.ahead(found, drawn) >= rules.AHEAD:
-        return ()
     pace = rules.rate(steps.stretches(conn, schema))
     ids = rules.length(pace, settings.retain_done, rules.fitting(found, settings.retain_size))
     wanted = rules.wanted(found, drawn, pace, ids)
+    if not wanted:
+        return ()
     if rules.large_net(found) and not _prove(dsn, settings, Range(wanted[0].lower, wanted[-1].upper)):
         return ()
     made = _add(conn, schema, wanted)

@@ -42,13 +42,16 @@ def empty(conn: Connection[Any], settings: Settings, stopped: Callable[[], bool]
 
 
 def drop(conn: Connection[Any], settings: Settings) -> tuple[str, ...]:
-    """Drop the oldest empty shell, if nobody is in the way: one at a look, for it locks the whole log."""
+    """Drop the oldest empty shell, if nobody is in the way: one at a look, for taking it out locks the whole log.
+
+    One that was taken out goes now or at a later look, for instance after a kill.
+    """
     schema = settings.schema_name
     shells = rules.shells(steps.segments(conn, schema), steps.drawn(conn, schema))
     first = next(((each.name, each.lower) for each in shells if each.lower is not None), None)
-    if first is None or tried(partial(steps.drop, conn, schema, first[1])) is not None:
-        return ()
-    return (first[0],)
+    detached = first is not None and tried(partial(steps.detach, conn, schema, first[1])) is None
+    tried(partial(_dropped, conn, schema))
+    return (first[0],) if first is not None and detached else ()
 
 
 def held(conn: Connection[Any], settings: Settings) -> list[Held]:
@@ -77,6 +80,10 @@ def _expired(conn: Connection[Any], settings: Settings) -> list[tuple[Segment, b
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
     return list(rules.expired(found, drawn, settings.retain_done, settings.retain_size))
+
+
+def _dropped(conn: Connection[Any], schema: str) -> None:
+    steps.drop(conn, schema)
 
 
 def _emptied(conn: Connection[Any], schema: str, segment: Segment, retain: float | None) -> Emptied:

@@ -5,10 +5,11 @@ from mutations.mutation import Mutation
 HOLDS = "sql/functions/segment_holds.sql"
 EMPTY = "sql/functions/segment_empty.sql"
 ADD = "sql/functions/segment_add.sql"
-DROP = "sql/functions/segment_drop.sql"
+DETACH = "sql/functions/segment_detach.sql"
 BUSY = "sql/functions/segment_busy.sql"
 AHEAD = "partbox/segments/ahead.py"
 RULES = "partbox/rules/segments.py"
+PATIENCE = "tests/db/segments/test_segments_patience.py"
 PASSED = "tests/db/segments/test_segments_passed.py"
 IN_USE = "tests/db/segments/test_segments_in_use.py"
 MADE = "tests/db/segments/test_segments_ahead.py"
@@ -117,8 +118,8 @@ MUTATIONS = (
         "segment-whose-dead-are-new-events",
         "What reads the WAL takes every row that is written to the log for a new event.",
         EMPTY,
-        "        execute format('alter table %s set unlogged', found.path);\n",
-        "",
+        "            execute format('alter table %s set unlogged', found.path);\n",
+        "            null;\n",
         (
             "tests/cdc/test_publication.py::test_a_segment_that_was_made_ahead_is_published_and_one_that_is_emptied_is_nothing",
         ),
@@ -138,11 +139,8 @@ MUTATIONS = (
         "segment-that-is-not-asked-about-under-its-lock",
         "Between the look and the lock anything may have come.",
         EMPTY,
-        "    execute format('lock table only %s in access exclusive mode', found.path);\n"
-        "    select h.reason into problem from",
-        "    execute format('lock table only %s in access exclusive mode', found.path);\n"
-        "    select h.reason into problem from {schema}.segment_holds(0, 0, before) h where false;\n"
-        "    perform h.reason from",
+        "    if {schema}.segment_state(found.segment, found.lower, found.upper) <> state then\n        freed := 0;",
+        "    if false then\n        freed := 0;",
         (f"{IN_USE}::test_what_is_decided_is_asked_again_under_the_lock",),
     ),
     Mutation(
@@ -157,7 +155,7 @@ MUTATIONS = (
         "segment-with-a-patient-lock",
         "Polls and publishers queue behind whoever waits for a lock.",
         EMPTY,
-        "set lock_timeout = '40ms'",
+        "set lock_timeout = '25ms'",
         "set lock_timeout = '0'",
         (f"{IN_USE}::test_a_lock_that_is_not_to_be_had_is_given_up_at_once",),
     ),
@@ -172,10 +170,60 @@ MUTATIONS = (
     Mutation(
         "segment-dropped-with-a-record",
         "A record that came after the segment was emptied is still in it.",
-        DROP,
-        "        return 'filled';\n    end if;\n    execute format('drop",
-        "        null;\n    end if;\n    execute format('drop",
+        DETACH,
+        "        return 'filled';\n    end if;\n    execute format('alter",
+        "        null;\n    end if;\n    execute format('alter",
         (f"{IN_USE}::test_a_record_that_comes_while_a_shell_is_locked_keeps_it",),
+    ),
+    Mutation(
+        "log-locked-while-a-segment-is-waited-for",
+        "Publishers stand behind both waits, one after the other.",
+        DETACH,
+        "    perform set_config('lock_timeout', '1ms', true);\n",
+        "",
+        (f"{PATIENCE}::test_who_has_locked_the_log_waits_neither_for_the_default_segment_nor_for_the_one_that_goes",),
+    ),
+    Mutation(
+        "log-locked-while-the-disc-is-waited-for",
+        "Publishers stand still for as long as the disc takes.",
+        DETACH,
+        "set_config('synchronous_commit', 'off', true)",
+        "null",
+        (f"{PATIENCE}::test_what_is_locked_is_not_kept_for_a_disc_or_a_standby_that_is_slow",),
+    ),
+    Mutation(
+        "segment-locked-while-its-large-values-are-waited-for",
+        "Workers stand behind an autovacuum of them.",
+        EMPTY,
+        "    perform set_config('lock_timeout', '1ms', true);\n",
+        "",
+        (f"{PATIENCE}::test_who_has_locked_a_segment_does_not_wait_for_its_large_values",),
+    ),
+    Mutation(
+        "partitions-locked-while-one-is-waited-for",
+        "Saves of the others stand still.",
+        EMPTY,
+        "for no key update nowait;",
+        "for no key update;",
+        (f"{PATIENCE}::test_no_partition_is_waited_for_while_others_are_locked",),
+    ),
+    Mutation(
+        "net-locked-while-the-log-is-waited-for",
+        "Publishers into the default segment stand behind a vacuum.",
+        ADD,
+        "    execute format('lock table only %I.record in share update exclusive mode', {schema_name});\n"
+        "    execute format('lock table only %s in access exclusive mode', net::regclass);\n",
+        "    execute format('lock table only %s in access exclusive mode', net::regclass);\n"
+        "    execute format('lock table only %I.record in share update exclusive mode', {schema_name});\n",
+        (f"{PATIENCE}::test_who_is_to_attach_a_segment_waits_for_the_log_before_publishers_are_locked_out",),
+    ),
+    Mutation(
+        "segment-in-use-by-its-large-values",
+        "Beside an autovacuum of them, every try would hold workers up.",
+        BUSY,
+        "where c.oid = any (tables) and c.reltoastrelid <> 0",
+        "where false",
+        (f"{PATIENCE}::test_what_is_locked_in_the_large_values_alone_is_in_use",),
     ),
     Mutation(
         "segment-among-drawn-ids",

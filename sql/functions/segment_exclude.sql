@@ -5,7 +5,7 @@
 -- segment holds is searched later: here it is locked for an instant. Null, or "busy", or "passed", as in segment_add.
 create or replace function {schema}.segment_exclude(lower bigint, upper bigint)
 returns text language plpgsql security definer
-set lock_timeout = '40ms' set client_min_messages = warning set search_path = pg_catalog, pg_temp as $$
+set lock_timeout = '25ms' set client_min_messages = warning set search_path = pg_catalog, pg_temp as $$
 declare
     net record;
 begin
@@ -18,6 +18,9 @@ begin
     if {schema}.segment_busy(array[net.segment]) then
         return 'busy';
     end if;
+    perform set_config('synchronous_commit', 'off', true);
+    execute format('lock table only %I.%I in access exclusive mode', {schema_name}, net.name);
+    perform set_config('lock_timeout', '1ms', true);
     execute format('alter table %I.%I drop constraint if exists segment_proof', {schema_name}, net.name);
     if segment_exclude.lower is not null then
         execute format('alter table %I.%I add constraint segment_proof check (id < %s or id >= %s) not valid',

@@ -28,10 +28,11 @@ grant execute on function
     {schema}.purge_records(float8, float8, integer, bigint[], boolean),
     {schema}.purge_dead(float8, integer, bigint[], boolean), {schema}.purge_keys(float8, integer, bigint[], boolean),
     {schema}.purge_inbox(float8, integer, bigint[], boolean),
-    {schema}.segment_ranges(), {schema}.segment_busy(oid[]), {schema}.segment_proof(),
+    {schema}.segment_ranges(), {schema}.segment_busy(oid[]), {schema}.segment_state(oid, bigint, bigint),
+    {schema}.segment_proof(),
     {schema}.segment_holds(bigint, bigint, timestamptz), {schema}.segment_add(bigint, bigint),
     {schema}.segment_exclude(bigint, bigint), {schema}.segment_prove(), {schema}.segment_empty(bigint, float8),
-    {schema}.segment_drop(bigint) to {role};
+    {schema}.segment_detach(bigint), {schema}.segment_drop() to {role};
 
 -- There are no such sequences before PostgreSQL 15. The name of a role is a value here: what it holds may end the text.
 select set_config('partbox.granted', {role_name}, true);

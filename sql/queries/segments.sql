@@ -58,6 +58,10 @@ select {schema}.segment_prove()
 -- Empty one; what is in the way if anything is, and the bytes it gave back.
 select problem, freed from {schema}.segment_empty(%(lower)s::bigint, %(retain)s::float8)
 
+-- name: segment_detach
+-- Take one out of the log; null, or what is in the way.
+select {schema}.segment_detach(%(lower)s::bigint)
+
 -- name: segment_drop
--- Drop one; null, or what is in the way.
-select {schema}.segment_drop(%(lower)s::bigint)
+-- Drop those that were taken out; their number.
+select {schema}.segment_drop()

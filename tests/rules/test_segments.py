@@ -11,6 +11,7 @@ from partbox.rules.segments import (
     LARGEST,
     LEAD,
     LIVE,
+    MOST_AHEAD,
     SMALL_NET,
     SMALLEST,
     Range,
@@ -68,6 +69,16 @@ def test_the_missing_ones_follow_the_last():
         Range(15 * MILLION, 18 * MILLION),
     ]
     assert wanted([*there[:2], empty(12, 13), empty(10**8, 10**9), empty(10**7, 10**8), NET], 9, 0, MILLION) == []
+
+
+def test_they_last_for_hours_where_a_short_retention_makes_them_short():
+    """Beside a pg_dump of an hour none can be attached."""
+    assert len(wanted([NET], 5, 100, 2 * MILLION)) == AHEAD  # they take hours
+    assert len(wanted([NET], 5, 1_000, 2 * MILLION)) == 8  # 14.4 million ids in four hours
+    assert len(wanted([NET], 5, 100_000, 10 * MILLION)) == MOST_AHEAD
+    there = [empty(lower * MILLION, (lower + 2) * MILLION) for lower in range(10, 22, 2)]
+    assert len(wanted([*there, NET], 5, 1_000, 2 * MILLION)) == 2
+    assert wanted([*there, NET], 5, 800, 2 * MILLION) == []
 
 
 def test_a_segment_that_would_be_too_near_begins_where_an_hour_leads():

@@ -72,9 +72,14 @@ def empty(conn: Connection[Any], schema: str, lower: int, retain: float | None) 
     return Emptied(*_one(conn, "segment_empty", schema, lower=lower, retain=retain))
 
 
-def drop(conn: Connection[Any], schema: str, lower: int) -> str | None:
-    """Drop the empty segment that begins there; None, or what is in the way."""
-    return _problem(conn, "segment_drop", schema, lower=lower)
+def detach(conn: Connection[Any], schema: str, lower: int) -> str | None:
+    """Take the empty segment that begins there out of the log; None, or what is in the way."""
+    return _problem(conn, "segment_detach", schema, lower=lower)
+
+
+def drop(conn: Connection[Any], schema: str) -> int:
+    """Drop the segments that were taken out of the log, by whomever; their number."""
+    return int(_one(conn, "segment_drop", schema)[0])
 
 
 def _problem(conn: Connection[Any], name: str, schema: str, **values: Any) -> str | None:

@@ -135,7 +135,8 @@ FORBIDDEN_TO_PUBLISHERS = (
     "select partbox.segment_exclude(90000000, 99000000)",
     "select partbox.segment_prove()",
     "select partbox.segment_empty(0, 0)",
-    "select partbox.segment_drop(0)",
+    "select partbox.segment_detach(0)",
+    "select partbox.segment_drop()",
 )
 FORBIDDEN_TO_WORKERS = (
     f"insert into partbox.record ({COLUMNS}) values ({ROW})",
@@ -272,7 +273,7 @@ def test_no_function_runs_as_its_owner_or_looks_things_up_where_others_may_put_t
     ).fetchall()
     # Attaching, truncating and dropping takes owning the log. These take numbers, never a name.
     assert sorted(name for name, definer, _, _ in found if definer) == [
-        "segment_add", "segment_drop", "segment_empty", "segment_exclude", "segment_prove",
+        "segment_add", "segment_detach", "segment_drop", "segment_empty", "segment_exclude", "segment_prove",
     ]  # fmt: skip
     fixed = "search_path=pg_catalog, pg_temp"
     assert [name for name, _, language, config in found if language == "plpgsql" and fixed not in (config or [])] == []

@@ -86,7 +86,7 @@ def test_a_lock_that_is_not_to_be_had_is_given_up_at_once(small, planted: Plante
     assert look().emptied == ("record_1",)
 
 
-@pytest.mark.parametrize("call", ["segment_empty(0, 0)", "segment_drop(100)", "segment_add(5000000, 7000000)"])
+@pytest.mark.parametrize("call", ["segment_empty(0, 0)", "segment_detach(100)", "segment_add(5000000, 7000000)"])
 def test_a_backend_that_is_killed_in_a_step_has_changed_nothing_and_the_next_look_goes_on(
     small, planted: Planted, look, dsn, call
 ):
@@ -108,11 +108,11 @@ def test_a_backend_that_is_killed_in_a_step_has_changed_nothing_and_the_next_loo
 
 
 def test_a_shell_that_has_got_a_record_is_not_dropped(small, planted: Planted, look):
-    assert steps.drop(small, "partbox", 0) is None
+    assert steps.detach(small, "partbox", 0) is None
     planted.record(110)
-    assert steps.drop(small, "partbox", 100) == "filled"
+    assert steps.detach(small, "partbox", 100) == "filled"
     small.execute("select setval('partbox.record_id_seq', 298)")
-    assert steps.drop(small, "partbox", 200) == "open"
+    assert steps.detach(small, "partbox", 200) == "open"
     assert "record_200" in names(small)
     planted.record(10)  # drawn before, written after: it falls into the net
     assert small.execute("select count(*) from partbox.record_default").fetchone() == (1,)
@@ -124,7 +124,7 @@ def test_a_record_that_comes_while_a_shell_is_locked_keeps_it(small, planted: Pl
         " $$ insert into partbox.record (id, partition, event_id, event_type)"
         " values (10, 0, gen_random_uuid(), 'T'); select false $$"
     )
-    assert steps.drop(small, "partbox", 0) == "filled"
+    assert steps.detach(small, "partbox", 0) == "filled"
     assert planted.left() == [10]
 
 

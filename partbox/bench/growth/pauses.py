@@ -1,0 +1,207 @@
+"""Pauses of publishers and workers under load, while segments are made, emptied and dropped all the time.
+
+What is judged is the longest one, less what a control had at the same time: one that writes elsewhere, and one that
+only sleeps. The distributions of all of it are in the details.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection
+
+from partbox.bench.budget import Budget, Direction, Measured
+from partbox.bench.bystanders import Bystanders, BystanderTask
+from partbox.bench.changing import SmallSegments
+from partbox.bench.family import Family, Results
+from partbox.bench.ground import Ground
+from partbox.bench.handlers import Notebook, Noted, NoteTaker
+from partbox.bench.node import BenchNode
+from partbox.bench.pauses import LIMIT, Distribution, Span, beyond, distribution, gaps
+from partbox.bench.sender import KIND
+from partbox.db.harness import bench as statements
+from partbox.errors import PartboxError
+
+CHANGED: Final = "while segments are made, emptied and dropped"
+OPEN: Final = f"{CHANGED}, beside open transactions"
+PUBLISH, DELIVERY, PUBLISH_OPEN, DELIVERY_OPEN = (
+    Budget(f"pause-{what}", f"longest {said}", Direction.AT_MOST, LIMIT, "ms")
+    for what, said in (
+        ("publish", f"publish {CHANGED}"),
+        ("delivery", f"delivery {CHANGED}"),
+        ("publish-open", f"publish {OPEN}"),
+        ("delivery-open", f"delivery {OPEN}"),
+    )
+)
+PROCESSES: Final = 2
+STEP: Final = 0.1  # seconds between two changes
+SHORTEST, SHARE = 1.0, 0.75  # seconds of a phase, and the part of what lines of growth stand still for
+TO_START: Final = 30.0
+TO_ARRIVE: Final = 60.0
+STOCK: Final = 0.25  # of a phase's time: segments are made and filled, so that there are some to be emptied in it
+
+
+@dataclass(slots=True)
+class PausePhase:
+    """A stretch of the run: the transaction open beside it, and what came of it. `changes` None: nothing was done."""
+
+    name: str
+    beside: Callable[[Ground], AbstractContextManager[None]] = lambda _: nullcontext()
+    began: int = 0
+    ended: int = 0
+    changes: str | None = None
+    found: dict[str, Distribution] = field(default_factory=dict)
+    pauses: dict[str, float] = field(default_factory=dict)
+
+    def covers(self, span: Span) -> bool:
+        return self.began <= span.began < self.ended
+
+    def told(self, kind: str) -> str:
+        """The distribution in words, beside that of the control."""
+        done = f" ({self.changes})" if self.changes else ""
+        return f"{self.name}{done}: {self.found[kind]}, elsewhere {self.found['elsewhere']}"
+
+    def plain(self) -> dict[str, float]:
+        """All numbers, by the name of the phase."""
+        return {
+            f"{self.name}: {kind} {name}": value
+            for kind, found in self.found.items()
+            for name, value in found._asdict().items()
+        }
+
+
+@contextmanager
+def _holding(ground: Ground, use: Callable[[Connection[Any]], object]) -> Iterator[None]:
+    """A transaction that has done something and stays open."""
+    with psycopg.connect(ground.dsn) as conn:
+        use(conn)
+        yield
+        conn.rollback()
+
+
+def _published(ground: Ground) -> AbstractContextManager[None]:
+    return _holding(ground, lambda conn: ground.outbox().publish(conn, KIND, {"number": -1}))
+
+
+def _read(ground: Ground) -> AbstractContextManager[None]:
+    return _holding(ground, lambda conn: statements.read_log(conn, ground.schema))
+
+
+def _early(ground: Ground) -> AbstractContextManager[None]:
+    return _holding(ground, lambda conn: statements.begin_writing(conn, ground.schema))
+
+
+def _length(ground: Ground) -> float:
+    """Seconds of a phase: something of every kind must happen in it."""
+    return max(SHORTEST, SHARE * ground.sizes.growth.standing)
+
+
+class _Watch:
+    """Runs the phases over one load, and finds the pauses of each."""
+
+    def __init__(self, ground: Ground, bystanders: Bystanders, notebook: Notebook) -> None:
+        self._ground = ground
+        self._bystanders = bystanders
+        self._notebook = notebook
+        self._notes: list[Noted] = []
+
+    def still(self) -> PausePhase:
+        """Change nothing."""
+        phase = PausePhase("still", began=time.monotonic_ns())
+        self._ground.pause(_length(self._ground))
+        phase.ended = time.monotonic_ns()
+        return phase
+
+    def changing(self, phase: PausePhase) -> PausePhase:
+        """Make, empty and drop segments, as fast as they fill."""
+        ground = self._ground
+        self._for(_length(ground) * STOCK, SmallSegments(ground.conn, ground.schema).add)
+        with phase.beside(ground):
+            segments = SmallSegments(ground.conn, ground.schema)
+
+            def change() -> None:
+                segments.add()
+                segments.remove()
+
+            phase.began = time.monotonic_ns()
+            self._for(_length(ground), change)
+            phase.ended = time.monotonic_ns()
+        phase.changes = str(segments)
+        return phase
+
+    def judge(self, phases: list[PausePhase]) -> None:
+        """Wait for what is on its way, and find each phase's pauses."""
+        seen = self._bystanders.seen()
+        self._ground.until(lambda: seen.publishes.keys() <= self._arrived().keys(), "delivering", TO_ARRIVE)
+        arrived = self._arrived()
+        deliveries = [Span(span.ended, arrived[number]) for number, span in seen.publishes.items()]
+        kinds = {
+            "publish": [*seen.publishes.values()],
+            "delivery": deliveries,
+            "gap": [each for pid in {note.pid for note in self._notes} for each in gaps(self._moments(pid))],
+            "elsewhere": seen.others,
+            "sleep": seen.sleeps,
+        }
+        controls = [*seen.others, *seen.sleeps]
+        for phase in phases:
+            for kind, spans in kinds.items():
+                within = [each for each in spans if phase.covers(each)]
+                if not within:
+                    raise PartboxError(f"nothing was seen of {kind} in the phase {phase.name!r}: it was too short")
+                phase.found[kind] = distribution(each.ms for each in within)
+                phase.pauses[kind] = beyond(within, controls)
+
+    def _for(self, seconds: float, change: Callable[[], None]) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            change()
+            self._ground.pause(STEP)
+
+    def _moments(self, pid: int) -> list[int]:
+        return [note.at for note in self._notes if note.pid == pid]
+
+    def _arrived(self) -> dict[int, int]:
+        self._notes.extend(self._notebook.new())
+        return {note.number: note.at for note in reversed(self._notes)}
+
+
+def _measure(ground: Ground, wanted: Set[str]) -> Results:
+    ground.fresh()
+    statements.open_elsewhere(ground.conn, ground.schema)
+    statements.drop_first_segment(ground.conn, ground.schema)
+    first = round(2 * _length(ground) * ground.sizes.load)
+    SmallSegments(ground.conn, ground.schema).begin(first)
+    notebook = Notebook(ground.folder / "pauses")
+    task = BystanderTask(ground.dsn, ground.schema, ground.sizes.load, ground.folder / "bystanders")
+    with BenchNode(ground, ground.outbox(NoteTaker(notebook.path), bell="on"), PROCESSES), Bystanders(task) as others:
+        ground.until(others.begun, "the first events", TO_START)
+        watch = _Watch(ground, others, notebook)
+        still = watch.still()
+        SmallSegments(ground.conn, ground.schema).leave(first)
+        changed = watch.changing(PausePhase("changing"))
+        opened = [
+            watch.changing(PausePhase(name, beside))
+            for name, beside in (("published", _published), ("early xid", _early), ("read", _read))
+        ]
+        watch.judge([still, changed, *opened])
+    for budget, kind, phases in (
+        (PUBLISH, "publish", [changed]),
+        (DELIVERY, "delivery", [changed]),
+        (PUBLISH_OPEN, "publish", opened),
+        (DELIVERY_OPEN, "delivery", opened),
+    ):
+        if budget.name in wanted:
+            yield _result(budget, kind, still, phases)
+
+
+def _result(budget: Budget, kind: str, still: PausePhase, phases: list[PausePhase]) -> Measured:
+    """The longest pause of these phases beyond what the controls had at the same time."""
+    note = "p50 / p99 / p99.9 / longest ms, " + "; ".join(each.told(kind) for each in (still, *phases))
+    details = {name: value for each in (still, *phases) for name, value in each.plain().items()}
+    return Measured(budget.name, max(each.pauses[kind] for each in phases), note, details)
+
+
+FAMILY = Family((PUBLISH, DELIVERY, PUBLISH_OPEN, DELIVERY_OPEN), _measure)
