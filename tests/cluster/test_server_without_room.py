@@ -1,6 +1,7 @@
 """A disk of the server that is full while publishers publish and a node delivers, and that has room again."""
 
 import random
+import subprocess
 import time
 from contextlib import contextmanager
 
@@ -9,7 +10,7 @@ import pytest
 from ledger import Publisher
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import DiskFull
-from servers import TEMPLATE, execute
+from servers import TEMPLATE, cloned, execute, new_server
 from small_disk import small_disk
 from waiting import eventually
 
@@ -123,6 +124,43 @@ def test_publishing_fails_whole_and_goes_on_with_delivery_when_there_is_room_aga
     assert not cluster.verdict().repeats
     assert node.workers() == workers
     assert len(complaints(node)) <= most
+
+
+@pytest.fixture
+def short_of_wal():
+    """A server whose WAL is on a small disk, and that disk."""
+    with small_disk(128) as disk, new_server({"min_wal_size": "32MB", "max_wal_size": "64MB"}) as server:
+        server.stop()
+        wal = server.data / "pgdata" / "pg_wal"
+        subprocess.run(["mv", wal, disk.folder / "wal"], check=True)
+        wal.symlink_to(disk.folder / "wal")
+        server.start()
+        yield server, disk
+        disk.make_room()
+
+
+def test_a_full_disk_of_the_wal_ends_the_server_and_all_goes_on_once_it_is_started_with_room(short_of_wal, new_cluster):
+    server, disk = short_of_wal
+    cluster = new_cluster(cloned(server.dsn, "partbox"))
+    node = cluster.node("node", lease=30)
+    cluster.balanced(1)
+    workers = node.workers()
+    cluster.ledger.publish_now(cluster.ledger.names)
+    disk.fill()
+    with pytest.raises(psycopg.OperationalError):
+        cluster.ledger.publish_now(cluster.ledger.names, burst=40, filler=FILLER)
+    eventually(lambda: not server.running, 40)
+    said = (server.data / "pgdata" / "server.log").read_text()
+    assert "PANIC:  could not write to file" in said
+    assert "shutting down due to startup process failure" in said, "it has tried to start by itself"
+    disk.make_room()
+    server.start()
+    cluster.reconnect()
+    cluster.ledger.publish_now(cluster.ledger.names)
+    cluster.delivered()
+    assert half_written(cluster.owners.conn) == []
+    assert not cluster.verdict().wrong()
+    assert node.workers() == workers
 
 
 def scheduled(conn):
