@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 import psycopg
-from psycopg import Connection, Rollback
+from psycopg import Connection
 
 from partbox import settings
 from partbox.db.harness import chaos as statements
@@ -95,7 +95,9 @@ class Mason(threading.Thread):
                 return
 
     def left_over(self) -> list[Leftover]:
-        """End, and purge everything; what remains although it should not."""
+        """End, and purge everything; what remains although it should not. Nothing, if it has not begun."""
+        if self.ident is None:
+            return []
         self.stopping.set()
         self.join()
         all_of_it = settings.load(dsn=self._place.dsn, schema=self._schema, retain_done=RETAIN / 10)
@@ -133,10 +135,9 @@ class Mason(threading.Thread):
         killer = threading.Timer(self._asked[fault], self._strike, (conn.info.backend_pid, struck))
         killer.start()
         try:
-            with conn.transaction():
-                if tried(step) is not None:
-                    raise Rollback
-                statements.wait(conn, self._schema, PATIENCE)
+            with conn.transaction(force_rollback=True):
+                if tried(step) is None:
+                    statements.wait(conn, self._schema, PATIENCE)
         except psycopg.OperationalError:
             if struck.is_set():
                 self.killed[fault] += 1

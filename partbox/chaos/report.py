@@ -30,7 +30,7 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ChaosReport:
+class ChaosReport:  # all that the JSON of a run says
     """`restarted` nodes had ended by themselves, as one does that finds no database when it starts. `faults` are those
     that happened, by name; `missed` ones found no victim, `skipped` has the reason for each that is impossible here.
     `refused` transactions found no room on the server's disk, and `remedies` lines of the nodes' logs say what to do

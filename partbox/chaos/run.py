@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from partbox.chaos.actor import Actor
 from partbox.chaos.excuses import UNEXPLAINED, excuse
@@ -78,7 +78,7 @@ class _Run:
         self._watcher = Watcher(where, self._fleet.leaving)
         self._publishers = publishers(where, self._ledger, plan.seed, self._means.two_phase)
         self._leaping = [each for each in self._publishers if isinstance(each, Leaping)]
-        self._mason = Mason(where) if set(KILLS) & set(self._means.faults) else None
+        self._mason = Mason(where)
         full = FullDisk(where, disk.disk, self._publish) if disk.disk is not None else None
         self._actor = Actor(where, self._fleet, self._watcher, self._say, self._publishers, full, self._mason)
 
@@ -99,7 +99,7 @@ class _Run:
         """Wait until the nodes own everything; time counts from then on."""
         with self._place.connect("chaos") as conn:
             self._ledger.open(conn)
-        if self._mason is not None:
+        if set(KILLS) & set(self._means.faults):
             self._mason.begin()
         for _ in range(self._plan.nodes):
             self._fleet.join()
@@ -179,10 +179,8 @@ class _Run:
             *forgotten(deliveries, cursors),
         ]
         judgement = excuse(truth, deliveries, [*self._actor.disturbances, *self._watcher.losses], CONCURRENCY)
-        left_over = self._mason.left_over() if self._mason is not None and drained else []
-        found = violations(judgement, stale_saves, left_over)
+        found = violations(judgement, stale_saves, self._mason.left_over() if drained else [])
         self._place.keep |= any(found.values()) or not drained
-        unmet = self._unmet()
         return ChaosReport(
             seed=self._plan.seed,
             seconds=round(self._lasted, 1),
@@ -190,34 +188,35 @@ class _Run:
             processes=self._plan.processes,
             published=len(truth),
             rolled_back=self._ledger.rolled_back,
-            interrupted=sum(each.interrupted for each in self._publishers),
-            refused=sum(each.refused for each in self._publishers),
             deliveries=len(deliveries),
             drained=drained,
             drain_seconds=round(drain_seconds, 1),
             interrupted_by_user=self._interrupts.asked.is_set(),
-            restarted=self._fleet.restarted,
-            segments=dict(self._mason.done) if self._mason is not None else {},
-            remedies=self._fleet.logged(FULL_DISK),
-            faults=dict(self._actor.done - unmet),
-            missed=dict(self._actor.missed + unmet),
-            skipped=self._means.skipped,
             repeats={cause: count for cause, count in judgement.repeats.items() if cause != UNEXPLAINED},
             in_flight=judgement.in_flight,
             violations={name: len(those) for name, those in found.items()},
             examples=examples(found),
             kept=str(self._place.kept_folder) if self._place.keep else None,
+            **self._happened(),
         )
 
-    def _unmet(self) -> Counter[str]:
-        """Steps that were to be killed, and did not come."""
-        killed: Counter[str] = Counter() if self._mason is None else self._mason.killed
-        return Counter({name: self._actor.done[name] for name in KILLS}) - killed
+    def _happened(self) -> dict[str, Any]:
+        """The faults and their traces, as the report has them; steps that were to be killed and did not come missed."""
+        unmet = Counter({name: self._actor.done[name] for name in KILLS}) - self._mason.killed
+        return {
+            "interrupted": sum(each.interrupted for each in self._publishers),
+            "refused": sum(each.refused for each in self._publishers),
+            "restarted": self._fleet.restarted,
+            "segments": dict(self._mason.done),
+            "remedies": self._fleet.logged(FULL_DISK),
+            "faults": dict(self._actor.done - unmet),
+            "missed": dict(self._actor.missed + unmet),
+            "skipped": self._means.skipped,
+        }
 
     def _end(self) -> None:
         """End everything that still runs."""
-        if self._mason is not None:
-            self._mason.stopping.set()
+        self._mason.stopping.set()
         for publisher in self._publishers:
             publisher.stopping.set()
         for leaping in self._leaping:
@@ -225,7 +224,7 @@ class _Run:
         self._watcher.stopping.set()
         self._fleet.kill()
         self._means.close()
-        for thread in (*self._publishers, self._watcher, *([self._mason] if self._mason is not None else [])):
+        for thread in (*self._publishers, self._watcher, self._mason):
             if thread.ident is not None:
                 thread.join(5)
 
@@ -243,8 +242,7 @@ class _Run:
     def _look(self) -> None:
         """Raise the error that ended a thread of ours. Once a second pause publishers that are too far ahead, and
         report the progress on a terminal."""
-        of_mason = self._mason.error if self._mason is not None else None
-        for error in (self._watcher.error, of_mason, *(each.error for each in self._publishers)):
+        for error in (self._watcher.error, self._mason.error, *(each.error for each in self._publishers)):
             if error is not None:
                 raise error
         if time.monotonic() < self._told + 1:

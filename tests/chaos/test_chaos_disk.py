@@ -18,7 +18,7 @@ FAULTS = ("disk-full", "wal-full")
 
 @pytest.mark.timeout(240)
 def test_a_short_run_on_a_disk_that_is_full_again_and_again_keeps_every_promise(chaos):
-    run = ("--seconds", "7", "--seed", "3", "--nodes", "1", "--processes", "1", "--faults", ",".join(FAULTS))
+    run = ("--seconds", "4", "--seed", "1610", "--nodes", "1", "--processes", "1", "--faults", ",".join(FAULTS))
     report = ended(chaos("--embedded", *run, "--json"))
     if report["skipped"]:
         pytest.skip(str(report["skipped"]))

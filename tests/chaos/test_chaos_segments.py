@@ -6,7 +6,6 @@ import psycopg
 import pytest
 from forked import forks
 from psycopg.conninfo import make_conninfo
-from purgeable import Planted
 from test_chaos_command import chaos, ended, open_folder
 from waiting import eventually
 
@@ -81,7 +80,9 @@ def test_each_step_is_killed_in_the_middle_and_nothing_is_left_of_it(mason, conn
 def test_what_no_purge_takes_away_is_told(conn):
     conn.execute("create table partbox.record_7 (id bigint)")
     assert steps.exclude(conn, "partbox", Range(5_000_000, 6_000_000)) is None
-    Planted(conn).record(30_000_000)
+    conn.execute(
+        "insert into partbox.record (id, partition, event_id, event_type) values (30000000, 0, gen_random_uuid(), 'T')"
+    )
     conn.execute("select setval('partbox.record_id_seq', 40000000)")
     consume(conn)
     assert statements.left_over(conn, "partbox") == [
@@ -94,7 +95,19 @@ def test_what_no_purge_takes_away_is_told(conn):
 
 @pytest.mark.timeout(240)
 def test_a_short_run_in_which_segments_are_made_emptied_and_dropped_keeps_every_promise(chaos):
-    run = ("--seconds", "9", "--seed", "3", "--nodes", "1", "--processes", "1", "--faults", ",".join(KILLS), "--json")
+    run = (
+        "--seconds",
+        "7",
+        "--seed",
+        "1242",
+        "--nodes",
+        "1",
+        "--processes",
+        "1",
+        "--faults",
+        ",".join(KILLS),
+        "--json",
+    )
     report = ended(chaos("--embedded", *run))
     assert report["published"] > 100
     assert report["segments"]["attach"] > 0

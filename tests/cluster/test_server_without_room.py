@@ -10,7 +10,7 @@ import pytest
 from ledger import Publisher
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import DiskFull
-from servers import TEMPLATE, cloned, execute, new_server
+from servers import TEMPLATE, execute
 from small_disk import small_disk
 from waiting import eventually
 
@@ -127,21 +127,27 @@ def test_publishing_fails_whole_and_goes_on_with_delivery_when_there_is_room_aga
 
 
 @pytest.fixture
-def short_of_wal():
+def short_of_wal(own_server):
     """A server whose WAL is on a small disk, and that disk."""
-    with small_disk(128) as disk, new_server({"min_wal_size": "32MB", "max_wal_size": "64MB"}) as server:
+    server = own_server.server
+    with small_disk(128) as disk:
         server.stop()
+        server.options |= {"min_wal_size": "32MB", "max_wal_size": "64MB"}
         wal = server.data / "pgdata" / "pg_wal"
         subprocess.run(["mv", wal, disk.folder / "wal"], check=True)
         wal.symlink_to(disk.folder / "wal")
         server.start()
         yield server, disk
-        disk.make_room()
+        server.stop("immediate")
+        wal.unlink()
+        subprocess.run(["mv", disk.folder / "wal", wal], check=True)
 
 
-def test_a_full_disk_of_the_wal_ends_the_server_and_all_goes_on_once_it_is_started_with_room(short_of_wal, new_cluster):
+def test_a_full_disk_of_the_wal_ends_the_server_and_all_goes_on_once_it_is_started_with_room(
+    short_of_wal, own_server, new_cluster
+):
     server, disk = short_of_wal
-    cluster = new_cluster(cloned(server.dsn, "partbox"))
+    cluster = new_cluster(own_server.dsn)
     node = cluster.node("node", lease=30)
     cluster.balanced(1)
     workers = node.workers()

@@ -108,7 +108,7 @@ def write_wal(conn: Conn, schema: str, size: int) -> None:
 
 
 def left_over(conn: Conn, schema: str) -> list[str]:
-    """What is wrong with the segments when everything is done and was purged, a line each."""
+    """The faults of the segments when everything is done and was purged, a line each."""
     return [what for (what,) in conn.execute(query("chaos_left_over", schema), {"schema": schema})]
 
 
