@@ -327,7 +327,7 @@ class Actor:
         for each in self._publishers:
             if each.lingers:
                 each.rest(REST)
-        self._mason.kill(step.fault, step.how)
+        self._mason.kill(step.fault)
         return "the next one"
 
     def _ask_publishers(self, step: ScheduledFault) -> str | None:

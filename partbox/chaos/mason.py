@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -31,7 +32,7 @@ PACE = 1.0
 BEAT = 0.2  # seconds between two looks
 RETRY = 0.2
 RETAIN: Final = 0.5  # seconds
-LATEST: Final = 0.05  # seconds after its begin at which a step is killed; one that is done waits with its commit
+GLANCE = 0.001  # seconds between two looks at the locks of who is to be killed
 PATIENCE = 10.0
 LOOKS: Final = 60
 
@@ -63,7 +64,7 @@ class Mason(threading.Thread):
         super().__init__(name="chaos-mason", daemon=True)
         self._place = place
         self._schema = place.schema
-        self._asked: dict[str, float] = {}
+        self._asked: set[str] = set()
         self._moved = 0.0
         self.stopping = threading.Event()
         self.done: Counter[str] = Counter()
@@ -78,9 +79,9 @@ class Mason(threading.Thread):
             statements.leap(conn, self._schema, min(ends) - drawn - AHEAD * SIZE)
         self.start()
 
-    def kill(self, fault: str, how: float) -> None:
-        """Have the next step of this fault killed: `how`, from 0 to 1, says when in it."""
-        self._asked[fault] = how * LATEST
+    def kill(self, fault: str) -> None:
+        """Have the next step of this fault killed in the middle."""
+        self._asked.add(fault)
 
     def run(self) -> None:
         while not self.stopping.is_set():
@@ -131,26 +132,24 @@ class Mason(threading.Thread):
 
     def _die(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:
         """Take the step and be killed in it, or before its commit; if something is in its way, the next one is."""
-        struck = threading.Event()
-        killer = threading.Timer(self._asked[fault], self._strike, (conn.info.backend_pid, struck))
+        over, struck = threading.Event(), threading.Event()
+        killer = threading.Thread(target=self._strike, args=(conn.info.backend_pid, over, struck), daemon=True)
         killer.start()
         try:
             with conn.transaction(force_rollback=True):
                 if tried(step) is None:
                     statements.wait(conn, self._schema, PATIENCE)
-        except psycopg.OperationalError:
+        finally:
+            over.set()
+            killer.join()
             if struck.is_set():
                 self.killed[fault] += 1
-                del self._asked[fault]
-            raise
-        finally:
-            killer.cancel()
-            killer.join()
+                self._asked.discard(fault)
 
-    def _strike(self, pid: int, struck: threading.Event) -> None:
-        try:
-            with self._place.connect("chaos") as conn:
-                struck.set()
-                statements.cut(conn, self._schema, pid)
-        except psycopg.OperationalError:
-            return
+    def _strike(self, pid: int, over: threading.Event, struck: threading.Event) -> None:
+        """End that session once it holds a lock that only the change itself takes, unless it is over before."""
+        with suppress(psycopg.OperationalError), self._place.connect("chaos") as conn:
+            while not over.wait(GLANCE):
+                if statements.strike(conn, self._schema, pid):
+                    struck.set()
+                    return

@@ -79,6 +79,11 @@ select pid from pg_stat_activity
 -- End a session.
 select pg_terminate_backend(%(pid)s)
 
+-- name: chaos_strike
+-- End a session that holds a lock which keeps everybody out of a table; no row if it holds none.
+select pg_terminate_backend(l.pid) from pg_locks l
+ where l.pid = %(pid)s and l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.granted limit 1
+
 -- name: chaos_prepared
 -- Our prepared transactions that have not ended.
 select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, %(prefix)s)

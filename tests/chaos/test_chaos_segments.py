@@ -40,14 +40,17 @@ def test_a_segment_that_is_in_the_way_is_left_where_it_is():
 
 
 @pytest.fixture
-def mason(dsn, conn):
-    """A mason who has begun, on segments of his own size; he ends with the test."""
-
+def place(dsn):
     def connect(role):
         return psycopg.connect(make_conninfo(dsn, application_name=f"chaos {role}"), autocommit=True)
 
-    statements.make_accounts(conn, "partbox")
-    made = Mason(SimpleNamespace(dsn=dsn, schema="partbox", connect=connect))
+    return SimpleNamespace(dsn=dsn, schema="partbox", connect=connect)
+
+
+@pytest.fixture
+def mason(place):
+    """A mason who has begun, on segments of his own size; he ends with the test."""
+    made = Mason(place)
     made.begin()
     yield made
     made.stopping.set()
@@ -65,7 +68,7 @@ def consume(conn):
 def test_each_step_is_killed_in_the_middle_and_nothing_is_left_of_it(mason, conn):
     consume(conn)
     for fault in KILLS:
-        mason.kill(fault, 0.99)
+        mason.kill(fault)
 
     def all_killed() -> bool:
         conn.execute("insert into partbox.record (partition, event_id, event_type) values (0, gen_random_uuid(), 'T')")
@@ -75,6 +78,35 @@ def test_each_step_is_killed_in_the_middle_and_nothing_is_left_of_it(mason, conn
     eventually(lambda: all(mason.done[step] for step in KILLS.values()), 60)
     assert mason.left_over() == []
     assert conn.execute("select count(*) from partbox.record").fetchone() == (0,)
+
+
+def test_what_is_given_up_is_not_killed_and_the_next_one_is_once_it_has_its_lock(place):
+    mason = Mason(place)
+    mason.kill("kill-drop")
+    with place.connect("mason") as struck:
+        mason._take(struck, "kill-drop", lambda: "busy")
+        assert not mason.killed
+
+        def step() -> None:
+            struck.execute("lock table only partbox.record in access exclusive mode")
+
+        with pytest.raises(psycopg.OperationalError):
+            mason._take(struck, "kill-drop", step)
+    assert mason.killed == {"kill-drop": 1}
+    assert not mason.done
+
+
+def test_a_strike_that_falls_into_the_end_of_a_step_is_outlived(place, conn):
+    mason = Mason(place)
+    mason.kill("kill-drop")
+    with place.connect("mason") as struck:
+
+        def given_up() -> str:
+            conn.execute("select pg_terminate_backend(%s, 5000)", [struck.info.backend_pid])
+            return "busy"
+
+        mason._take(struck, "kill-drop", given_up)
+        assert struck.closed
 
 
 def test_what_no_purge_takes_away_is_told(conn):

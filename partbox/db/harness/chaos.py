@@ -97,6 +97,11 @@ def cut(conn: Conn, schema: str, pid: int) -> None:
     conn.execute(query("chaos_cut", schema), {"pid": pid})
 
 
+def strike(conn: Conn, schema: str, pid: int) -> bool:
+    """End a session if it keeps everybody out of some table; True if it did."""
+    return conn.execute(query("chaos_strike", schema), {"pid": pid}).fetchone() is not None
+
+
 def wait(conn: Conn, schema: str, seconds: float) -> None:
     """Wait in the database."""
     conn.execute(query("chaos_wait", schema), {"seconds": seconds})
