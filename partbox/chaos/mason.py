@@ -33,7 +33,7 @@ BEAT = 0.2  # seconds between two looks
 RETRY = 0.2
 RETAIN: Final = 0.5  # seconds
 GLANCE = 0.001  # seconds between two looks at the locks of who is to be killed
-PATIENCE = 10.0
+PATIENCE = 5.0  # seconds that a step which is done waits to be killed
 LOOKS: Final = 60
 
 
