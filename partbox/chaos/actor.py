@@ -11,10 +11,13 @@ import psycopg
 
 from partbox.chaos import network
 from partbox.chaos.agenda import Agenda
+from partbox.chaos.clock import FARTHEST
 from partbox.chaos.excuses import CRASH, Disturbance
 from partbox.chaos.faults import DRAIN, LEASE
 from partbox.chaos.fleet import ROLE, Fleet, Host
+from partbox.chaos.full_disk import FullDisk
 from partbox.chaos.journal import now
+from partbox.chaos.mason import KILLS, Mason
 from partbox.chaos.mood import Mood, MoodFile
 from partbox.chaos.node import Node
 from partbox.chaos.publishers import ROLE as PUBLISHER
@@ -29,6 +32,8 @@ from partbox.embedded import processes
 LOOK = 0.1
 BLINK = 0.5  # seconds that a signal, or a cut, may take to arrive
 PATIENCE = DRAIN + 20.0
+REST = 12.0
+"""Seconds for which nobody begins a transaction that lasts: what changes segments gives way to them."""
 MOOD = 2.0  # seconds in which a handler must take a ticket
 
 
@@ -42,9 +47,13 @@ class Actor:
         watcher: Watcher,
         tell: Callable[[str], None],
         publishers: Sequence[ChaosPublisher] = (),
+        disk: FullDisk | None = None,
+        mason: Mason | None = None,
     ) -> None:
         self._place = place
         self._publishers = publishers
+        self._disk = disk
+        self._mason = mason
         self._stopped: dict[int, threading.Timer] = {}  # backends, and the timers that resume them
         self._fleet = fleet
         self._watcher = watcher
@@ -217,6 +226,7 @@ class Actor:
         if server is None or not server.running:
             return None
         self._go_on()  # a backend that is stopped would hold up the server's end
+        self._make_room()
         at = now()
         if step.fault == "restart-fast":
             server.stop("fast")
@@ -234,6 +244,27 @@ class Actor:
 
         self._agenda.after(step.lasts, start)
         return f"PostgreSQL is away for {step.lasts:.1f} s"
+
+    def _fill_disk(self, step: ScheduledFault) -> str | None:
+        server, disk = self._place.server, self._disk
+        if disk is None or disk.full or server is None or not server.running:
+            return None
+        self._go_on()
+        self._watcher.crashed()  # if the server ends of it
+        try:
+            disk.begin(step.fault == "wal-full")
+        except psycopg.OperationalError:
+            return None
+        self._agenda.after(step.lasts, self._make_room)
+        return f"for {step.lasts:.1f} s"
+
+    def _make_room(self) -> None:
+        disk = self._disk
+        if disk is None or not disk.full:
+            return
+        if ended := disk.end():
+            self.disturbances.append(Disturbance(CRASH, disk.since, now()))
+        self._watcher.crashed(ended)
 
     def _disturb_wire(self, step: ScheduledFault) -> str | None:
         host = self._host(step)
@@ -289,6 +320,16 @@ class Actor:
             _send(pid, signal.SIGCONT)
         self._stopped.clear()
 
+    def _kill_mason(self, step: ScheduledFault) -> str | None:
+        """Excuses nothing: who looks after segments delivers no event."""
+        if self._mason is None:
+            return None
+        for each in self._publishers:
+            if each.lingers:
+                each.rest(REST)
+        self._mason.kill(step.fault)
+        return "the next one"
+
     def _ask_publishers(self, step: ScheduledFault) -> str | None:
         kind = Large if step.fault == "large-payloads" else Leaping
         asked = [each for each in self._publishers if isinstance(each, kind)]
@@ -308,7 +349,7 @@ class Actor:
         host = self._host(step)
         if host is None or host.clock is None:
             return None
-        clock, offset = host.clock, (step.how - 0.5) * 7200
+        clock, offset = host.clock, (2 * step.how - 1) * FARTHEST
         clock.set(offset)
         self._agenda.after(step.lasts, lambda: clock.set(0.0))
         return f"{host.node.name} by {offset:+.0f} s, for {step.lasts:.1f} s"
@@ -326,6 +367,8 @@ _ACTS: dict[str, Callable[[Actor, ScheduledFault], str | None]] = {
     "cut-publishers": Actor._cut_publishers,
     **dict.fromkeys(("fail", "hang", "block-gil"), Actor._misbehave),
     **dict.fromkeys(("restart-fast", "restart-immediate", "crash"), Actor._restart_server),
+    **dict.fromkeys(("disk-full", "wal-full"), Actor._fill_disk),
+    **dict.fromkeys(KILLS, Actor._kill_mason),
     **dict.fromkeys((network.DELAY, network.HANG, network.HALF, network.CUT), Actor._disturb_wire),
     "conn-hang": Actor._hang_connection,
     "backend-stop": Actor._stop_backend,

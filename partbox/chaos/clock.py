@@ -24,6 +24,8 @@ time.sleep = lambda seconds: select.select((), (), (), seconds) and None
 monotonic clock, for a time of the calendar, and the call fails; select gets a duration instead."""
 TIMEOUT = 20.0
 JUMP: Final = 3600.0
+FARTHEST: Final = 86_400.0
+"""Seconds that a fault sets a calendar ahead or back at most."""
 
 
 class Clock:

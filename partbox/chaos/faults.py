@@ -44,6 +44,13 @@ FAULTS: Final = {
         Fault("restart-fast", "PostgreSQL is stopped (fast) and started", _DOWN, "--embedded"),
         Fault("restart-immediate", "PostgreSQL is stopped (immediate) and recovers", _DOWN, "--embedded"),
         Fault("crash", "SIGKILL of all PostgreSQL's processes; it recovers", _DOWN, "--embedded"),
+        Fault("disk-full", "the disk of PostgreSQL has no room", _DOWN, "disk"),
+        Fault(
+            "wal-full", "the disk has no room for WAL either, so that PostgreSQL ends; then it has room", _DOWN, "disk"
+        ),
+        Fault("kill-attach", "pg_terminate_backend of who makes a segment of the log, in the middle of it"),
+        Fault("kill-truncate", "the same of who empties one"),
+        Fault("kill-drop", "the same of who drops one"),
         Fault("net-delay", "a node's connections are slow", (1.0, 4.0), "proxy"),
         Fault("net-hang", "a node's connections stay open and carry nothing, beyond the lease", _BEYOND, "proxy"),
         Fault("net-half", "a node's connections carry what it says, but no answers", _BEYOND, "proxy"),

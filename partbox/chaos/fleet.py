@@ -117,6 +117,11 @@ class Fleet:
         for node in self._nodes():
             node.end(0)
 
+    def logged(self, words: str) -> int:
+        """The lines of all logs that have these words in them."""
+        logs = [node.log_file for node in self._nodes() if node.log_file.exists()]
+        return sum(words in line for log in logs for line in log.read_text(errors="replace").splitlines())
+
     def last_words(self) -> str:
         """The last log line of the newest node of each host."""
         return "; ".join(filter(None, (_last_line(host.node.log_file) for host in self.hosts)))

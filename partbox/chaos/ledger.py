@@ -81,14 +81,18 @@ class Ledger:
             for number, (name, seq) in enumerate(order)
         ]
         ids = outbox.publish_many(conn, events)
-        return [LoggedEvent(str(id), name, seq) for id, (name, seq) in zip(ids, order, strict=True)]
+        return self._noted(conn, [LoggedEvent(str(id), name, seq) for id, (name, seq) in zip(ids, order, strict=True)])
+
+    def _noted(self, conn: Connection[Any], events: list[LoggedEvent]) -> list[LoggedEvent]:
+        statements.note(conn, self._accounts.schema, [(each.event, each.aggregate, each.seq) for each in events])
+        return events
 
     def inserted(self, conn: Connection[Any], name: str, size: int) -> list[LoggedEvent]:
         """Insert an event of this account by SQL, which may hold more than a publisher would take."""
         ((_, seq),) = self._accounts.raised(conn, [name])
         schema = self._accounts.schema
         event = statements.insert(conn, schema, event_type=SYNC, kind=KIND, name=name, seq=seq, size=size)
-        return [LoggedEvent(event, name, seq)]
+        return self._noted(conn, [LoggedEvent(event, name, seq)])
 
     def leap(self, conn: Connection[Any], ids: int) -> None:
         """Use up this many ids."""
@@ -109,7 +113,7 @@ class Ledger:
         return len(self._committed)
 
     def truth(self, conn: Connection[Any]) -> list[LoggedEvent]:
-        """All committed events: the log, and the confirmed commits that should be in it."""
-        log = {each.event: each for each in self._accounts.log(conn)}
+        """All committed events: those noted beside the log, and the confirmed commits that should be among them."""
+        noted = [LoggedEvent(*row) for row in statements.noted(conn, self._accounts.schema)]
         with self._lock:
-            return list((self._committed | log).values())
+            return list((self._committed | {each.event: each for each in noted}).values())

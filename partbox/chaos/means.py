@@ -1,4 +1,4 @@
-"""The wires, clocks and features that faults need, and the reason for each that is not available here."""
+"""The wires, clocks, disks and features that faults need, and the reason for each that is not available here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -9,6 +9,7 @@ from psycopg.conninfo import make_conninfo
 from partbox.chaos import clock
 from partbox.chaos.faults import FAULTS, possible
 from partbox.chaos.fleet import DatabaseRoute
+from partbox.chaos.full_disk import OwnDisk
 from partbox.chaos.network import HOST, Network
 from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import Workspace
@@ -19,10 +20,13 @@ TWO_PHASE: Final = "two-phase"
 class Means:
     """`faults` are the wanted ones that are possible here; `skipped` has the reason for each of the others."""
 
-    def __init__(self, place: Workspace, wanted: Sequence[str]) -> None:
+    def __init__(self, place: Workspace, wanted: Sequence[str], disk: OwnDisk) -> None:
         self._place = place
+        self.disk = disk.disk
         self.network: Network | None = None
         lacking = self._lacking({FAULTS[name].needs for name in wanted})
+        if disk.lacking is not None:
+            lacking["disk"] = disk.lacking
         self.faults, self.skipped = possible(wanted, lacking)
         self.two_phase = TWO_PHASE not in lacking
         if not self.two_phase:
@@ -36,6 +40,8 @@ class Means:
     def close(self) -> None:
         if self.network is not None:
             self.network.stop()
+        if self.disk is not None:
+            self.disk.make_room()
 
     def _lacking(self, needs: set[str | None]) -> dict[str, str]:
         lacking = {}

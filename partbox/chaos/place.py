@@ -8,23 +8,39 @@ from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
 from partbox.chaos.faults import LEASE
+from partbox.chaos.full_disk import OwnDisk
 from partbox.db.connect import resolve
 from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import Workspace, drop, workspace
 from partbox.errors import SettingsError
 from partbox.rules.dsn import parts
 
-OPTIONS: Final = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "20"}
+OPTIONS: Final = {
+    "fsync": "off",
+    "max_connections": "200",
+    "max_prepared_transactions": "20",
+    # WAL that is kept to be written anew is room when the disk is full.
+    "min_wal_size": "32MB",
+    "max_wal_size": "128MB",
+}
 CONNECT_TIMEOUT: Final = 10  # seconds
 QUIET = 3 * LEASE  # seconds without a heartbeat after which a schema of ours is abandoned
 
 
 @contextmanager
-def place(dsn: str | None, schema: str, keep: bool) -> Iterator[Workspace]:
-    """Set it up, and remove it; SettingsError if the schema exists already and no earlier run has left it."""
+def place(dsn: str | None, schema: str, keep: bool, disk: OwnDisk) -> Iterator[Workspace]:
+    """Set it up, and remove it; an own server on that disk, if it can be had.
+
+    SettingsError if the schema exists already and no earlier run has left it.
+    """
     found = None if dsn is None else _with_timeout(resolve(dsn))
     with workspace(
-        found, schema, prefix="partbox-chaos-", options=OPTIONS, clear=lambda conn: _clear(conn, schema)
+        found,
+        schema,
+        prefix="partbox-chaos-",
+        options=OPTIONS,
+        clear=lambda conn: _clear(conn, schema),
+        under=disk.under,
     ) as made:
         made.keep = keep
         with made.connect("chaos") as conn:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import Connection
+from psycopg.errors import DiskFull
 
 from partbox.chaos.ledger import Ledger
 from partbox.chaos.oracle import LoggedEvent
@@ -26,10 +27,13 @@ LOCK_TIMEOUT = "5s"  # a prepared transaction whose end was lost would hold its 
 
 
 class ChaosPublisher(threading.Thread):
-    """Publishes until told to stop; `interrupted` counts transactions whose outcome is unknown."""
+    """Publishes until told to stop; `interrupted` counts transactions whose outcome is unknown, `refused` those that
+    the server had no room for."""
 
     pause = (0.01, 0.05)
     """Seconds between two transactions."""
+    lingers = False
+    """Its transactions stay open for a while."""
 
     def __init__(self, place: Workspace, ledger: Ledger, seed: str) -> None:
         super().__init__(name=f"chaos-{seed}", daemon=True)
@@ -38,7 +42,8 @@ class ChaosPublisher(threading.Thread):
         self.dice = random.Random(seed)
         self.stopping = threading.Event()
         self._held = False
-        self.interrupted = 0
+        self._rests_until = 0.0
+        self.interrupted = self.refused = 0
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -46,8 +51,11 @@ class ChaosPublisher(threading.Thread):
             while not self.stopping.is_set():
                 try:
                     self._session()
-                except (psycopg.OperationalError, psycopg.InternalError):
-                    self.interrupted += 1
+                except (psycopg.OperationalError, psycopg.InternalError) as error:
+                    if isinstance(error, DiskFull):
+                        self.refused += 1
+                    else:
+                        self.interrupted += 1
                     self.stopping.wait(RETRY)
         except Exception as error:
             self.error = error
@@ -58,12 +66,16 @@ class ChaosPublisher(threading.Thread):
             conn.execute("select set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
             self.begin(conn)
             while not self.stopping.wait(self.dice.uniform(*self.pause)):
-                if not self._held:
+                if not self._held and time.monotonic() > self._rests_until:
                     self.transact(conn)
 
     def hold(self, held: bool) -> None:
         """Begin no transaction for now, or go on."""
         self._held = held
+
+    def rest(self, seconds: float) -> None:
+        """Begin no transaction for so long."""
+        self._rests_until = time.monotonic() + seconds
 
     def begin(self, conn: Connection[Any]) -> None:
         """Prepare each new connection."""
@@ -99,6 +111,8 @@ class Short(ChaosPublisher):
 
 class Slow(ChaosPublisher):
     """The same, slow to commit: others wait for its locks, or commit higher ids before it."""
+
+    lingers = True
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         yield self.ledger.raised(conn, self.some(self.ledger.names, 2))
@@ -142,6 +156,7 @@ class TwoPhase(ChaosPublisher):
     """Prepares, waits, and then commits or rolls back; leftovers of a lost connection are committed later."""
 
     pause = (0.05, 0.3)
+    lingers = True
     _number = 0
 
     @property
@@ -176,6 +191,7 @@ class HeldOpen(ChaosPublisher):
     """A write transaction that is held open, idle, while everything else goes on."""
 
     pause = (0.1, 1.0)
+    lingers = True
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         yield self.ledger.raised(conn, self.some(self.ledger.held, 3))

@@ -1,6 +1,6 @@
 """The result of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ from rich.text import Text
 
 from partbox.chaos.excuses import Judgement
 from partbox.chaos.journal import HandlerCall
+from partbox.chaos.mason import Leftover
 from partbox.chaos.oracle import LoggedEvent
 from partbox.chaos.watcher import Regress
 from partbox.terminal.figures import figures
@@ -23,14 +24,17 @@ WORDS = {
     "overlaps": "two handlers of one aggregate at the same time",
     "after_lease": "started after a later owner of the partition had begun",
     "stale_saves": "a cursor or an epoch went back",
+    "left_over": "nobody needs it any more, and no purge takes it away",
     "unexplained_repeats": "delivered again though nothing had happened to its owner",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class ChaosReport:
+class ChaosReport:  # all that the JSON of a run says
     """`restarted` nodes had ended by themselves, as one does that finds no database when it starts. `faults` are those
     that happened, by name; `missed` ones found no victim, `skipped` has the reason for each that is impossible here.
+    `refused` transactions found no room on the server's disk, and `remedies` lines of the nodes' logs say what to do
+    about that. `segments` of the log went through these steps, those not counted that were killed in one.
     `violations` has a count for each promise; `repeats` the excused ones by their cause."""
 
     seed: int
@@ -40,11 +44,14 @@ class ChaosReport:
     published: int
     rolled_back: int
     interrupted: int
+    refused: int
     deliveries: int
     drained: bool
     drain_seconds: float
     interrupted_by_user: bool
     restarted: int
+    segments: Mapping[str, int]
+    remedies: int
     faults: Mapping[str, int]
     missed: Mapping[str, int]
     skipped: Mapping[str, str]
@@ -87,6 +94,9 @@ class ChaosReport:
             ("published", f"{self.published:,}", f"{self.rolled_back:,} more rolled back"),
             ("deliveries", f"{self.deliveries:,}", f"all done {self.drain_seconds:.1f} s after the last was published"),
             ("restarted", f"{self.restarted:,}", "nodes that had ended by themselves"),
+            *([("refused", f"{self.refused:,}", "transactions while the disk was full")] if self.refused else []),
+            *([("remedies", f"{self.remedies:,}", "lines about that in the nodes' logs")] if self.remedies else []),
+            *((f"segments {name}", f"{count:,}", "") for name, count in self.segments.items()),
             *((f"fault {name}", f"{count:,}", "") for name, count in self.faults.items()),
             *((f"no {name}", "", reason) for name, reason in self.skipped.items()),
             *(("repeats", f"{count:,}", f"excused: {cause}") for cause, count in self.repeats.items()),
@@ -94,7 +104,9 @@ class ChaosReport:
         ]
 
 
-def violations(judgement: Judgement, stale_saves: list[Regress]) -> dict[str, list[Any]]:
+def violations(
+    judgement: Judgement, stale_saves: list[Regress], left_over: Sequence[Leftover] = ()
+) -> dict[str, list[Any]]:
     """Everything that is not excused, by promise."""
     verdict = judgement.verdict
     return {
@@ -105,6 +117,7 @@ def violations(judgement: Judgement, stale_saves: list[Regress]) -> dict[str, li
         "overlaps": verdict.overlaps,
         "after_lease": verdict.stale,
         "stale_saves": stale_saves,
+        "left_over": list(left_over),
         "unexplained_repeats": judgement.unexplained,
     }
 
@@ -114,5 +127,5 @@ def examples(found: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return {name: [_plain(each) for each in those[:EXAMPLES]] for name, those in found.items() if those}
 
 
-def _plain(found: HandlerCall | LoggedEvent | Regress | tuple[Any, ...]) -> Any:
+def _plain(found: HandlerCall | LoggedEvent | Regress | Leftover | tuple[Any, ...]) -> Any:
     return [_plain(each) for each in found] if isinstance(found, tuple) else asdict(found)

@@ -1,17 +1,22 @@
 """A run from its start to its verdict."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from partbox.chaos.actor import Actor
 from partbox.chaos.excuses import UNEXPLAINED, excuse
+from partbox.chaos.faults import FAULTS
 from partbox.chaos.fleet import Fleet
+from partbox.chaos.full_disk import FullDisk, OwnDisk
 from partbox.chaos.journal import Journal
 from partbox.chaos.ledger import Ledger
+from partbox.chaos.mason import KILLS, Mason
 from partbox.chaos.means import Means
 from partbox.chaos.place import place
+from partbox.chaos.publishers import ROLE as PUBLISHER
 from partbox.chaos.publishers import Leaping, publishers, resolve, stop
 from partbox.chaos.report import ChaosReport, examples, violations
 from partbox.chaos.schedule import schedule
@@ -19,6 +24,7 @@ from partbox.chaos.watcher import Watcher, forgotten, read, regresses
 from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import Workspace
 from partbox.errors import PartboxError
+from partbox.observe.logs.log_event import FULL_DISK
 from partbox.outbox import Outbox
 from partbox.terminal.interrupts import Interrupts
 
@@ -52,26 +58,29 @@ def perform(plan: ChaosPlan, out: TextIO) -> ChaosReport:
     The first Ctrl-C ends publishing and faults early, and the run is judged; a second one does not wait for deliveries.
     Raises PartboxError or psycopg.Error if it cannot go on.
     """
-    with Interrupts() as interrupts, place(plan.dsn, plan.schema, plan.keep) as where:
-        return _Run(plan, where, interrupts, out).run()
+    disk = OwnDisk(any(FAULTS[name].needs == "disk" for name in plan.faults))
+    with Interrupts() as interrupts, place(plan.dsn, plan.schema, plan.keep, disk) as where:
+        return _Run(plan, where, disk, interrupts, out).run()
 
 
 class _Run:
-    def __init__(self, plan: ChaosPlan, where: Workspace, interrupts: Interrupts, out: TextIO) -> None:
+    def __init__(self, plan: ChaosPlan, where: Workspace, disk: OwnDisk, interrupts: Interrupts, out: TextIO) -> None:
         self._plan = plan
         self._place = where
         self._interrupts = interrupts
         self._out = out
         self._began = time.monotonic()
         self._lasted = self._told = 0.0
-        self._means = Means(where, plan.faults)
+        self._means = Means(where, plan.faults, disk)
         self._journal = Journal(where.folder / "journal")
         self._ledger = Ledger(Outbox(where.dsn, schema=plan.schema), ACCOUNTS)
         self._fleet = Fleet(where, self._means.route, plan.processes, CONCURRENCY)
         self._watcher = Watcher(where, self._fleet.leaving)
         self._publishers = publishers(where, self._ledger, plan.seed, self._means.two_phase)
         self._leaping = [each for each in self._publishers if isinstance(each, Leaping)]
-        self._actor = Actor(where, self._fleet, self._watcher, self._say, self._publishers)
+        self._mason = Mason(where)
+        full = FullDisk(where, disk.disk, self._publish) if disk.disk is not None else None
+        self._actor = Actor(where, self._fleet, self._watcher, self._say, self._publishers, full, self._mason)
 
     def run(self) -> ChaosReport:
         for name, reason in self._means.skipped.items():
@@ -90,6 +99,8 @@ class _Run:
         """Wait until the nodes own everything; time counts from then on."""
         with self._place.connect("chaos") as conn:
             self._ledger.open(conn)
+        if set(KILLS) & set(self._means.faults):
+            self._mason.begin()
         for _ in range(self._plan.nodes):
             self._fleet.join()
         self._watcher.start()
@@ -137,6 +148,12 @@ class _Run:
             self._let_go()
             return beside and self._wait(drained, TO_DRAIN, self._interrupts.at_once.is_set, 0.5)
 
+    def _publish(self) -> None:
+        with self._place.connect(PUBLISHER) as conn:
+            with conn.transaction():
+                events = self._ledger.published(conn, [(None, None)])
+            self._ledger.committed(events)
+
     def _let_go(self) -> None:
         """End the transaction that stayed open."""
         for each in self._leaping:
@@ -162,7 +179,7 @@ class _Run:
             *forgotten(deliveries, cursors),
         ]
         judgement = excuse(truth, deliveries, [*self._actor.disturbances, *self._watcher.losses], CONCURRENCY)
-        found = violations(judgement, stale_saves)
+        found = violations(judgement, stale_saves, self._mason.left_over() if drained else [])
         self._place.keep |= any(found.values()) or not drained
         return ChaosReport(
             seed=self._plan.seed,
@@ -171,24 +188,35 @@ class _Run:
             processes=self._plan.processes,
             published=len(truth),
             rolled_back=self._ledger.rolled_back,
-            interrupted=sum(each.interrupted for each in self._publishers),
             deliveries=len(deliveries),
             drained=drained,
             drain_seconds=round(drain_seconds, 1),
             interrupted_by_user=self._interrupts.asked.is_set(),
-            restarted=self._fleet.restarted,
-            faults=dict(self._actor.done),
-            missed=dict(self._actor.missed),
-            skipped=self._means.skipped,
             repeats={cause: count for cause, count in judgement.repeats.items() if cause != UNEXPLAINED},
             in_flight=judgement.in_flight,
             violations={name: len(those) for name, those in found.items()},
             examples=examples(found),
             kept=str(self._place.kept_folder) if self._place.keep else None,
+            **self._happened(),
         )
+
+    def _happened(self) -> dict[str, Any]:
+        """The faults and their traces, as the report has them; steps that were to be killed and did not come missed."""
+        unmet = Counter({name: self._actor.done[name] for name in KILLS}) - self._mason.killed
+        return {
+            "interrupted": sum(each.interrupted for each in self._publishers),
+            "refused": sum(each.refused for each in self._publishers),
+            "restarted": self._fleet.restarted,
+            "segments": dict(self._mason.done),
+            "remedies": self._fleet.logged(FULL_DISK),
+            "faults": dict(self._actor.done - unmet),
+            "missed": dict(self._actor.missed + unmet),
+            "skipped": self._means.skipped,
+        }
 
     def _end(self) -> None:
         """End everything that still runs."""
+        self._mason.stopping.set()
         for publisher in self._publishers:
             publisher.stopping.set()
         for leaping in self._leaping:
@@ -196,7 +224,7 @@ class _Run:
         self._watcher.stopping.set()
         self._fleet.kill()
         self._means.close()
-        for thread in (*self._publishers, self._watcher):
+        for thread in (*self._publishers, self._watcher, self._mason):
             if thread.ident is not None:
                 thread.join(5)
 
@@ -214,7 +242,7 @@ class _Run:
     def _look(self) -> None:
         """Raise the error that ended a thread of ours. Once a second pause publishers that are too far ahead, and
         report the progress on a terminal."""
-        for error in (self._watcher.error, *(each.error for each in self._publishers)):
+        for error in (self._watcher.error, self._mason.error, *(each.error for each in self._publishers)):
             if error is not None:
                 raise error
         if time.monotonic() < self._told + 1:

@@ -107,9 +107,9 @@ class Watcher(threading.Thread):
                 self.error = error
                 return
 
-    def crashed(self) -> None:
-        """Note that the database has crashed: asynchronous commits may be lost."""
-        self._crashed = True
+    def crashed(self, so: bool = True) -> None:
+        """Note that the database has crashed, or may: asynchronous commits may be lost with the connection."""
+        self._crashed = so
 
     @property
     def settled(self) -> bool:

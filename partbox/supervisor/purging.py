@@ -83,7 +83,7 @@ class Purging:
         try:
             step()
         except (Error, PartboxError) as error:
-            said = " ".join(str(error).split())
+            said: object = error
         except Exception as error:  # what gives the DSN is the application's; purging must outlive it
             said = f"{type(error).__name__}: {error}"
         else:

@@ -1,4 +1,4 @@
-"""Observing: a log that nobody reads."""
+"""Observing: a log that nobody reads, and one that is to name the remedy."""
 
 from mutations.mutation import Mutation
 
@@ -21,5 +21,13 @@ MUTATIONS = (
         "if len(self._waiting) >= KEPT:",
         "if False:",
         (f"{FULL}::test_nobody_waits_twice_for_a_reader_that_does_not_read_and_what_is_lost_is_counted",),
+    ),
+    Mutation(
+        "a-purge-without-the-remedy",
+        "The line about a full disk would say what PostgreSQL says, and not what to do.",
+        "partbox/supervisor/purging.py",
+        "said: object = error\n",
+        "said: object = str(error)\n",
+        ("tests/supervisor/test_purger.py::test_a_purge_that_finds_no_room_on_the_servers_disk_names_the_remedy",),
     ),
 )

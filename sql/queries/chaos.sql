@@ -16,6 +16,20 @@ select current_setting('max_prepared_transactions')::integer
 -- The aggregates that number their own events.
 create table {schema}.chaos_account (aggregate text primary key, seq bigint not null default 0)
 
+-- name: chaos_published
+-- What was published, noted in the same transaction: segments of the log are emptied, this is not.
+create table {schema}.chaos_published (event_id uuid not null, aggregate text, seq bigint)
+
+-- name: chaos_note
+-- Note published events.
+insert into {schema}.chaos_published (event_id, aggregate, seq)
+select event_id::uuid, aggregate, seq
+  from unnest(%(events)s::text[], %(aggregates)s::text[], %(numbers)s::bigint[]) as e (event_id, aggregate, seq)
+
+-- name: chaos_noted
+-- All that was published.
+select event_id::text, aggregate, seq from {schema}.chaos_published
+
 -- name: chaos_open_accounts
 -- Add accounts.
 insert into {schema}.chaos_account (aggregate) select unnest(%(names)s::text[])
@@ -65,6 +79,11 @@ select pid from pg_stat_activity
 -- End a session.
 select pg_terminate_backend(%(pid)s)
 
+-- name: chaos_strike
+-- End a session that holds a lock which keeps everybody out of a table; no row if it holds none.
+select pg_terminate_backend(l.pid) from pg_locks l
+ where l.pid = %(pid)s and l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.granted limit 1
+
 -- name: chaos_prepared
 -- Our prepared transactions that have not ended.
 select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, %(prefix)s)
@@ -74,3 +93,32 @@ select gid from pg_prepared_xacts where database = current_database() and starts
 select setval(found.flag, coalesce((extract(epoch from clock_timestamp()) * 1000)::bigint + %(ahead)s::bigint, 1))
   from (select to_regclass({bell}) as flag offset 0) as found
  where found.flag is not null
+
+-- name: chaos_wal
+-- Write so many bytes of WAL and nothing else.
+select pg_logical_emit_message(false, 'chaos', repeat('x', %(size)s::integer))
+
+-- name: chaos_wait
+-- Wait so many seconds.
+select pg_sleep(%(seconds)s::float8)
+
+-- name: chaos_left_over
+-- What is wrong with the segments once everything is done and a purge has run: tables that are no segment, a constraint
+-- that an end has left, records that nobody needs, and shells.
+select 'table ' || c.relname || ' is no segment'
+  from pg_class c
+ where c.relnamespace = (select n.oid from pg_namespace n where n.nspname = %(schema)s)
+       and c.relkind = 'r' and c.relname like 'record\_%%' and not exists (select from pg_inherits i where i.inhrelid = c.oid)
+union all
+select format('constraint segment_proof keeps out %%s to %%s', lower, upper) from {schema}.segment_proof()
+union all
+select format('%%s holds %%s records', s.name, count(*))
+  from {schema}.segment_ranges() s
+  join {schema}.record r on r.tableoid = s.segment
+  join {schema}.partition p on p.partition = r.partition and r.id <= least(p.floor_id, p.last_id)
+ group by s.name
+union all
+select s.name || ' is an empty shell'
+  from {schema}.segment_ranges() s
+ where s.upper - 1 <= pg_sequence_last_value({sequence})
+       and not exists (select from {schema}.record r where r.tableoid = s.segment)

@@ -20,6 +20,7 @@ from partbox.chaos.ledger import Ledger
 from partbox.chaos.network import HOST
 from partbox.chaos.publishers import HUGE, LARGE, LEAP, Large, Leaping, publishers
 from partbox.chaos.schedule import ScheduledFault, schedule
+from partbox.db.harness import chaos as statements
 from partbox.outbox import Outbox
 from partbox.rules.bell import channel
 
@@ -28,7 +29,6 @@ __all__ = ["chaos", "forks", "open_folder"]
 BELLS = ("bell-deaf", "bell-storm", "bell-stuck")
 ATTACKS = ("conn-hang", "backend-stop", "large-payloads", "id-leap")
 NEW = (*ATTACKS, *BELLS)
-ACCOUNTS = "create table partbox.chaos_account (aggregate text primary key, seq bigint not null default 0)"
 
 
 def step(fault: str, how: float = 0.0, lasts: float = 60.0) -> ScheduledFault:
@@ -63,7 +63,7 @@ def act(place):
 @pytest.fixture
 def publisher(place, conn):
     """Starts a publisher of a kind, which ends with the test."""
-    conn.execute(ACCOUNTS)
+    statements.make_accounts(conn, "partbox")
     ledger, started = Ledger(Outbox(place.dsn), 40), []
     ledger.open(conn)
 

@@ -125,7 +125,8 @@ def test_every_promise_is_kept_whatever_the_fault(chaos, seconds, processes, see
     report = ended(chaos("--embedded", *run, installed=True))
     assert report["published"] > published
     assert len(report["faults"]) >= kinds
-    assert set(report["skipped"]) <= {"clock"}  # where libfaketime is not installed
+    # Where libfaketime is not installed, or who runs the tests is not root.
+    assert set(report["skipped"]) <= {"clock", "disk-full", "wal-full"}
 
 
 @pytest.mark.soak

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from forked import Forks
 from ledger import Ledger
 from node import PATIENCE, Node
 from owners import Owners
@@ -37,12 +38,13 @@ class Cluster:
         processes: int = 1,
         concurrency: int = 4,
         fresh: bool = False,
+        forks: Forks | None = None,
         **settings: Any,
     ) -> Node:
         """Start a node; it is ended with the test."""
         flags = ["--processes", str(processes), "--concurrency", str(concurrency), *arguments]
         given = FAST | {"dsn": self.dsn} | settings
-        node = Node(name, self.folder, self.journal.folder, flags, given, fresh=fresh)
+        node = Node(name, self.folder, self.journal.folder, flags, given, fresh=fresh, forks=forks)
         self.nodes.append(node)
         return node
 

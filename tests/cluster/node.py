@@ -1,4 +1,7 @@
-"""A node of a test: chaos's, forked from a process that has everything imported (see forked) unless it is `fresh`."""
+"""A node of a test: chaos's, forked from a process that has everything imported (see forked) unless it is `fresh`.
+
+`forks` is another such process than the one that most tests share.
+"""
 
 import os
 import signal
@@ -6,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from forked import Command, shared
+from forked import Command, Forks, shared
 from spares import SPARE
 from waiting import eventually
 
@@ -30,10 +33,11 @@ class Node(node.Node):
         *,
         fresh: bool = False,
         spare: int = SPARE,
+        forks: Forks | None = None,
     ) -> None:
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         surroundings = {"CLUSTER_JOURNAL": str(journal), "PYTHONPATH": path}
-        start = node.spawn if fresh else partial(_forked, spare=spare)
+        start = node.spawn if fresh else partial(_forked, spare=spare, forks=forks)
         super().__init__(name, folder, [application, *arguments], settings, surroundings, start)
 
     @property
@@ -64,5 +68,8 @@ class Node(node.Node):
         return super().end(timeout)
 
 
-def _forked(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path, spare: int) -> Command:
-    return shared().start_into(log, "partbox", *arguments, cwd=folder, env=dict(environment), spare=spare)
+def _forked(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path, spare: int, forks: Forks | None
+) -> Command:
+    made = forks or shared()
+    return made.start_into(log, "partbox", *arguments, cwd=folder, env=dict(environment), spare=spare)

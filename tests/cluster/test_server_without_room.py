@@ -1,6 +1,7 @@
 """A disk of the server that is full while publishers publish and a node delivers, and that has room again."""
 
 import random
+import subprocess
 import time
 from contextlib import contextmanager
 
@@ -123,6 +124,49 @@ def test_publishing_fails_whole_and_goes_on_with_delivery_when_there_is_room_aga
     assert not cluster.verdict().repeats
     assert node.workers() == workers
     assert len(complaints(node)) <= most
+
+
+@pytest.fixture
+def short_of_wal(own_server):
+    """A server whose WAL is on a small disk, and that disk."""
+    server = own_server.server
+    with small_disk(128) as disk:
+        server.stop()
+        server.options |= {"min_wal_size": "32MB", "max_wal_size": "64MB"}
+        wal = server.data / "pgdata" / "pg_wal"
+        subprocess.run(["mv", wal, disk.folder / "wal"], check=True)
+        wal.symlink_to(disk.folder / "wal")
+        server.start()
+        yield server, disk
+        server.stop("immediate")
+        wal.unlink()
+        subprocess.run(["mv", disk.folder / "wal", wal], check=True)
+
+
+def test_a_full_disk_of_the_wal_ends_the_server_and_all_goes_on_once_it_is_started_with_room(
+    short_of_wal, own_server, new_cluster
+):
+    server, disk = short_of_wal
+    cluster = new_cluster(own_server.dsn)
+    node = cluster.node("node", lease=30)
+    cluster.balanced(1)
+    workers = node.workers()
+    cluster.ledger.publish_now(cluster.ledger.names)
+    disk.fill()
+    with pytest.raises(psycopg.OperationalError):
+        cluster.ledger.publish_now(cluster.ledger.names, burst=40, filler=FILLER)
+    eventually(lambda: not server.running, 40)
+    said = (server.data / "pgdata" / "server.log").read_text()
+    assert "PANIC:  could not write to file" in said
+    assert "shutting down due to startup process failure" in said, "it has tried to start by itself"
+    disk.make_room()
+    server.start()
+    cluster.reconnect()
+    cluster.ledger.publish_now(cluster.ledger.names)
+    cluster.delivered()
+    assert half_written(cluster.owners.conn) == []
+    assert not cluster.verdict().wrong()
+    assert node.workers() == workers
 
 
 def scheduled(conn):

@@ -9,6 +9,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.errors import PartboxError
+from partbox.observe.logs.log_event import FULL_DISK
 
 SOON = {"purge_interval": 0.05, "lease": 2, "heartbeat": 0.3}
 OLD = """
@@ -74,6 +75,17 @@ def test_a_purge_that_fails_is_logged_with_the_consequence_and_tried_again(dsn, 
     assert "connection" in errors[0]
     assert "LookupError: no password today" in errors[1]
     assert len(errors) == 2
+
+
+def test_a_purge_that_finds_no_room_on_the_servers_disk_names_the_remedy(dsn, conn, handled, caplog):
+    conn.execute(
+        "create function full_disk() returns trigger language plpgsql as"
+        " $$ begin raise exception using errcode = 'disk_full', message = 'no space left'; end $$;"
+        "create trigger full_disk before delete on partbox.record for each statement execute function full_disk()"
+    )
+    with Outbox(dsn, **SOON).purger():
+        eventually(lambda: f"{FULL_DISK}no space left" in caplog.text)
+    assert left(conn) == 600
 
 
 def test_a_schema_that_is_missing_is_logged_and_waited_for(empty_dsn, caplog):

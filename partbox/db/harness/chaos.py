@@ -14,8 +14,9 @@ Conn = Connection[Any]
 
 
 def make_accounts(conn: Conn, schema: str) -> None:
-    """Create the table of the aggregates that number their own events."""
+    """Create the table of the aggregates that number their own events, and the one of what was published."""
     conn.execute(query("chaos_accounts", schema), {})
+    conn.execute(query("chaos_published", schema), {})
 
 
 def is_there(conn: Conn, schema: str) -> tuple[bool, bool]:
@@ -59,6 +60,17 @@ def log(conn: Conn, schema: str) -> list[Row]:
     return conn.execute(query("chaos_log", schema), {}).fetchall()
 
 
+def note(conn: Conn, schema: str, events: Sequence[Row]) -> None:
+    """Note events that were published: `(event id, aggregate, number)`."""
+    ids, aggregates, numbers = map(list, zip(*events, strict=True))
+    conn.execute(query("chaos_note", schema), {"events": ids, "aggregates": aggregates, "numbers": numbers})
+
+
+def noted(conn: Conn, schema: str) -> list[Row]:
+    """Every event that was noted: `(event id, aggregate, number)`."""
+    return conn.execute(query("chaos_noted", schema), {}).fetchall()
+
+
 def instances(conn: Conn, schema: str) -> list[Row]:
     """The members of the cluster: `(id, node, pid, seconds since the last heartbeat)`."""
     return conn.execute(query("chaos_instances", schema), {}).fetchall()
@@ -83,6 +95,26 @@ def sessions(conn: Conn, schema: str, name: str) -> list[int]:
 def cut(conn: Conn, schema: str, pid: int) -> None:
     """End a session."""
     conn.execute(query("chaos_cut", schema), {"pid": pid})
+
+
+def strike(conn: Conn, schema: str, pid: int) -> bool:
+    """End a session if it keeps everybody out of some table; True if it did."""
+    return conn.execute(query("chaos_strike", schema), {"pid": pid}).fetchone() is not None
+
+
+def wait(conn: Conn, schema: str, seconds: float) -> None:
+    """Wait in the database."""
+    conn.execute(query("chaos_wait", schema), {"seconds": seconds})
+
+
+def write_wal(conn: Conn, schema: str, size: int) -> None:
+    """Write so many bytes of WAL and nothing else."""
+    conn.execute(query("chaos_wal", schema), {"size": size})
+
+
+def left_over(conn: Conn, schema: str) -> list[str]:
+    """The faults of the segments when everything is done and was purged, a line each."""
+    return [what for (what,) in conn.execute(query("chaos_left_over", schema), {"schema": schema})]
 
 
 def prepared(conn: Conn, schema: str, prefix: str) -> list[str]:

@@ -4,10 +4,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import Connection
@@ -18,6 +18,9 @@ from partbox.db.sql import query
 from partbox.embedded import server_user
 from partbox.embedded.server import Server
 from partbox.errors import SettingsError
+
+DATA: Final = "db"
+"""The folder of an own server's data."""
 
 
 @dataclass(slots=True)
@@ -53,21 +56,24 @@ def workspace(
     prefix: str,
     options: Mapping[str, str],
     clear: Callable[[Connection[Any]], None],
+    under: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
 ) -> Iterator[Workspace]:
     """Set up a folder whose name has this prefix and a migrated schema; remove both at the end.
 
-    Without `dsn` the database is a server of its own in the folder, with these `options`. In a user's database
-    `clear(conn)` first makes room for the schema, or raises.
+    Without `dsn` the database is a server of its own in the folder, with these `options`, where `under(folder)` has
+    prepared its own. In a user's database `clear(conn)` first makes room for the schema, or raises.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(_temporary_folder(prefix))
+        if dsn is None:
+            stack.enter_context(under(folder / DATA))
         database = _embedded(schema, folder, options) if dsn is None else _borrowed(dsn, schema, folder, clear)
         made = stack.enter_context(database)
         try:
             yield made
         finally:
             if made.keep:
-                shutil.copytree(folder, made.kept_folder, ignore=shutil.ignore_patterns("db"))
+                shutil.copytree(folder, made.kept_folder, ignore=shutil.ignore_patterns(DATA))
 
 
 def is_there(conn: Connection[Any], schema: str) -> bool:
@@ -99,7 +105,7 @@ def _temporary_folder(prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def _embedded(schema: str, folder: Path, options: Mapping[str, str]) -> Iterator[Workspace]:
-    server = Server(folder / "db", options=options)
+    server = Server(folder / DATA, options=options)
     try:
         made = Workspace(server.start(), schema, folder, server)
         try:

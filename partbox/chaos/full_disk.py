@@ -1,0 +1,102 @@
+"""The disk of the run's own server: full for a while, for its data, or until PostgreSQL ends for want of WAL."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import psycopg
+from psycopg import Connection
+
+from partbox.chaos.disk import SmallDisk, mounted
+from partbox.chaos.journal import now
+from partbox.db.harness import chaos as statements
+from partbox.db.harness.workspace import Workspace
+from partbox.errors import PartboxError
+
+SIZE: Final = 1_024  # megabytes
+NOT_OURS: Final = "the server is not ours to fill its disk: use --embedded"
+WAL: Final = 4 << 20  # bytes that are written at once
+MOST = 200  # times
+PATIENCE = 60.0
+LOOK = 0.1
+
+
+class OwnDisk:
+    """The disk that the server of a run is put on if that is `wanted`; `lacking` is the reason that there is none."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self.lacking: str | None = NOT_OURS
+        self.disk: SmallDisk | None = None
+
+    @contextmanager
+    def under(self, folder: Path) -> Iterator[None]:
+        """Mount it over a new folder, if it is wanted and can be."""
+        with ExitStack() as stack:
+            if self._wanted:
+                folder.mkdir()
+                try:
+                    self.disk = stack.enter_context(mounted(folder, SIZE))
+                    self.lacking = None
+                except PartboxError as error:
+                    self.lacking = str(error)
+            yield
+
+
+class FullDisk:
+    """Fills the disk and makes room again. `publish` publishes one event, or raises psycopg.OperationalError."""
+
+    def __init__(self, place: Workspace, disk: SmallDisk, publish: Callable[[], None]) -> None:
+        self._place = place
+        self._disk = disk
+        self._publish = publish
+        self._witness: Connection[object] | None = None
+        self.since = 0.0
+
+    @property
+    def full(self) -> bool:
+        return self._witness is not None
+
+    def begin(self, wal: bool) -> None:
+        """Fill it; with `wal`, until the server ends. Raises psycopg.OperationalError if the server is away."""
+        self._witness, self.since = self._place.connect("chaos"), now()
+        self._disk.fill()
+        if wal:
+            with suppress(psycopg.OperationalError), self._place.connect("chaos") as conn:
+                for _ in range(MOST):
+                    statements.write_wal(conn, self._place.schema, WAL)
+
+    def end(self) -> bool:
+        """Make room, start the server if it has ended, and publish; True if it had ended meanwhile.
+
+        Raises PartboxError if publishing does not go on.
+        """
+        witness, self._witness = self._witness, None
+        if witness is None:
+            return False
+        self._disk.make_room()
+        self._go_on()
+        with witness:
+            return not _answers(witness)
+
+    def _go_on(self) -> None:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if self._place.server is not None:
+                    self._place.server.start()
+                return self._publish()
+            except (psycopg.OperationalError, PartboxError) as error:
+                if time.monotonic() > until:
+                    raise PartboxError(f"publishing does not go on though the disk has room: {error}") from error
+                time.sleep(LOOK)
+
+
+def _answers(conn: Connection[object]) -> bool:
+    try:
+        conn.execute("select 1")
+    except psycopg.OperationalError:
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""Makes small segments of the log, empties and drops them, all the time; and is killed in the middle of it."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection
+
+from partbox import settings
+from partbox.db.harness import chaos as statements
+from partbox.db.harness.workspace import Workspace
+from partbox.db.operator import segments as steps
+from partbox.purge import purge
+from partbox.rules import segments as rules
+from partbox.rules.segments import Range, Segment
+from partbox.segments.patience import tried
+
+ROLE: Final = "mason"
+KILLS: Final = {"kill-attach": "attach", "kill-truncate": "truncate", "kill-drop": "drop"}
+"""By the fault, the step that is killed."""
+SIZE: Final = 1_000  # ids of a segment
+AHEAD: Final = 5
+"""Segments that lie ahead. The ids move on by one of them in `PACE` seconds, so no statement that began to publish
+before one was attached comes to it."""
+PACE = 1.0
+BEAT = 0.2  # seconds between two looks
+RETRY = 0.2
+RETAIN: Final = 0.5  # seconds
+GLANCE = 0.001  # seconds between two looks at the locks of who is to be killed
+PATIENCE = 5.0  # seconds that a step which is done waits to be killed
+LOOKS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something about the segments that is not as it should be when nobody needs the log any more."""
+
+    what: str
+
+
+def following(segments: Sequence[Segment], drawn: int) -> Iterator[Range]:
+    """The small segments to make: each above the one before, where none is yet."""
+    there = sorted((each.lower, each.upper) for each in segments if each.lower is not None and each.upper is not None)
+    small = [upper for lower, upper in there if lower > drawn and upper - lower == SIZE]
+    start = max([drawn + AHEAD * SIZE, *small])
+    for _ in range(AHEAD - len(small)):
+        for lower, upper in there:
+            if lower < start + SIZE and upper > start:
+                start = upper
+        yield Range(start, start + SIZE)
+        start += SIZE
+
+
+class Mason(threading.Thread):
+    """`done` counts its steps, `killed` those that did not come to their end, by the fault."""
+
+    def __init__(self, place: Workspace) -> None:
+        super().__init__(name="chaos-mason", daemon=True)
+        self._place = place
+        self._schema = place.schema
+        self._asked: set[str] = set()
+        self._moved = 0.0
+        self.stopping = threading.Event()
+        self.done: Counter[str] = Counter()
+        self.killed: Counter[str] = Counter()
+        self.error: Exception | None = None
+
+    def begin(self) -> None:
+        """Use up the ids of the first segment, which is large, but for a few; then start."""
+        with self._place.connect(ROLE) as conn:
+            drawn = steps.drawn(conn, self._schema)
+            ends = [each.upper for each in steps.segments(conn, self._schema) if each.upper and each.upper > drawn]
+            statements.leap(conn, self._schema, min(ends) - drawn - AHEAD * SIZE)
+        self.start()
+
+    def kill(self, fault: str) -> None:
+        """Have the next step of this fault killed in the middle."""
+        self._asked.add(fault)
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                with self._place.connect(ROLE) as conn:
+                    while not self.stopping.wait(BEAT):
+                        self._look(conn)
+            except (psycopg.OperationalError, psycopg.InternalError):
+                self.stopping.wait(RETRY)
+            except Exception as error:
+                self.error = error
+                return
+
+    def left_over(self) -> list[Leftover]:
+        """End, and purge everything; what remains although it should not. Nothing, if it has not begun."""
+        if self.ident is None:
+            return []
+        self.stopping.set()
+        self.join()
+        all_of_it = settings.load(dsn=self._place.dsn, schema=self._schema, retain_done=RETAIN / 10)
+        with self._place.connect(ROLE) as conn:
+            for _ in range(LOOKS):
+                purge(lambda: self._place.dsn, all_of_it)
+                if not (found := statements.left_over(conn, self._schema)):
+                    break
+        return [Leftover(what) for what in found]
+
+    def _look(self, conn: Connection[Any]) -> None:
+        if time.monotonic() > self._moved + PACE:
+            self._moved = time.monotonic()
+            statements.leap(conn, self._schema, SIZE)
+        found, drawn = steps.segments(conn, self._schema), steps.drawn(conn, self._schema)
+        for ids in following(found, drawn):
+            self._take(conn, "kill-attach", partial(steps.add, conn, self._schema, ids))
+        for each, _ in rules.expired(found, drawn, RETAIN, None):
+            self._take(conn, "kill-truncate", partial(self._empty, conn, each.lower))
+        for each in rules.shells(found, drawn):
+            self._take(conn, "kill-drop", partial(steps.drop, conn, self._schema, each.lower or 0))
+
+    def _empty(self, conn: Connection[Any], lower: int | None) -> str | None:
+        return steps.empty(conn, self._schema, lower or 0, RETAIN).problem
+
+    def _take(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:
+        if fault in self._asked:
+            self._die(conn, fault, step)
+        elif tried(step) is None:
+            self.done[KILLS[fault]] += 1
+
+    def _die(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:
+        """Take the step and be killed in it, or before its commit; if something is in its way, the next one is."""
+        over, struck = threading.Event(), threading.Event()
+        killer = threading.Thread(target=self._strike, args=(conn.info.backend_pid, over, struck), daemon=True)
+        killer.start()
+        try:
+            with conn.transaction(force_rollback=True):
+                if tried(step) is None:
+                    statements.wait(conn, self._schema, PATIENCE)
+        finally:
+            over.set()
+            killer.join()
+            if struck.is_set():
+                self.killed[fault] += 1
+                self._asked.discard(fault)
+
+    def _strike(self, pid: int, over: threading.Event, struck: threading.Event) -> None:
+        """End that session once it holds a lock that only the change itself takes, unless it is over before."""
+        with suppress(psycopg.OperationalError), self._place.connect("chaos") as conn:
+            while not over.wait(GLANCE):
+                if statements.strike(conn, self._schema, pid):
+                    struck.set()
+                    return

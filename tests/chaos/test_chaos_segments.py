@@ -1,0 +1,146 @@
+"""Small segments of the log, made, emptied and dropped during a run, and killed in the middle of that."""
+
+from types import SimpleNamespace
+
+import psycopg
+import pytest
+from forked import forks
+from psycopg.conninfo import make_conninfo
+from test_chaos_command import chaos, ended, open_folder
+from waiting import eventually
+
+from partbox.chaos.mason import AHEAD, KILLS, SIZE, Mason, following
+from partbox.db.harness import chaos as statements
+from partbox.db.operator import segments as steps
+from partbox.rules.segments import Range, Segment
+
+__all__ = ["chaos", "forks", "open_folder"]
+
+
+def segment(lower: int | None, upper: int | None) -> Segment:
+    return Segment(f"record_{lower}", lower, upper, 0, None, None, None, None)
+
+
+def test_small_segments_follow_each_other_at_a_distance_from_the_ids():
+    net = segment(None, None)
+    made = list(following([segment(0, 10_000), net], 9_000))
+    start = 9_000 + AHEAD * SIZE
+    assert made == [Range(start + number * SIZE, start + (number + 1) * SIZE) for number in range(AHEAD)]
+    there = [segment(*each) for each in made]
+    assert list(following([*there, net], 9_000)) == []
+    (more,) = following([*there, net], made[0].lower)
+    assert more.lower == max(made[-1].upper, made[0].lower + AHEAD * SIZE)
+
+
+def test_a_segment_that_is_in_the_way_is_left_where_it_is():
+    start = AHEAD * SIZE
+    large = segment(start + 10, start + 5 * SIZE)
+    made = list(following([large], 0))
+    assert [each.lower for each in made[:2]] == [start + 5 * SIZE, start + 6 * SIZE]
+
+
+@pytest.fixture
+def place(dsn):
+    def connect(role):
+        return psycopg.connect(make_conninfo(dsn, application_name=f"chaos {role}"), autocommit=True)
+
+    return SimpleNamespace(dsn=dsn, schema="partbox", connect=connect)
+
+
+@pytest.fixture
+def mason(place):
+    """A mason who has begun, on segments of his own size; he ends with the test."""
+    made = Mason(place)
+    made.begin()
+    yield made
+    made.stopping.set()
+    made.join()
+    assert made.error is None
+
+
+def consume(conn):
+    """All that is there, as the only subscription would."""
+    conn.execute(
+        "update partbox.partition set last_id = 100000000, floor_id = 100000000, snapshot = pg_current_snapshot()"
+    )
+
+
+def test_each_step_is_killed_in_the_middle_and_nothing_is_left_of_it(mason, conn):
+    consume(conn)
+    for fault in KILLS:
+        mason.kill(fault)
+
+    def all_killed() -> bool:
+        conn.execute("insert into partbox.record (partition, event_id, event_type) values (0, gen_random_uuid(), 'T')")
+        return set(mason.killed) == set(KILLS)
+
+    eventually(all_killed, 60, 0.05, moves=lambda: sum(mason.done.values()))
+    eventually(lambda: all(mason.done[step] for step in KILLS.values()), 60)
+    assert mason.left_over() == []
+    assert conn.execute("select count(*) from partbox.record").fetchone() == (0,)
+
+
+def test_what_is_given_up_is_not_killed_and_the_next_one_is_once_it_has_its_lock(place):
+    mason = Mason(place)
+    mason.kill("kill-drop")
+    with place.connect("mason") as struck:
+        mason._take(struck, "kill-drop", lambda: "busy")
+        assert not mason.killed
+
+        def step() -> None:
+            struck.execute("lock table only partbox.record in access exclusive mode")
+
+        with pytest.raises(psycopg.OperationalError):
+            mason._take(struck, "kill-drop", step)
+    assert mason.killed == {"kill-drop": 1}
+    assert not mason.done
+
+
+def test_a_strike_that_falls_into_the_end_of_a_step_is_outlived(place, conn):
+    mason = Mason(place)
+    mason.kill("kill-drop")
+    with place.connect("mason") as struck:
+
+        def given_up() -> str:
+            conn.execute("select pg_terminate_backend(%s, 5000)", [struck.info.backend_pid])
+            return "busy"
+
+        mason._take(struck, "kill-drop", given_up)
+        assert struck.closed
+
+
+def test_what_no_purge_takes_away_is_told(conn):
+    conn.execute("create table partbox.record_7 (id bigint)")
+    assert steps.exclude(conn, "partbox", Range(5_000_000, 6_000_000)) is None
+    conn.execute(
+        "insert into partbox.record (id, partition, event_id, event_type) values (30000000, 0, gen_random_uuid(), 'T')"
+    )
+    conn.execute("select setval('partbox.record_id_seq', 40000000)")
+    consume(conn)
+    assert statements.left_over(conn, "partbox") == [
+        "table record_7 is no segment",
+        "constraint segment_proof keeps out 5000000 to 6000000",
+        "record_default holds 1 records",
+        "record_1 is an empty shell",
+    ]
+
+
+@pytest.mark.timeout(240)
+def test_a_short_run_in_which_segments_are_made_emptied_and_dropped_keeps_every_promise(chaos):
+    run = (
+        "--seconds",
+        "7",
+        "--seed",
+        "1242",
+        "--nodes",
+        "1",
+        "--processes",
+        "1",
+        "--faults",
+        ",".join(KILLS),
+        "--json",
+    )
+    report = ended(chaos("--embedded", *run))
+    assert report["published"] > 100
+    assert report["segments"]["attach"] > 0
+    assert report["faults"]["kill-attach"] > 0
