@@ -63,6 +63,14 @@ def _routing(value: object) -> object:
     raise ValueError("use 'dead', 'ignore' or 'retry', or in Python a function from event to outcome")
 
 
+def _archive(value: object) -> object:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str) and (not value.strip() or "\0" in value):
+        raise ValueError("name a directory, or a URL such as s3://bucket/prefix, or none")
+    return value
+
+
 def _http_address(value: object) -> object:
     if isinstance(value, str) and not re.fullmatch(r"\S*:\d{1,5}", value):
         raise ValueError("give HOST:PORT, such as 127.0.0.1:9464, or :9464 for this machine alone, or off")
@@ -145,6 +153,11 @@ class Settings(BaseModel):
     retain_dead: Duration = Field(default=30 * 86_400.0, description="how long dead records are kept, from death")
     retain_keys: Duration = Field(default=7 * 86_400.0, description="how long idempotency keys are kept")
     retain_inbox: Duration = Field(default=30 * 86_400.0, description="how long inbox entries are kept")
+    archive: Annotated[str | None, BeforeValidator(_archive), BeforeValidator(_none_of_text)] = Field(
+        default=None,
+        description="where records are written before they leave the log: a directory, or a URL such as "
+        "`s3://bucket/prefix`; `none`: nowhere",
+    )
     purge_interval: Interval = Field(default=3_600.0, description="time between two purges")
     purge_batch: Count = Field(default=500, description="rows one purge transaction deletes")
     metrics_prefix: Annotated[str, BeforeValidator(_metric_name)] = Field(
