@@ -21,7 +21,7 @@ MOST, BYTES = 5_000, 1 << 20
 FILE, FILE_BYTES = 1_000_000, 256 << 20
 """Records of a file at most, and bytes of its lines."""
 LATER: Final = 1.25
-"""Record by record a purge is in no hurry: what has expired waits for a quarter of the retention, and fills one file."""
+"""Record by record nobody is in a hurry: what has expired waits for a quarter of the retention, and fills one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +66,16 @@ def archive(
     if not _is_due(conn, schema, due, LATER if patient else 1.0):
         return Archived()
     upto = steps.settle(conn, schema)
-    with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox archive") as other:
-        with steps.alone(other, schema) as alone:
-            if not alone:
-                return Archived()
-            work = _Work(conn, schema, due, upto, stopped, progress)
-            try:
-                return work.run(place_of(settings.archive))
-            except PartboxError as error:
-                steps.failed(conn, schema, str(error))
-                return work.result(str(error))
+    work = _Work(conn, schema, due, upto, stopped, progress)
+    with (
+        connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox archive") as other,
+        steps.alone(other, schema) as alone,
+    ):
+        try:
+            return work.run(place_of(settings.archive)) if alone else Archived()
+        except PartboxError as error:
+            steps.failed(conn, schema, str(error))
+            return work.result(str(error))
 
 
 def waiting(conn: Connection[Any], settings: Settings, needed: int) -> int:

@@ -64,7 +64,9 @@ def writing(place: Place) -> Iterator[Part]:
 def lines(place: Place, name: str) -> Iterator[bytes]:
     """The lines of a file; PartboxError if it is no file of an archive, or not whole."""
     with place.reading(name) as file:
-        pieces = _unpacked(file, f"{place.shown}/{name}") if name.endswith(ENDING) else iter(lambda: file.read(PIECE), b"")
+        pieces = (
+            _unpacked(file, f"{place.shown}/{name}") if name.endswith(ENDING) else iter(lambda: file.read(PIECE), b"")
+        )
         rest = b""
         for piece in pieces:
             *whole, rest = (rest + piece).split(b"\n")

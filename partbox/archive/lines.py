@@ -16,9 +16,10 @@ TEXTS: Final = (
     "event_type", "aggregate_type", "aggregate_id", "tenant_id", "payload", "content_type", "headers", "available_at",
     "occurred_at", "created_at",
 )  # fmt: skip
-NEEDED: Final = ("id", "event_id", "event_type", "aggregate_type", "occurred_at", "created_at")
+NEEDED: Final = ("id", "partition", "event_id", "event_type", "aggregate_type", "occurred_at", "created_at")
 ALL: Final = frozenset({"id", "partition", "event_id", "payload_bytes", *TEXTS})
 LARGEST: Final = 2**63 - 1
+PARTITIONS: Final = 256
 
 
 def line_of(row: Row) -> bytes:
@@ -38,32 +39,45 @@ def row_of(line: bytes) -> Row:
         raise ValueError("it is not JSON") from None
     if not isinstance(fields, dict):
         raise ValueError("it is no JSON object")
-    _check(fields)
-    data = fields.get("payload_bytes")
+    if strange := sorted(fields.keys() - ALL):
+        raise ValueError(f"{strange[0]!r} is no column of a record")
+    for name in NEEDED:
+        if fields.get(name) is None:
+            raise ValueError(f"it has no {name}")
     return Row(
-        id=fields["id"],
-        partition=fields.get("partition", 0),
-        event_id=fields["event_id"],
-        payload_bytes=None if data is None else b64decode(data, validate=True),
+        id=_number(fields, "id", LARGEST),
+        partition=_number(fields, "partition", PARTITIONS - 1),
+        event_id=_uuid(fields),
+        payload_bytes=_bytes(fields),
         expired=True,
-        **{name: fields.get(name) for name in TEXTS},
+        **{name: _text(fields, name) for name in TEXTS},
     )
 
 
-def _check(fields: dict[str, Any]) -> None:
-    if strange := sorted(fields.keys() - ALL):
-        raise ValueError(f"{strange[0]!r} is no column of a record")
-    if missing := [name for name in NEEDED if fields.get(name) is None]:
-        raise ValueError(f"it has no {missing[0]}")
-    for name in ("id", "partition"):
-        if not isinstance(fields.get(name, 0), int) or not 0 <= fields.get(name, 0) <= LARGEST:
-            raise ValueError(f"its {name} is no id" if name == "id" else "its partition is no number")
-    for name in (*TEXTS, "event_id", "payload_bytes"):
-        if not isinstance(fields.get(name, ""), str):
-            raise ValueError(f"its {name} is no text")
-        if "\0" in fields.get(name, ""):
-            raise ValueError(f"its {name} holds a null byte")
+def _number(fields: dict[str, Any], name: str, most: int) -> int:
+    value = fields[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError(f"its {name} is no number from 0 to {most}")
+    return value
+
+
+def _text(fields: dict[str, Any], name: str) -> Any:
+    value = fields.get(name)
+    if value is not None and (not isinstance(value, str) or "\0" in value):
+        raise ValueError(f"its {name} is no text that PostgreSQL holds")
+    return value
+
+
+def _uuid(fields: dict[str, Any]) -> str:
     try:
-        UUID(fields["event_id"])
+        return str(UUID(_text(fields, "event_id")))
     except ValueError:
         raise ValueError("its event_id is no UUID") from None
+
+
+def _bytes(fields: dict[str, Any]) -> bytes | None:
+    text = _text(fields, "payload_bytes")
+    try:
+        return None if text is None else b64decode(text, validate=True)
+    except ValueError:
+        raise ValueError("its payload_bytes are not base64") from None

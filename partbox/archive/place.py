@@ -1,4 +1,4 @@
-"""Places of an archive: a directory, or a URL of what fsspec knows, such as `s3://bucket/prefix`."""
+"""Places of an archive: a directory, S3, or a URL of what fsspec has a library for, such as `gs://bucket/prefix`."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from partbox.archive.directory import Directory
 from partbox.archive.remote import Remote
+from partbox.archive.s3 import S3
 from partbox.errors import SettingsError
 
 
@@ -38,8 +39,10 @@ def place_of(text: str) -> Place:
     if not mark:
         return Directory(Path(text))
     if scheme.lower() != "file":
-        return Remote(text)
+        return S3(text) if scheme.lower() == "s3" else Remote(text)
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise SettingsError(f"archive {text!r} is no path of this machine: write file:///srv/archive, or the path alone")
+        raise SettingsError(
+            f"archive {text!r} is no path of this machine: write file:///srv/archive, or the path alone"
+        )
     return Directory(Path(unquote(parts.path)))

@@ -1,4 +1,4 @@
-"""A URL as the place of an archive, by fsspec: `s3://bucket/prefix` and whatever else it has a library for."""
+"""A URL as the place of an archive, by fsspec: `gs://bucket/prefix` and whatever else it has a library for."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ from uuid import uuid4
 
 from partbox.archive.library import library
 from partbox.archive.told import told
-from partbox.errors import SettingsError
+from partbox.errors import PartboxError, SettingsError
 from partbox.rules.secrets import masked_url
 
-WHOLE: Final = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
+WHOLE: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
 """Protocols of stores in which a file appears once it is there whole; elsewhere it is renamed then."""
-EXTRAS: Final = {"s3": "partbox[s3]", "s3a": "partbox[s3]", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
+LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "sftp": "paramiko"}
 
 
 class Remote:
@@ -23,22 +23,23 @@ class Remote:
         self.shown = masked_url(url)
         self._scheme = url.partition("://")[0].lower()
         self._fs, self._root = self._opened(url)
-        if not self._root.strip("/") and self._scheme in ("s3", "s3a", "gs", "gcs"):
-            raise SettingsError(f"archive {self.shown!r} names no bucket: write {self._scheme}://BUCKET/PREFIX")
 
     def _opened(self, url: str) -> tuple[Any, str]:
-        open_url = library("fsspec").core.url_to_fs
+        opened = library("fsspec").core.url_to_fs
         try:
-            fs, root = open_url(url)
-        except ImportError:
-            extra = EXTRAS.get(self._scheme)
-            remedy = f"pip install '{extra}'" if extra else "install what fsspec needs for it"
-            raise SettingsError(f"archive {self.shown!r}: the library for {self._scheme}:// is missing: {remedy}") from None
-        except ValueError:
-            raise SettingsError(
-                f"archive {self.shown!r}: {self._scheme}:// is unknown: name a directory, or a URL such as s3://bucket/prefix"
-            ) from None
+            with told(self.shown):
+                fs, root = opened(url)
+        except PartboxError as error:
+            raise SettingsError(self._remedied(error)) from None
         return fs, root.rstrip("/")
+
+    def _remedied(self, error: PartboxError) -> str:
+        if isinstance(error.__cause__, ImportError):
+            missing = LIBRARIES.get(self._scheme, "what fsspec needs for it")
+            return f"archive {self.shown!r}: the library for {self._scheme}:// is missing: pip install {missing}"
+        if isinstance(error.__cause__, ValueError):
+            return f"archive {self.shown!r}: {self._scheme}:// is unknown: name a directory, or s3://BUCKET/PREFIX"
+        return str(error)
 
     @contextmanager
     def writing(self) -> Iterator[BinaryIO]:
@@ -61,7 +62,8 @@ class Remote:
     def names(self) -> list[str]:
         with told(self.shown):
             self._fs.invalidate_cache()
-            return [each["name"].rsplit("/", 1)[-1] for each in self._fs.ls(self._root, detail=True) if each["type"] == "file"]
+            found = self._fs.ls(self._root, detail=True)
+            return [each["name"].rpartition("/")[2] for each in found if each["type"] == "file"]
 
     @contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:

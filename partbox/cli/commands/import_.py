@@ -1,7 +1,7 @@
 """`partbox import`: takes over the table of another outbox."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated
@@ -11,17 +11,23 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from partbox.archive.source import source_of
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema
 from partbox.cli.shell.output import in_one_line, printable
 from partbox.cli.shell.stopping import stoppable
 from partbox.cli.views.imported import print_done, print_dry, print_line
+from partbox.cli.views.restored import print_restored
 from partbox.errors import PartboxError
-from partbox.imports import Imported, ImportPlan, import_rows
+from partbox.imports import Imported, ImportPlan, Restored, Wanted, import_rows, restore
+from partbox.rules.position import moment
 from partbox.settings import Settings
 
-From = Annotated[str, typer.Option("--table", metavar="TABLE", help="The table or view, as in SQL: public.outbox.")]
+From = Annotated[
+    str | None,
+    typer.Option("--table", metavar="TABLE", show_default=False, help="The table or view, as in SQL: public.outbox."),
+]
 Map = Annotated[
     list[str] | None,
     typer.Option("--map", metavar="FIELD=COLUMN", show_default=False, help="The column of a field; repeatable."),
@@ -59,6 +65,41 @@ DryRun = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="List rows that cannot be records, instead of stopping at the first.")
 ]
+FromArchive = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        metavar="DIR|URL|FILE",
+        show_default=False,
+        help="Instead of a table: an archive that purges wrote, or one file of it.",
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", show_default=False, help="Of an archive: what was published from then on."),
+]
+Until = Annotated[
+    str | None, typer.Option(metavar="TIME", show_default=False, help="Of an archive: what was published before.")
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Option("--type", metavar="TYPE,…", show_default=False, help="Of an archive: only these event types."),
+]
+AggregateType = Annotated[
+    str | None, typer.Option(metavar="TYPE", show_default=False, help="Of an archive: only of this aggregate type.")
+]
+AggregateId = Annotated[
+    str | None, typer.Option(metavar="ID", show_default=False, help="Of an archive: only of this aggregate.")
+]
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="NAME",
+        show_default=False,
+        help="Of an archive: under each name an event comes once; another name brings it again.",
+    ),
+]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on with new rows until stopped.")]
 
 PAUSE = 1.0  # seconds between two passes at least
@@ -67,7 +108,7 @@ SAY_EVERY = 10.0  # seconds
 
 
 def import_(  # its parameters are its options
-    from_: From,
+    from_: From = None,
     map: Map = None,
     set: Set = None,
     status: Status = None,
@@ -77,6 +118,13 @@ def import_(  # its parameters are its options
     order: Order = None,
     key: Key = None,
     where: Where = None,
+    archive: FromArchive = None,
+    since: Since = None,
+    until: Until = None,
+    type: Types = None,
+    aggregate_type: AggregateType = None,
+    aggregate_id: AggregateId = None,
+    as_: As = None,
     dry_run: DryRun = False,
     skip_bad: SkipBad = False,
     follow: Follow = False,
@@ -89,24 +137,75 @@ def import_(  # its parameters are its options
     The table is only read, and may be written to meanwhile; stop what delivers from it first. Stopped, or killed, the
     same command goes on. Run it again when the last writer has changed over: it says when nothing is left.
 
+    With --archive, instead of a table: events that a purge has archived are published again, to every subscription,
+    in order and with their event ids, each once under the name that --as gives.
+
     Example: partbox import --table public.outbox --map event_type=kind --map payload=body --map aggregate_id=order_id
     --set aggregate_type=Order --status state --pending new --failed failed --done sent --dry-run
     """
     columns, constants = _pairs("--map", map), _pairs("--set", set)
     lists = {"pending": pending, "failed": failed, "done": done, "key": key, "order": order}
     names = {name: _names(given) for name, given in lists.items()}
+    of_table = {"--map": map, "--set": set, "--status": status, "--where": where, "--skip-bad": skip_bad}
+    of_table |= {f"--{name}": given for name, given in lists.items()} | {"--follow": follow}
+    of_archive = {"--since": since, "--until": until, "--type": type, "--as": as_}
+    of_archive |= {"--aggregate-type": aggregate_type, "--aggregate-id": aggregate_id}
+    _check_either(from_, archive, of_table, of_archive)
+    settings = load(flags={"dsn": dsn, "schema": schema})
+    if archive is not None:
+        wanted = Wanted(
+            since=None if since is None else moment("--since", since),
+            until=None if until is None else moment("--until", until),
+            types=_names(type),
+            aggregate_type=aggregate_type,
+            aggregate_id=aggregate_id,
+        )
+        raise typer.Exit(_restore(settings, archive, wanted, as_ or "archive", dry_run, json))
+    assert from_ is not None
     plan = ImportPlan(from_, columns, constants, status=status, where=where, **names)
     if dry_run and follow:
         raise PartboxError("--dry-run looks once: leave --follow out")
-    settings = load(flags={"dsn": dsn, "schema": schema})
     if dry_run:
         print_dry(import_rows(lambda: database(settings), settings, plan, dry_run=True), json)
         return
     _import(settings, plan, skip_bad, follow, json)
 
 
+def _check_either(
+    table: str | None, archive: str | None, of_table: Mapping[str, object], of_archive: Mapping[str, object]
+) -> None:
+    """A table or an archive, with its own options."""
+    if table is None and archive is None:
+        raise typer.BadParameter("import needs --table or --archive: `partbox import --help` has examples")
+    if table is not None and archive is not None:
+        raise PartboxError("--table and --archive: give one of them")
+    if stray := [option for option, given in (of_table if table is None else of_archive).items() if given]:
+        raise PartboxError(f"{stray[0]} is for {'a table' if table is None else 'an archive'}: leave it out")
+
+
+def _restore(settings: Settings, archive: str, wanted: Wanted, name: str, dry_run: bool, json: bool) -> int:
+    """Import an archive and report on it; return the exit code."""
+    source = source_of(archive)
+    with stoppable() as stopped, _progressing("records") as progress:
+
+        def advance(sofar: Restored) -> None:
+            progress(sofar.read, max(sofar.total, sofar.read))
+
+        restored = restore(
+            lambda: database(settings),
+            settings,
+            source,
+            wanted,
+            name=name,
+            dry_run=dry_run,
+            stopped=stopped.is_set,
+            progress=advance,
+        )
+    return print_restored(restored, json, dry_run)
+
+
 def _import(settings: Settings, plan: ImportPlan, skip_bad: bool, follow: bool, json: bool) -> None:
-    with stoppable() as stopped, _progressing() as progress:
+    with stoppable() as stopped, _progressing("rows") as progress:
         once = partial(
             import_rows,
             lambda: database(settings),
@@ -114,7 +213,7 @@ def _import(settings: Settings, plan: ImportPlan, skip_bad: bool, follow: bool, 
             plan,
             skip_bad=skip_bad,
             stopped=stopped.is_set,
-            progress=progress,
+            progress=lambda sofar: progress(sofar.imported, sofar.total),
         )
         first = once()
         if follow:
@@ -158,7 +257,7 @@ def _names(given: Sequence[str] | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def _progressing() -> Iterator[Callable[[Imported], None]]:
+def _progressing(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on a terminal's standard error; elsewhere a line now and then."""
     error = Console(stderr=True)
     columns = (TextColumn("import"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -167,11 +266,11 @@ def _progressing() -> Iterator[Callable[[Imported], None]]:
     with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
         task = bar.add_task("import", total=None)
 
-        def advance(sofar: Imported) -> None:
+        def advance(done: int, total: int) -> None:
             nonlocal said_at
-            bar.update(task, completed=sofar.imported, total=sofar.total)
+            bar.update(task, completed=done, total=total)
             if not error.is_terminal and time.monotonic() - said_at >= SAY_EVERY:
                 said_at = time.monotonic()
-                typer.echo(f"partbox: imported {sofar.imported:,} of {sofar.total:,} rows", err=True)
+                typer.echo(f"partbox: imported {done:,} of {total:,} {what}", err=True)
 
         yield advance
