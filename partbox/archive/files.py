@@ -1,4 +1,4 @@
-"""The files: lines of JSON, compressed by zstd. Each is one frame with a checksum, so one that was cut short is told."""
+"""The files: lines of JSON, compressed by zstd. Each is one frame with a checksum, so one that is cut short is told."""
 
 import hashlib
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class Part:
         self.records = 0
         self.size = 0
         """Bytes of its lines."""
-        self._ids: list[int] = []
+        self._first = self.last = 0
         self._place = place
         self._file = file
         self._digest = hashlib.sha256()
@@ -36,7 +36,7 @@ class Part:
         line = line_of(row)
         self._stream.write(line)
         self._digest.update(line)
-        self._ids = [(*self._ids, row.id)[0], row.id]
+        self._first, self.last = (self._first if self.records else row.id), row.id
         self.records += 1
         self.size += len(line)
 
@@ -45,13 +45,8 @@ class Part:
         if not self.records:
             return 0
         self._stream.close()
-        self._place.keep(self._file, str(Named(*self._ids, self._digest.hexdigest()[:DIGEST])))
+        self._place.keep(self._file, str(Named(self._first, self.last, self._digest.hexdigest()[:DIGEST])))
         return self._file.tell()
-
-    @property
-    def last(self) -> int:
-        """The id of its last record."""
-        return self._ids[-1]
 
 
 @contextmanager

@@ -42,7 +42,5 @@ def place_of(text: str) -> Place:
         return S3(text) if scheme.lower() == "s3" else Remote(text)
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise SettingsError(
-            f"archive {text!r} is no path of this machine: write file:///srv/archive, or the path alone"
-        )
+        raise SettingsError(f"archive {text!r} is no path of this machine: write file:///srv/archive, or just the path")
     return Directory(Path(unquote(parts.path)))

@@ -37,7 +37,7 @@ SAMPLE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The events to restore: those that fit all that is given. `since`, `until`: published from then on, before then."""
+    """The events to restore: those that fit all that is given. `since`, `until`: published from then on, and before."""
 
     since: datetime | None = None
     until: datetime | None = None

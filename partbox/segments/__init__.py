@@ -14,7 +14,7 @@ now is not waited for, for everybody else would wait behind: it is tried again a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg import Connection
@@ -41,7 +41,7 @@ class Tended:
     emptied: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     freed: int = 0
-    archived: Archived = Archived()
+    archived: Archived = field(default_factory=Archived)
 
     def __bool__(self) -> bool:
         return bool(self.made or self.emptied or self.dropped)
@@ -79,11 +79,8 @@ def tend_over(
     """The same over a connection to a whole outbox; to search a large default segment, and to archive, it opens one
     more. What is archived may go; unless `patient`, that is all that has expired."""
     made = make(conn, dsn, settings)
-    archived = Archived()
-    if settings.archive is not None:
-        archived = archive(
-            conn, dsn, settings, needed(conn, settings), patient=patient, stopped=stopped, progress=progress
-        )
+    due = needed(conn, settings)
+    archived = archive(conn, dsn, settings, due, patient=patient, stopped=stopped, progress=progress)
     emptied, freed = empty(conn, settings, stopped)
     dropped = () if stopped() else drop(conn, settings)
     return Tended(made, emptied, dropped, freed, archived)

@@ -100,7 +100,7 @@ def count(conn: Connection[Any], schema: str, after: int, upto: int, needed: int
 
 
 def rows(conn: Connection[Any], schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[Row]:
-    """The next records beyond `after`, up to `upto`, by id: at most `most`, of `size` bytes on disk, but one at least."""
+    """The next records beyond `after`, up to `upto`, by id: `most` at most, of `size` bytes on disk; at least one."""
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
     return [Row(*row) for row in _rows(conn, "archive_rows", schema, **values)]
 

@@ -18,6 +18,19 @@ def planted(conn: psycopg.Connection[Any]) -> Planted:
 
 
 @pytest.fixture
+def small(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    """The log in segments of a hundred ids: [0, 100), [100, 200) … [900, 1000), and the ids up to 1000 drawn."""
+    conn.execute("drop table partbox.record_1")
+    for lower in range(0, 1000, 100):
+        conn.execute(
+            f"create table partbox.record_{lower or 1} partition of partbox.record"
+            f" for values from ({lower or 'minvalue'}) to ({lower + 100})"
+        )
+    conn.execute("select setval('partbox.record_id_seq', 1000)")
+    return conn
+
+
+@pytest.fixture
 def place(tmp_path: Path) -> Path:
     """Where the archive of a test is; not there yet."""
     return tmp_path / "archive"
