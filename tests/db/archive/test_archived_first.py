@@ -277,9 +277,7 @@ def test_supervisors_wait_for_a_quarter_of_the_retention_or_a_segment(
     planted.record(501, age=8.0)
     planted.record(601, age=7.5)
     planted.record(602, age=6.5)
-    assert purged(patient=True, retain_done="7d").archived == 2, (
-        "a full segment is due, and with it all that has expired"
-    )
+    assert purged(patient=True, retain_done="7d").archived == 2, "a full segment is due, and all that has expired"
     small.execute("delete from partbox.record")
     planted.record(1001, age=8.0)
     drawn(small, 1001)
