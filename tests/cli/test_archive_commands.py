@@ -10,7 +10,8 @@ def old(conn, monkeypatch, dsn):
     """Five records that every subscription has passed, of nine days ago."""
     monkeypatch.setenv("PARTBOX_DSN", dsn)
     conn.execute(
-        "insert into partbox.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload, created_at)"
+        "insert into partbox.record"
+        " (partition, event_id, event_type, aggregate_type, aggregate_id, payload, created_at)"
         " select partbox.partition_of('7'), gen_random_uuid(), 'Placed', 'Order', '7', to_json(g),"
         " now() - interval '9 days' from generate_series(1, 5) g"
     )

@@ -333,3 +333,27 @@ def test_a_purge_without_the_library_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
     assert purged().unarchived == "the archive needs the library zstandard: pip install 'partbox[archive]'"
     assert planted.left() == [1]
+
+
+def test_every_file_is_synced_before_its_name_and_then_the_name(
+    planted: Planted, conn: Conn, purged: Purge, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted.record(1)
+    drawn(conn, 1)
+    steps_taken: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def synced(handle: int) -> None:
+        steps_taken.append("folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file")
+        fsync(handle)
+
+    def renamed(old: Any, new: Any) -> None:
+        steps_taken.append("name")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    noted = steps.done
+    monkeypatch.setattr(archiver.steps, "done", lambda *given: (steps_taken.append("noted"), noted(*given)))
+    assert purged().archived == 1
+    assert steps_taken == ["file", "name", "folder", "noted"]
