@@ -101,7 +101,7 @@ def purge(
     return replace(sofar, complete=True)
 
 
-def _whole(
+def _whole(  # those of `purge`, and what went so far
     conn: Connection[Any],
     dsn: Callable[[], str],
     settings: Settings,

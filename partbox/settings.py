@@ -64,8 +64,6 @@ def _routing(value: object) -> object:
 
 
 def _archive(value: object) -> object:
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
     if isinstance(value, str) and (not value.strip() or "\0" in value):
         raise ValueError("name a directory, or a URL such as s3://bucket/prefix, or none")
     return value

@@ -10,7 +10,7 @@ from partbox.archive import files
 from partbox.archive.place import Place, place_of
 from partbox.db import connect
 from partbox.db.operator import archive as steps
-from partbox.db.operator.archive import Row
+from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
 from partbox.rules.wording import counted, size
 from partbox.settings import Settings
@@ -142,7 +142,7 @@ class _Work:
         self._progress(self.result())
         return after
 
-    def _next(self, after: int) -> list[Row]:
+    def _next(self, after: int) -> list[ArchiveRow]:
         """The next records that are due; after the last of those it is over.
 
         Ids and times rise together, nearly: it is over where a read ends in a young record, and those before an old one

@@ -9,7 +9,7 @@ from partbox.archive.library import library
 from partbox.archive.lines import line_of
 from partbox.archive.named import DIGEST, ENDING, Named
 from partbox.archive.place import Place
-from partbox.db.operator.archive import Row
+from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
 
 LEVEL: Final = 3
@@ -32,7 +32,7 @@ class Part:
         compressor = zstd.ZstdCompressor(level=LEVEL, write_checksum=True)
         self._stream: Any = compressor.stream_writer(file, closefd=False)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ArchiveRow) -> None:
         line = line_of(row)
         self._stream.write(line)
         self._digest.update(line)
@@ -71,7 +71,7 @@ def lines(place: Place, name: str) -> Iterator[bytes]:
 
 
 def _unpacked(file: BinaryIO, shown: str) -> Iterator[bytes]:
-    """What a compressed file holds; it may have several frames."""
+    """The content of a compressed file, of one frame or several."""
     zstd = library("zstandard")
     frame = zstd.ZstdDecompressor().decompressobj()
     begun = False

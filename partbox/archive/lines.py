@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 
-from partbox.db.operator.archive import Row
+from partbox.db.operator.archive import ArchiveRow
 
 TEXTS: Final = (
     "event_type", "aggregate_type", "aggregate_id", "tenant_id", "payload", "content_type", "headers", "available_at",
@@ -22,7 +22,7 @@ LARGEST: Final = 2**63 - 1
 PARTITIONS: Final = 256
 
 
-def line_of(row: Row) -> bytes:
+def line_of(row: ArchiveRow) -> bytes:
     """The line of a record, its end included."""
     fields: dict[str, Any] = {name: value for name, value in row._asdict().items() if value is not None}
     del fields["expired"]
@@ -31,7 +31,7 @@ def line_of(row: Row) -> bytes:
     return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def row_of(line: bytes) -> Row:
+def row_of(line: bytes) -> ArchiveRow:
     """The record of a line; ValueError, which says what is wrong with it, if it is none."""
     try:
         fields = orjson.loads(line)
@@ -44,7 +44,7 @@ def row_of(line: bytes) -> Row:
     for name in NEEDED:
         if fields.get(name) is None:
             raise ValueError(f"it has no {name}")
-    return Row(
+    return ArchiveRow(
         id=_number(fields, "id", LARGEST),
         partition=_number(fields, "partition", PARTITIONS - 1),
         event_id=_uuid(fields),

@@ -8,7 +8,7 @@ from partbox.archive import files
 from partbox.archive.lines import row_of
 from partbox.archive.named import ENDING, named
 from partbox.archive.place import Place, place_of
-from partbox.db.operator.archive import Row
+from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
 
 ENDINGS: Final = (ENDING, ".jsonl")
@@ -18,7 +18,7 @@ ENDINGS: Final = (ENDING, ".jsonl")
 class Entry(NamedTuple):
     """A record, where it was found, and its bytes."""
 
-    row: Row
+    row: ArchiveRow
     place: str
     size: int
 

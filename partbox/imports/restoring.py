@@ -17,7 +17,7 @@ from psycopg.rows import tuple_row
 from partbox.archive.source import Entry, Source
 from partbox.db import statements
 from partbox.db.operator import imports as steps
-from partbox.db.operator.archive import Row
+from partbox.db.operator.archive import ArchiveRow
 from partbox.db.session import session
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
@@ -36,7 +36,7 @@ SAMPLE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedEvents:
     """The events to restore: those that fit all that is given. `since`, `until`: published from then on, and before."""
 
     since: datetime | None = None
@@ -45,7 +45,7 @@ class Wanted:
     aggregate_type: str | None = None
     aggregate_id: str | None = None
 
-    def fits(self, row: Row) -> bool:
+    def fits(self, row: ArchiveRow) -> bool:
         """True if it is wanted; ValueError if its time of publishing is none that Python has, and is asked for."""
         return (
             (not self.types or row.event_type in self.types)
@@ -72,15 +72,15 @@ class Restored:
     unwanted: int = 0
     before: int = 0
     kept: int = 0
-    sample: list[Row] = field(default_factory=list)
+    sample: list[ArchiveRow] = field(default_factory=list)
     complete: bool = False
 
 
-def restore(
+def restore(  # as `import_rows`, and the name
     dsn: Callable[[], str],
     settings: Settings,
     source: Source,
-    wanted: Wanted,
+    wanted: WantedEvents,
     *,
     name: str = "archive",
     dry_run: bool = False,
@@ -105,7 +105,7 @@ class _Restore:
     conn: Connection[Any]
     settings: Settings
     source: Source
-    wanted: Wanted
+    wanted: WantedEvents
     noted: str
     dry_run: bool
 
@@ -149,7 +149,7 @@ class _Restore:
                 "records before were imported"
             ) from None
 
-    def _publish(self, rows: Sequence[Row], sofar: Restored) -> None:
+    def _publish(self, rows: Sequence[ArchiveRow], sofar: Restored) -> None:
         """Publish those that are new, in their order; a record that two files hold comes once."""
         schema = self.settings.schema_name
         places = [row.partition for row in rows]
@@ -185,15 +185,15 @@ def time_of(text: str) -> datetime:
     return found
 
 
-def _key(row: Row) -> str:
+def _key(row: ArchiveRow) -> str:
     return f"{row.event_id} {row.id}"
 
 
-def _partition(row: Row) -> int:
+def _partition(row: ArchiveRow) -> int:
     return partition_of(row.event_id if row.aggregate_id is None else row.aggregate_id)
 
 
-def _columns(row: Row, clock: int) -> tuple[Any, ...]:
+def _columns(row: ArchiveRow, clock: int) -> tuple[Any, ...]:
     return (
         _partition(row),
         row.event_id,

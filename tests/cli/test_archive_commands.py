@@ -46,7 +46,7 @@ def test_an_archive_that_fails_ends_with_1_and_one_line(partbox, old, tmp_path):
     assert done.err.startswith("partbox: not archived, so it stays: archive ")
     assert done.err.count("\n") == 1
     held = partbox("purge", "--dry-run")
-    assert "held back in record_1: record 1, its oldest: it is not full yet; not archived yet" in held.out
+    assert "held back in record_1: record 1, its oldest: not archived yet" in held.out
 
     ended = partbox("purge", "--no-archive")
     assert (ended.code, ended.out) == (0, "purged 5 records\n")

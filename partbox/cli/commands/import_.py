@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from partbox.cli.shell.stopping import stoppable
 from partbox.cli.views.imported import print_done, print_dry, print_line
 from partbox.cli.views.restored import print_restored
 from partbox.errors import PartboxError
-from partbox.imports import Imported, ImportPlan, Restored, Wanted, import_rows, restore
+from partbox.imports import Imported, ImportPlan, Restored, WantedEvents, import_rows, restore
 from partbox.rules.position import moment
 from partbox.settings import Settings
 
@@ -143,32 +144,32 @@ def import_(  # its parameters are its options
     Example: partbox import --table public.outbox --map event_type=kind --map payload=body --map aggregate_id=order_id
     --set aggregate_type=Order --status state --pending new --failed failed --done sent --dry-run
     """
-    columns, constants = _pairs("--map", map), _pairs("--set", set)
     lists = {"pending": pending, "failed": failed, "done": done, "key": key, "order": order}
-    names = {name: _names(given) for name, given in lists.items()}
-    of_table = {"--map": map, "--set": set, "--status": status, "--where": where, "--skip-bad": skip_bad}
-    of_table |= {f"--{name}": given for name, given in lists.items()} | {"--follow": follow}
-    of_archive = {"--since": since, "--until": until, "--type": type, "--as": as_}
-    of_archive |= {"--aggregate-type": aggregate_type, "--aggregate-id": aggregate_id}
+    of_table = {
+        "map": map,
+        "set": set,
+        "status": status,
+        "where": where,
+        "skip-bad": skip_bad,
+        "follow": follow,
+    } | lists
+    of_archive = {"since": since, "until": until, "type": type, "as": as_}
+    of_archive |= {"aggregate-type": aggregate_type, "aggregate-id": aggregate_id}
     _check_either(from_, archive, of_table, of_archive)
     settings = load(flags={"dsn": dsn, "schema": schema})
     if archive is not None:
-        wanted = Wanted(
-            since=None if since is None else moment("--since", since),
-            until=None if until is None else moment("--until", until),
-            types=_names(type),
-            aggregate_type=aggregate_type,
-            aggregate_id=aggregate_id,
+        wanted = WantedEvents(
+            _time("--since", since), _time("--until", until), _names(type), aggregate_type, aggregate_id
         )
         raise typer.Exit(_restore(settings, archive, wanted, as_ or "archive", dry_run, json))
-    assert from_ is not None
-    plan = ImportPlan(from_, columns, constants, status=status, where=where, **names)
-    if dry_run and follow:
-        raise PartboxError("--dry-run looks once: leave --follow out")
-    if dry_run:
-        print_dry(import_rows(lambda: database(settings), settings, plan, dry_run=True), json)
-        return
-    _import(settings, plan, skip_bad, follow, json)
+    columns, constants = _pairs("--map", map), _pairs("--set", set)
+    names = {name: _names(given) for name, given in lists.items()}
+    plan = ImportPlan(from_ or "", columns, constants, status=status, where=where, **names)
+    _import(settings, plan, dry_run, skip_bad, follow, json)
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    return None if text is None else moment(option, text)
 
 
 def _check_either(
@@ -180,10 +181,10 @@ def _check_either(
     if table is not None and archive is not None:
         raise PartboxError("--table and --archive: give one of them")
     if stray := [option for option, given in (of_table if table is None else of_archive).items() if given]:
-        raise PartboxError(f"{stray[0]} is for {'a table' if table is None else 'an archive'}: leave it out")
+        raise PartboxError(f"--{stray[0]} is for {'a table' if table is None else 'an archive'}: leave it out")
 
 
-def _restore(settings: Settings, archive: str, wanted: Wanted, name: str, dry_run: bool, json: bool) -> int:
+def _restore(settings: Settings, archive: str, wanted: WantedEvents, name: str, dry_run: bool, json: bool) -> int:
     """Import an archive and report on it; return the exit code."""
     source = source_of(archive)
     with stoppable() as stopped, _progressing("records") as progress:
@@ -204,7 +205,12 @@ def _restore(settings: Settings, archive: str, wanted: Wanted, name: str, dry_ru
     return print_restored(restored, json, dry_run)
 
 
-def _import(settings: Settings, plan: ImportPlan, skip_bad: bool, follow: bool, json: bool) -> None:
+def _import(settings: Settings, plan: ImportPlan, dry_run: bool, skip_bad: bool, follow: bool, json: bool) -> None:
+    if dry_run and follow:
+        raise PartboxError("--dry-run looks once: leave --follow out")
+    if dry_run:
+        print_dry(import_rows(lambda: database(settings), settings, plan, dry_run=True), json)
+        return
     with stoppable() as stopped, _progressing("rows") as progress:
         once = partial(
             import_rows,

@@ -6,7 +6,7 @@ import typer
 
 from partbox.cli.shell.confirm import INTERRUPTED
 from partbox.cli.shell.output import console, counted, print_json, printable, table
-from partbox.db.operator.archive import Row
+from partbox.db.operator.archive import ArchiveRow
 from partbox.imports import Restored
 
 COLUMNS = ("record", "published", "type", "aggregate", "payload")
@@ -35,11 +35,11 @@ def _said(done: Restored, dry_run: bool) -> str:
     return f"{verb} {counted(done.imported, 'record')} {where}{'; left: ' + ', '.join(left) if left else ''}"
 
 
-def _size(row: Row) -> int:
+def _size(row: ArchiveRow) -> int:
     return len(row.payload_bytes or (row.payload or "").encode())
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ArchiveRow) -> tuple[str, ...]:
     aggregate = f"{row.aggregate_type} {row.aggregate_id}" if row.aggregate_id is not None else ""
     payload = f"{row.content_type or 'JSON'}, {_size(row):,} bytes"
     return str(row.id), row.created_at, row.event_type, aggregate, payload
@@ -60,7 +60,7 @@ def _plain(done: Restored, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def _plain_row(row: Row) -> dict[str, Any]:
+def _plain_row(row: ArchiveRow) -> dict[str, Any]:
     return {
         "record": row.id,
         "event_id": row.event_id,

@@ -1,4 +1,4 @@
-"""What an archive reads of the log, and notes of its progress; see `sql/queries/archive.sql`."""
+"""Reading the log for an archive, and notes of its progress; see `sql/queries/archive.sql`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +13,14 @@ LAST = 2**63 - 1
 """An id above every record's."""
 
 
-class State(NamedTuple):
+class ArchiveState(NamedTuple):
     """`archived`: everything up to this id is in the archive; None: none is kept. `settled`: see `settle`."""
 
     archived: int | None
     settled: int
 
 
-class Fence(NamedTuple):
+class ArchiveFence(NamedTuple):
     """Once all transactions up to `xid` have ended, no record up to `drawn` can appear; up to `settled` none can."""
 
     settled: int
@@ -28,7 +28,7 @@ class Fence(NamedTuple):
     xid: int
 
 
-class Row(NamedTuple):
+class ArchiveRow(NamedTuple):
     """A record as it is archived, times as texts; `expired`: it is older than the retention."""
 
     id: int
@@ -48,10 +48,10 @@ class Row(NamedTuple):
     expired: bool
 
 
-def state(conn: Connection[Any], schema: str) -> State:
+def state(conn: Connection[Any], schema: str) -> ArchiveState:
     """How far the archive is, and how far it may go as of now; writes nothing."""
     archived, fence, oldest = _read(conn, schema)
-    return State(archived, _settled(fence, oldest))
+    return ArchiveState(archived, _settled(fence, oldest))
 
 
 def begin(conn: Connection[Any], schema: str) -> None:
@@ -99,10 +99,12 @@ def count(conn: Connection[Any], schema: str, after: int, upto: int, needed: int
     return int(found[0])
 
 
-def rows(conn: Connection[Any], schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[Row]:
+def rows(
+    conn: Connection[Any], schema: str, after: int, upto: int, retain: float, most: int, size: int
+) -> list[ArchiveRow]:
     """The next records beyond `after`, up to `upto`, by id: `most` at most, of `size` bytes on disk; at least one."""
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
-    return [Row(*row) for row in _rows(conn, "archive_rows", schema, **values)]
+    return [ArchiveRow(*row) for row in _rows(conn, "archive_rows", schema, **values)]
 
 
 def done(conn: Connection[Any], schema: str, id: int) -> None:
@@ -115,12 +117,12 @@ def failed(conn: Connection[Any], schema: str, problem: str) -> None:
     conn.execute(query("archive_failed", schema), {"problem": problem.replace("\0", "")})
 
 
-def _read(conn: Connection[Any], schema: str) -> tuple[int | None, Fence | None, int]:
+def _read(conn: Connection[Any], schema: str) -> tuple[int | None, ArchiveFence | None, int]:
     archived, fence, oldest = _one(conn, "archive_state", schema)
-    return archived, Fence(*map(int, fence.split())) if fence else None, oldest
+    return archived, ArchiveFence(*map(int, fence.split())) if fence else None, oldest
 
 
-def _settled(fence: Fence | None, oldest: int) -> int:
+def _settled(fence: ArchiveFence | None, oldest: int) -> int:
     if fence is None:
         return 0
     return fence.drawn if oldest > fence.xid else fence.settled

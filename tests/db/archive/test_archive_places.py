@@ -14,7 +14,7 @@ from purgeable import Planted, many
 from partbox.archive.place import place_of
 from partbox.archive.source import source_of
 from partbox.errors import PartboxError, SettingsError
-from partbox.imports import Wanted, restore
+from partbox.imports import WantedEvents, restore
 from partbox.purge import Purged
 from partbox.settings import load
 
@@ -58,7 +58,7 @@ def test_an_archive_elsewhere_is_written_and_read(
     assert (done.archived, done.unarchived, planted.left()) == (30, None, [])
     (name,) = place_of(url).names()
     assert name.startswith("record-0000000000000000001-0000000000000000030-")
-    assert restore(lambda: dsn, load(), source_of(url), Wanted()).imported == 30
+    assert restore(lambda: dsn, load(), source_of(url), WantedEvents()).imported == 30
 
 
 def test_a_bucket_that_is_gone_leaves_the_log(planted: Planted, conn: Conn, purged: Purge, bucket: str) -> None:

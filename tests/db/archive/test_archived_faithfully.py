@@ -14,9 +14,9 @@ from purgeable import Planted
 from partbox import Event, Outbox
 from partbox.archive.lines import line_of, row_of
 from partbox.archive.source import source_of
-from partbox.db.operator.archive import Row
+from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
-from partbox.imports import Restored, Wanted, restore
+from partbox.imports import Restored, WantedEvents, restore
 from partbox.purge import Purged
 from partbox.settings import load
 
@@ -69,8 +69,8 @@ def outbox(dsn: str) -> Outbox:
 def restored(dsn: str, place: Path) -> Restore:
     """Import the archive of the test."""
 
-    def run(*, wanted: Wanted | None = None, source: str | None = None, **given: Any) -> Restored:
-        return restore(lambda: dsn, load(), source_of(source or str(place)), wanted or Wanted(), **given)
+    def run(*, wanted: WantedEvents | None = None, source: str | None = None, **given: Any) -> Restored:
+        return restore(lambda: dsn, load(), source_of(source or str(place)), wanted or WantedEvents(), **given)
 
     return run
 
@@ -102,7 +102,7 @@ def test_whatever_is_published_comes_back_the_same(
     for old in place.glob("*") if place.exists() else ():
         old.unlink()
     with outbox.transaction() as transaction:
-        outbox.publish_many(events, connection=transaction)
+        outbox.publish_many(transaction, events)
     before = rows(conn)
     archived(conn, purged)
 
@@ -188,7 +188,7 @@ def test_only_what_is_wanted_is_imported(conn: Conn, purged: Purge, restored: Re
     archived(conn, purged)
 
     def count(**wanted: Any) -> int:
-        return restored(wanted=Wanted(**wanted), dry_run=True).imported
+        return restored(wanted=WantedEvents(**wanted), dry_run=True).imported
 
     assert count() == 4
     assert count(types=("A",)) == 2
@@ -197,7 +197,7 @@ def test_only_what_is_wanted_is_imported(conn: Conn, purged: Purge, restored: Re
     assert count(aggregate_id="3") == 1
     assert count(aggregate_type="Other") == 0
     assert rows(conn) == []
-    assert restored(wanted=Wanted(types=("A",))).imported == 2
+    assert restored(wanted=WantedEvents(types=("A",))).imported == 2
     assert (done := restored()).imported == 2
     assert done.before == 2
     assert restored(name="june").imported == 4, "another name brings all again"
@@ -238,7 +238,7 @@ def test_a_file_that_is_cut_short_or_damaged_is_told(
 
 
 def test_lines_that_are_no_records_are_told_by_their_place(restored: Restore, tmp_path: Path) -> None:
-    row = Row(1, 0, "00000000-0000-0000-0000-000000000001", "T", "A", None, None, "{}", None, None, None, None,
+    row = ArchiveRow(1, 0, "00000000-0000-0000-0000-000000000001", "T", "A", None, None, "{}", None, None, None, None,
               "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.000000Z", True)  # fmt: skip
     good = line_of(row)
     assert row_of(good) == row
