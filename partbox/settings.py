@@ -24,7 +24,7 @@ from partbox.rules.printing import printable_line
 from partbox.rules.relay_target import RelayTarget, targets_of
 from partbox.rules.retry import Exponential, Jittered, RetryPolicy, policy_of
 from partbox.rules.secrets import MASK, masked
-from partbox.rules.texts import http_address, metric_name, place
+from partbox.rules.texts import archive_place, http_address, metric_name
 
 CONFIG = environment.CONFIG
 
@@ -133,7 +133,7 @@ class Settings(BaseModel):
     retain_dead: Duration = Field(default=30 * 86_400.0, description="how long dead records are kept, from death")
     retain_keys: Duration = Field(default=7 * 86_400.0, description="how long idempotency keys are kept")
     retain_inbox: Duration = Field(default=30 * 86_400.0, description="how long inbox entries are kept")
-    archive: Annotated[str | None, BeforeValidator(place), BeforeValidator(_none_of_text)] = Field(
+    archive: Annotated[str | None, BeforeValidator(archive_place), BeforeValidator(_none_of_text)] = Field(
         default=None,
         description="where records are written before they leave the log: a directory, or a URL such as "
         "`s3://bucket/prefix`; `none`: nowhere",

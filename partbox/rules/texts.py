@@ -1,9 +1,9 @@
-"""Forms of settings that are texts; each function returns the value, or raises ValueError with the form it must have."""
+"""Forms of settings that are texts; a function returns the value, or raises ValueError with the form it must have."""
 
 import re
 
 
-def place(value: object) -> object:
+def archive_place(value: object) -> object:
     """A place of an archive."""
     if isinstance(value, str) and (not value.strip() or "\0" in value):
         raise ValueError("name a directory, or a URL such as s3://bucket/prefix, or none")
