@@ -39,7 +39,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is due by now: all that is older than `retain` (s), and all up to `needed` whatever its age."""
+    """All that is due by now: what is older than `retain` (s), and all up to `needed` whatever its age."""
 
     retain: float
     needed: int

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, cast
 from partbox.archive.told import told
 
 UNFINISHED: Final = (".record-", ".part")
-"""How the name of a file that is being written begins and ends."""
+"""The beginning and the end of the name of a file that is being written."""
 ABANDONED: Final = 86_400.0
 """Seconds after which it is what a killed process has left."""
 

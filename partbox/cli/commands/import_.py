@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import psycopg
 import typer
@@ -21,7 +21,7 @@ from partbox.cli.shell.stopping import stoppable
 from partbox.cli.views.imported import print_done, print_dry, print_line
 from partbox.cli.views.restored import print_restored
 from partbox.errors import PartboxError
-from partbox.imports import Imported, ImportPlan, Restored, WantedEvents, import_rows, restore
+from partbox.imports import Imported, ImportPlan, WantedEvents, import_rows, restore
 from partbox.rules.position import moment
 from partbox.settings import Settings
 
@@ -103,6 +103,10 @@ As = Annotated[
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on with new rows until stopped.")]
 
+OF_TABLE = ("map", "set", "status", "pending", "failed", "done", "key", "order", "where", "skip_bad", "follow")
+OF_ARCHIVE = ("since", "until", "type", "as_", "aggregate_type", "aggregate_id")
+"""Parameters that go with the one, and with the other."""
+
 PAUSE = 1.0  # seconds between two passes at least
 REST = 4  # and as many times as long as a pass takes
 SAY_EVERY = 10.0  # seconds
@@ -136,96 +140,85 @@ def import_(  # its parameters are its options
     """Take over the table of another outbox: its pending rows in order, what failed as dead records, each once.
 
     The table is only read, and may be written to meanwhile; stop what delivers from it first. Stopped, or killed, the
-    same command goes on. Run it again when the last writer has changed over: it says when nothing is left.
-
-    With --archive, instead of a table: events that a purge has archived are published again, to every subscription,
-    in order and with their event ids, each once under the name that --as gives.
+    same command goes on. Run it again when the last writer has changed over: it says when nothing is left. With
+    --archive instead, what a purge has archived is published again, each event once under the name that --as gives.
 
     Example: partbox import --table public.outbox --map event_type=kind --map payload=body --map aggregate_id=order_id
     --set aggregate_type=Order --status state --pending new --failed failed --done sent --dry-run
     """
-    lists = {"pending": pending, "failed": failed, "done": done, "key": key, "order": order}
-    of_table = {
-        "map": map,
-        "set": set,
-        "status": status,
-        "where": where,
-        "skip-bad": skip_bad,
-        "follow": follow,
-    } | lists
-    of_archive = {"since": since, "until": until, "type": type, "as": as_}
-    of_archive |= {"aggregate-type": aggregate_type, "aggregate-id": aggregate_id}
-    _check_either(from_, archive, of_table, of_archive)
+    given = locals()
+    _check_either(from_, archive, given)
     settings = load(flags={"dsn": dsn, "schema": schema})
-    if archive is not None:
-        wanted = WantedEvents(
-            _time("--since", since), _time("--until", until), _names(type), aggregate_type, aggregate_id
-        )
-        raise typer.Exit(_restore(settings, archive, wanted, as_ or "archive", dry_run, json))
-    columns, constants = _pairs("--map", map), _pairs("--set", set)
-    names = {name: _names(given) for name, given in lists.items()}
-    plan = ImportPlan(from_ or "", columns, constants, status=status, where=where, **names)
-    _import(settings, plan, dry_run, skip_bad, follow, json)
+    raise typer.Exit(_import(settings, given) if archive is None else _restore(settings, given))
 
 
 def _time(option: str, text: str | None) -> datetime | None:
     return None if text is None else moment(option, text)
 
 
-def _check_either(
-    table: str | None, archive: str | None, of_table: Mapping[str, object], of_archive: Mapping[str, object]
-) -> None:
+def _check_either(table: str | None, archive: str | None, given: Mapping[str, Any]) -> None:
     """A table or an archive, with its own options."""
     if table is None and archive is None:
         raise typer.BadParameter("import needs --table or --archive: `partbox import --help` has examples")
     if table is not None and archive is not None:
         raise PartboxError("--table and --archive: give one of them")
-    if stray := [option for option, given in (of_table if table is None else of_archive).items() if given]:
-        raise PartboxError(f"--{stray[0]} is for {'a table' if table is None else 'an archive'}: leave it out")
+    if stray := next((option for option in (OF_TABLE if table is None else OF_ARCHIVE) if given[option]), None):
+        option = "--" + stray.strip("_").replace("_", "-")
+        raise PartboxError(f"{option} is for {'a table' if table is None else 'an archive'}: leave it out")
 
 
-def _restore(settings: Settings, archive: str, wanted: WantedEvents, name: str, dry_run: bool, json: bool) -> int:
+def _restore(settings: Settings, given: Mapping[str, Any]) -> int:
     """Import an archive and report on it; return the exit code."""
-    source = source_of(archive)
+    wanted = WantedEvents(
+        _time("--since", given["since"]),
+        _time("--until", given["until"]),
+        _names(given["type"]),
+        given["aggregate_type"],
+        given["aggregate_id"],
+    )
+    source, dry_run = source_of(given["archive"]), given["dry_run"]
     with stoppable() as stopped, _progressing("records") as progress:
-
-        def advance(sofar: Restored) -> None:
-            progress(sofar.read, max(sofar.total, sofar.read))
-
         restored = restore(
             lambda: database(settings),
             settings,
             source,
             wanted,
-            name=name,
+            name=given["as_"] or "archive",
             dry_run=dry_run,
             stopped=stopped.is_set,
-            progress=advance,
+            progress=lambda sofar: progress(sofar.read, max(sofar.total, sofar.read)),
         )
-    return print_restored(restored, json, dry_run)
+    return print_restored(restored, given["json"], dry_run)
 
 
-def _import(settings: Settings, plan: ImportPlan, dry_run: bool, skip_bad: bool, follow: bool, json: bool) -> None:
-    if dry_run and follow:
-        raise PartboxError("--dry-run looks once: leave --follow out")
-    if dry_run:
+def _plan(given: Mapping[str, Any]) -> ImportPlan:
+    columns, constants = _pairs("--map", given["map"]), _pairs("--set", given["set"])
+    names = {name: _names(given[name]) for name in ("pending", "failed", "done", "key", "order")}
+    return ImportPlan(given["from_"], columns, constants, status=given["status"], where=given["where"], **names)
+
+
+def _import(settings: Settings, given: Mapping[str, Any]) -> int:
+    """Import a table, or tell what would be; return the exit code."""
+    plan, follow, json = _plan(given), given["follow"], given["json"]
+    if given["dry_run"]:
+        if follow:
+            raise PartboxError("--dry-run looks once: leave --follow out")
         print_dry(import_rows(lambda: database(settings), settings, plan, dry_run=True), json)
-        return
+        return 0
     with stoppable() as stopped, _progressing("rows") as progress:
         once = partial(
             import_rows,
             lambda: database(settings),
             settings,
             plan,
-            skip_bad=skip_bad,
+            skip_bad=given["skip_bad"],
             stopped=stopped.is_set,
             progress=lambda sofar: progress(sofar.imported, sofar.total),
         )
         first = once()
         if follow:
             _follow(settings, first, once, stopped.wait, json)
-    if not follow:
-        raise typer.Exit(print_done(first, json))
+    return 0 if follow else print_done(first, json)
 
 
 def _follow(

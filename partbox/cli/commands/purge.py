@@ -69,7 +69,7 @@ def purge(
     Once a record was archived, here or by the setting, no purge deletes one that is in no archive, workers' neither:
     set `archive` for them, or repeat this command. --no-archive ends that.
 
-    Example: partbox purge --archive s3://bucket/outbox
+    Example: partbox purge --dry-run
     """
     if no_archive and (archive is not None or dry_run):
         raise PartboxError(f"--no-archive goes without {'--dry-run' if archive is None else '--archive'}")

@@ -49,7 +49,7 @@ class ArchiveRow(NamedTuple):
 
 
 def state(conn: Connection[Any], schema: str) -> ArchiveState:
-    """How far the archive is, and how far it may go as of now; writes nothing."""
+    """The progress of the archive, and its limit as of now; writes nothing."""
     archived, fence, oldest = _read(conn, schema)
     return ArchiveState(archived, _settled(fence, oldest))
 
