@@ -1,24 +1,25 @@
 """Purging: deletes what every subscription has consumed and is older than its retention, in small steps.
 
 Dead rows go first, because a record stays as long as it is parked anywhere; then whole segments of the log, which costs
-nothing per record; then record by record what is left. A step is a transaction of its own under a lock that only one
+nothing per record; then record by record what is left. Where an archive is kept, what is not in it stays; with the
+setting `archive` it is written there first. A step is a transaction of its own under a lock that only one
 purge holds at a time; a purge that does not get it stops, for another is doing the work.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from psycopg import Connection
 
+from partbox.archive.archiver import Archived, waiting
 from partbox.db import connect
 from partbox.db.operator import purge as steps
 from partbox.db.schema import migrate
 from partbox.rules.wording import counted, size
 from partbox.segments import tend_over
-from partbox.segments.passed import Held, held
+from partbox.segments.passed import Held, held, needed
 from partbox.settings import Settings
 
 PATIENCE = 30.0  # seconds a step may take; a worker's lease is no measure for it
@@ -32,6 +33,7 @@ class Purged:
     """The rows that were deleted, or would be. `dead` counts parked rows; their records count as `records` in time.
 
     `segments` of the log were emptied whole, which gave `freed` bytes back; what was in them was not counted.
+    Before, `archived` records were written to `files` of the archive, and `unarchived` says why others were not.
     `complete` is False when it was stopped, or when another purge was at work, which goes on with it.
     """
 
@@ -41,10 +43,14 @@ class Purged:
     inbox: int = 0
     segments: int = 0
     freed: int = 0
+    archived: int = 0
+    files: int = 0
+    unarchived: str | None = None
     complete: bool = True
 
     @property
     def total(self) -> int:
+        """The rows and segments that went."""
         return self.records + self.dead + self.keys + self.inbox + self.segments
 
     def __str__(self) -> str:
@@ -65,38 +71,64 @@ def purge(
     settings: Settings,
     *,
     dry_run: bool = False,
+    patient: bool = False,
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[Purged], None] = lambda sofar: None,
 ) -> Purged:
     """Purge once, on a connection of its own, or count what would be deleted; the result.
 
-    Between two steps `stopped()` may end it, and `progress` hears what went so far. Raises SchemaError, psycopg.Error.
+    Between two steps `stopped()` may end it, and `progress` hears what went so far. With `patient` the archive is not
+    written for a few expired records, which stay. Raises SchemaError, psycopg.Error.
     """
-    counts: Counter[str] = Counter()
+    sofar = Purged(complete=False)
+
+    def tell(now: Purged) -> None:
+        nonlocal sofar
+        sofar = now
+        progress(now)
+
     with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox purge") as conn:
         for kind, take in _kinds(conn, settings, dry_run):
             if kind == "records":
-                counts.update(_whole(conn, dsn, settings, dry_run, stopped))
+                tell(_whole(conn, dsn, settings, sofar, dry_run, patient, stopped, tell))
             place: Sequence[int] | None = steps.START
             while place is not None:
                 step = None if stopped() else take(conn, settings.schema_name, place, dry_run=dry_run)
                 if step is None:
-                    return Purged(**counts, complete=False)
-                counts[kind] += step.gone
+                    return sofar
+                tell(replace(sofar, **{kind: getattr(sofar, kind) + step.gone}))
                 place = step.onward
-                progress(Purged(**counts, complete=False))
-    return Purged(**counts, complete=True)
+    return replace(sofar, complete=True)
 
 
-def _whole(
-    conn: Connection[Any], dsn: Callable[[], str], settings: Settings, dry_run: bool, stopped: Callable[[], bool]
-) -> dict[str, int]:
-    """Empty whole segments, or count them, and the bytes that this frees."""
+def _whole(  # those of `purge`, and what went so far
+    conn: Connection[Any],
+    dsn: Callable[[], str],
+    settings: Settings,
+    sofar: Purged,
+    dry_run: bool,
+    patient: bool,
+    stopped: Callable[[], bool],
+    tell: Callable[[Purged], None],
+) -> Purged:
+    """Archive, and empty whole segments, or count them, and the bytes that this frees."""
     if dry_run:
         free = [each.segment for each in held(conn, settings) if each.goes]
-        return {"segments": len(free), "freed": sum(each.size for each in free)}
-    done = tend_over(conn, dsn, settings, stopped)
-    return {"segments": len(done.emptied), "freed": done.freed}
+        archived = 0 if settings.archive is None else waiting(conn, settings, needed(conn, settings))
+        return replace(sofar, segments=len(free), freed=sum(each.size for each in free), archived=archived)
+
+    def written(archived: Archived) -> None:
+        tell(replace(sofar, archived=archived.records, files=archived.files))
+
+    done = tend_over(conn, dsn, settings, stopped, patient=patient, progress=written)
+    return replace(
+        sofar,
+        segments=len(done.emptied),
+        freed=done.freed,
+        archived=done.archived.records,
+        files=done.archived.files,
+        unarchived=done.archived.problem,
+    )
 
 
 def holders(dsn: Callable[[], str], settings: Settings) -> list[Held]:

@@ -6,7 +6,6 @@ file > default. The file is the one named by `PARTBOX_CONFIG`, else `partbox.tom
 """
 
 import os
-import re
 import socket
 import tomllib
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from partbox.rules.printing import printable_line
 from partbox.rules.relay_target import RelayTarget, targets_of
 from partbox.rules.retry import Exponential, Jittered, RetryPolicy, policy_of
 from partbox.rules.secrets import MASK, masked
+from partbox.rules.texts import archive_place, http_address, metric_name
 
 CONFIG = environment.CONFIG
 
@@ -61,18 +61,6 @@ def _routing(value: object) -> object:
     if callable(value) or value in ("dead", "ignore", "retry"):
         return value
     raise ValueError("use 'dead', 'ignore' or 'retry', or in Python a function from event to outcome")
-
-
-def _http_address(value: object) -> object:
-    if isinstance(value, str) and not re.fullmatch(r"\S*:\d{1,5}", value):
-        raise ValueError("give HOST:PORT, such as 127.0.0.1:9464, or :9464 for this machine alone, or off")
-    return value
-
-
-def _metric_name(value: object) -> object:
-    if isinstance(value, str) and not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", value):
-        raise ValueError("use letters of a to z, digits and _, and no digit in front, such as shop_outbox")
-    return value
 
 
 Duration = Annotated[float, BeforeValidator(seconds)]
@@ -145,12 +133,17 @@ class Settings(BaseModel):
     retain_dead: Duration = Field(default=30 * 86_400.0, description="how long dead records are kept, from death")
     retain_keys: Duration = Field(default=7 * 86_400.0, description="how long idempotency keys are kept")
     retain_inbox: Duration = Field(default=30 * 86_400.0, description="how long inbox entries are kept")
+    archive: Annotated[str | None, BeforeValidator(archive_place), BeforeValidator(_none_of_text)] = Field(
+        default=None,
+        description="where records are written before they leave the log: a directory, or a URL such as "
+        "`s3://bucket/prefix`; `none`: nowhere",
+    )
     purge_interval: Interval = Field(default=3_600.0, description="time between two purges")
     purge_batch: Count = Field(default=500, description="rows one purge transaction deletes")
-    metrics_prefix: Annotated[str, BeforeValidator(_metric_name)] = Field(
+    metrics_prefix: Annotated[str, BeforeValidator(metric_name)] = Field(
         default="partbox", description="the first part of every metric's name"
     )
-    http: Annotated[str | None, BeforeValidator(_http_address), BeforeValidator(_none_of_text)] = Field(
+    http: Annotated[str | None, BeforeValidator(http_address), BeforeValidator(_none_of_text)] = Field(
         default=None, description="`host:port` of metrics, health checks and the live page, or `off`"
     )
     http_names: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(

@@ -17,16 +17,17 @@ Each waits 25 ms at most for its first lock, and under it for no other.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg import Connection
 
+from partbox.archive.archiver import Archived, archive
 from partbox.db import connect
 from partbox.db.schema import migrate
 from partbox.rules.wording import size
 from partbox.segments.ahead import make
-from partbox.segments.passed import drop, empty
+from partbox.segments.passed import drop, empty, needed
 from partbox.settings import Settings
 
 PATIENCE = 30.0  # seconds that a statement may take; a worker's lease is no measure for it
@@ -34,12 +35,16 @@ PATIENCE = 30.0  # seconds that a statement may take; a worker's lease is no mea
 
 @dataclass(frozen=True, slots=True)
 class Tended:
-    """The names of the segments that were made, emptied and dropped, and the bytes that this gave back."""
+    """The names of the segments that were made, emptied and dropped, and the bytes that this gave back.
+
+    `archived`: the records that were written to the archive before.
+    """
 
     made: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     freed: int = 0
+    archived: Archived = field(default_factory=Archived)
 
     def __bool__(self) -> bool:
         return bool(self.made or self.emptied or self.dropped)
@@ -62,15 +67,26 @@ def tend(dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool]
         if migrate.is_inbox_only(conn, settings.schema_name):
             return Tended()
         migrate.check(conn, settings.schema_name)
-        return tend_over(conn, dsn, settings, stopped)
+        return tend_over(conn, dsn, settings, stopped, patient=True)
 
 
-def tend_over(conn: Connection[Any], dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool]) -> Tended:
-    """The same over a connection to a whole outbox; for the search of a large default segment it opens one more."""
+def tend_over(
+    conn: Connection[Any],
+    dsn: Callable[[], str],
+    settings: Settings,
+    stopped: Callable[[], bool],
+    *,
+    patient: bool,
+    progress: Callable[[Archived], None] = lambda sofar: None,
+) -> Tended:
+    """The same over a connection to a whole outbox; to search a large default segment, and to archive, it opens one
+    more. What is archived may go; unless `patient`, that is all that has expired."""
     made = make(conn, dsn, settings)
+    due = needed(conn, settings)
+    archived = archive(conn, dsn, settings, due, patient=patient, stopped=stopped, progress=progress)
     emptied, freed = empty(conn, settings, stopped)
     dropped = () if stopped() else drop(conn, settings)
-    return Tended(made, emptied, dropped, freed)
+    return Tended(made, emptied, dropped, freed, archived)
 
 
 __all__ = ["Tended", "tend", "tend_over"]

@@ -41,6 +41,11 @@ def empty(conn: Connection[Any], settings: Settings, stopped: Callable[[], bool]
     return tuple(names), freed
 
 
+def needed(conn: Connection[Any], settings: Settings) -> int:
+    """The newest id of the segments that may go whole as far as time and size are concerned; 0 without any."""
+    return max((each.newest or 0 for each, _ in _expired(conn, settings)), default=0)
+
+
 def drop(conn: Connection[Any], settings: Settings) -> tuple[str, ...]:
     """Drop the oldest empty shell, if nobody is in the way: one at a look, for taking it out locks the whole log.
 

@@ -17,6 +17,8 @@ def _phrase(hold: Hold, single: bool) -> str:
             return "it is not full yet"
         case "young":
             return "younger than retain_done" if single else "its newest records are younger than retain_done"
+        case "archive":
+            return "not archived yet" if single else "its newest records are not archived yet"
         case "empty":
             return "dead: replay or discard it" if single else "nothing is in it but dead records, which are kept"
         case "cursor":

@@ -17,6 +17,7 @@ from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
 from partbox.purge import purge
 from partbox.rules.duration import written
+from partbox.rules.wording import counted
 from partbox.segments import tend
 from partbox.settings import Settings
 
@@ -41,6 +42,7 @@ class Purging:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="partbox-purge", daemon=True)
         self._started = False
+        self._unarchived: str | None = None
 
     def start(self) -> None:
         """Begin; a second call does nothing. PartboxError after a stop."""
@@ -70,13 +72,24 @@ class Purging:
                     due = time.monotonic() + interval
 
     def _purge(self) -> None:
-        purged = purge(self._dsn, self._settings, stopped=self._stopping.is_set)
+        purged = purge(self._dsn, self._settings, patient=True, stopped=self._stopping.is_set)
+        self._tell_archived(purged.archived, purged.files, purged.unarchived)
         if purged.total:
             log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
 
     def _tend(self) -> None:
-        if tended := tend(self._dsn, self._settings, self._stopping.is_set):
+        tended = tend(self._dsn, self._settings, self._stopping.is_set)
+        self._tell_archived(tended.archived.records, tended.archived.files, tended.archived.problem)
+        if tended:
             log_event(log, "segments", "segments of the log: %s", tended)
+
+    def _tell_archived(self, records: int, files: int, problem: str | None) -> None:
+        """Log what was archived, and why not the rest, unless the look before said the same."""
+        if records:
+            log_event(log, "archived", "archived %s in %s", counted(records, "record"), counted(files, "file"))
+        if problem is not None and problem != self._unarchived:
+            log_event(log, "archive_failed", "not archived, so it stays, and is tried again: %s", problem)
+        self._unarchived = problem
 
     def _try(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
         """Take the step; an error is logged, with what comes of it until the next one."""

@@ -1,6 +1,7 @@
 """Known ways of losing, doubling, reordering or stalling events, as changes of the code; each is caught by its test."""
 
 from mutations import (
+    archive,
     bell,
     connections,
     cursor,
@@ -33,4 +34,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *objects.MUTATIONS,
     *lists.MUTATIONS,
     *segments.MUTATIONS,
+    *archive.MUTATIONS,
 )

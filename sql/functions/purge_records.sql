@@ -11,6 +11,8 @@
 -- A segment that is full goes whole, by segment_empty, when its newest record has expired: until a quarter of the
 -- retention after its oldest has, nothing is deleted in it or above it, record by record.
 --
+-- While an archive is kept, `archived_id` in meta says up to which id everything is in it: nothing above goes.
+--
 -- Ids and times of a partition rise together, nearly: it is over when a stretch ends in a young record. Whatever the
 -- order, only what is old goes. The settings stand for statistics that lag behind the log.
 create or replace function {schema}.purge_records(
@@ -26,6 +28,7 @@ declare
     dead_before timestamptz := clock_timestamp() - least(retain_dead, 36500 * 86400.0) * interval '1 second';
     names  text[];
     spared bigint;
+    kept   bigint;
     part   bigint := place[1];
     after  bigint := place[2];
     looked integer := 0;
@@ -45,6 +48,7 @@ begin
     end if;
     gone := 0;
     select array_agg(s.name) into names from {schema}.subscription s;
+    select m.value::bigint into kept from {schema}.meta m where m.key = 'archived_id';
     select coalesce(min(s.lower), 9223372036854775807) into spared
       from {schema}.segment_ranges() s
      cross join lateral (select r.created_at from {schema}.record r
@@ -56,7 +60,7 @@ begin
         select coalesce(min(coalesce(least(p.floor_id, p.last_id), 0)), 9223372036854775807) into bound
           from {schema}.subscription s
           left join {schema}.partition p on p.subscription = s.name and p.partition = part;
-        bound := least(bound, spared - 1);
+        bound := least(bound, spared - 1, kept);
 
         select count(*), max(r.id), coalesce(max(r.id) filter (where r.created_at >= before) = max(r.id), false),
                array_agg(r.id order by r.id) filter (where r.created_at < before and not exists (

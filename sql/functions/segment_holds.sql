@@ -4,6 +4,7 @@
 --
 --   open      its last id is not drawn yet
 --   empty     nothing is in it but dead records, which stay
+--   archive   an archive is kept, and its newest record is not in it yet
 --   young     its newest records were created since `before`; null: their age does not matter
 --   cursor    a subscription has not passed its newest record: `partition` is the furthest behind, `id` its least
 --             (floor_id, last_id); a partition without a cursor has passed nothing
@@ -22,6 +23,7 @@ declare
     most_size constant bigint := 4194304;
     newest bigint;
     recent timestamptz;
+    kept   bigint;
     names  text[];
 begin
     if coalesce(pg_sequence_last_value({sequence}), 0) < segment_holds.upper - 1 then
@@ -34,6 +36,11 @@ begin
              order by r.id desc limit 1000) r;
     if recent >= segment_holds.before then
         return query select 'young', null::text, null::smallint, newest, null::bigint;
+    end if;
+
+    select m.value::bigint into kept from {schema}.meta m where m.key = 'archived_id';
+    if newest > kept then
+        return query select 'archive', null::text, null::smallint, newest, null::bigint;
     end if;
 
     return query

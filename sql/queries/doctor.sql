@@ -99,6 +99,19 @@ select (select max(s.upper) from {schema}.segment_ranges() s),
        (select p.lower from {schema}.segment_proof() p
          where not exists (select from {schema}.segment_ranges() s where s.lower <= p.lower and s.upper > p.lower))
 
+-- name: doctor_archive
+-- No row where no archive is kept; else why it fails and for how many seconds, nulls if it does not, and the age of the
+-- oldest record that is in none.
+select f.value::json ->> 'problem',
+       (extract(epoch from clock_timestamp()) - (f.value::json ->> 'since')::float8)::float8,
+       (select (extract(epoch from clock_timestamp()) - extract(epoch from r.created_at))::float8
+          from {schema}.record r
+         where r.partition >= 0 and r.id > a.value::bigint
+         order by r.id limit 1)
+  from {schema}.meta a
+  left join {schema}.meta f on f.key = 'archive_failed'
+ where a.key = 'archived_id' and a.value is not null
+
 -- name: doctor_reach
 -- How far the cursors of each subscription went.
 select subscription, max(last_id) from {schema}.partition group by subscription order by subscription

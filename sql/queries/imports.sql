@@ -89,6 +89,10 @@ select %(source)s, given.key from unnest(%(keys)s::text[]) as given (key)
     on conflict do nothing
 returning key
 
+-- name: import_known
+-- Those of the keys that were noted before.
+select i.key from {schema}.imported i where i.source = %(source)s and i.key = any (%(keys)s::text[])
+
 -- name: import_moment
 -- The database's clock, in microseconds since 1970, and the newest id that was drawn.
 select (extract(epoch from clock_timestamp()) * 1000000)::bigint, coalesce(pg_sequence_last_value({sequence}), 0)
@@ -108,3 +112,9 @@ select s.name, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.event_type
  cross join {schema}.subscription s
  where s.type_filters is null or r.event_type = any (s.type_filters)
     on conflict do nothing
+
+-- name: import_present
+-- Of these records of an archive, those that are still in the log: by id and event id, for ids may be of another database.
+select r.id, r.event_id::text
+  from unnest(%(partitions)s::smallint[], %(ids)s::bigint[], %(event_ids)s::text[]) as given (partition, id, event_id)
+  join {schema}.record r on r.partition = given.partition and r.id = given.id and r.event_id::text = given.event_id

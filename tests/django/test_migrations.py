@@ -27,7 +27,7 @@ def test_migrate_makes_the_schema_once_and_upgrades_it_later(project: Any, empty
 
     printed = project.manage("migrate")
 
-    assert "Applying partbox.0010_segments... OK" in printed
+    assert "Applying partbox.0011_archive... OK" in printed
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         check(conn)
         _look_like_version_4(conn)

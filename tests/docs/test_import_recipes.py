@@ -1,4 +1,4 @@
-"""Each command of docs/import.md is run on a table of the shape that it is for."""
+"""Each command of docs/import.md that takes a table is run on a table of the shape that it is for."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from partbox import Outbox
 from partbox.cli import main
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```console\n\$ (.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```console\n\$ (partbox import --table .*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = {shlex.split(text)[3]: shlex.split(text.replace("\\\n", " ")) for text in BLOCK.findall(PAGE)}
 
 HAND_WRITTEN = """

@@ -241,3 +241,22 @@ def test_limits_follow_the_settings():
     limits = limits_of(settings, 5.0)
     found = (limits.overdue, limits.braked, limits.pooler, limits.lock_wait)
     assert found == (1.25 * 86_400 + 3 * 7_200, 45, True, 5.0)
+
+
+def test_an_archive_that_fails_and_one_that_nobody_writes(clinic):
+    clinic.conn.execute("insert into partbox.meta (key, value) values ('archived_id', '0')")
+    assert clinic.causes() == []
+    clinic.conn.execute(
+        "insert into partbox.meta (key, value) values ('archive_failed',"
+        " json_build_object('problem', 'no room there', 'since', extract(epoch from now()) - 7300)::text)"
+    )
+    found = clinic.one("archive")
+    assert found["summary"] == "the archive cannot be written for 2 h: what has expired stays in the log"
+    assert found["evidence"] == ["no room there"]
+    clinic.conn.execute("update partbox.meta set value = null where key = 'archive_failed'")
+    assert clinic.causes() == []
+    clinic.plant.publish("7")
+    clinic.conn.execute("update partbox.record set created_at = now() - interval '20 days'")
+    assert "are in no archive, and one is kept" in clinic.one("archive")["summary"]
+    clinic.follow(clinic.one("archive")["remedy"][1])
+    assert "archive" not in clinic.causes()

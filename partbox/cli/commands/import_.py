@@ -1,27 +1,34 @@
 """`partbox import`: takes over the table of another outbox."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import psycopg
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from partbox.archive.source import source_of
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema
 from partbox.cli.shell.output import in_one_line, printable
 from partbox.cli.shell.stopping import stoppable
 from partbox.cli.views.imported import print_done, print_dry, print_line
+from partbox.cli.views.restored import print_restored
 from partbox.errors import PartboxError
-from partbox.imports import Imported, ImportPlan, import_rows
+from partbox.imports import Imported, ImportPlan, WantedEvents, import_rows, restore
+from partbox.rules.position import moment
 from partbox.settings import Settings
 
-From = Annotated[str, typer.Option("--table", metavar="TABLE", help="The table or view, as in SQL: public.outbox.")]
+From = Annotated[
+    str | None,
+    typer.Option("--table", metavar="TABLE", show_default=False, help="The table or view, as in SQL: public.outbox."),
+]
 Map = Annotated[
     list[str] | None,
     typer.Option("--map", metavar="FIELD=COLUMN", show_default=False, help="The column of a field; repeatable."),
@@ -59,7 +66,46 @@ DryRun = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="List rows that cannot be records, instead of stopping at the first.")
 ]
+FromArchive = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        metavar="DIR|URL|FILE",
+        show_default=False,
+        help="Instead of a table: an archive that purges wrote, or one file of it.",
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", show_default=False, help="Of an archive: what was published from then on."),
+]
+Until = Annotated[
+    str | None, typer.Option(metavar="TIME", show_default=False, help="Of an archive: what was published before.")
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Option("--type", metavar="TYPE,…", show_default=False, help="Of an archive: only these event types."),
+]
+AggregateType = Annotated[
+    str | None, typer.Option(metavar="TYPE", show_default=False, help="Of an archive: only of this aggregate type.")
+]
+AggregateId = Annotated[
+    str | None, typer.Option(metavar="ID", show_default=False, help="Of an archive: only of this aggregate.")
+]
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="NAME",
+        show_default=False,
+        help="Of an archive: under each name an event comes once; another name brings it again.",
+    ),
+]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on with new rows until stopped.")]
+
+OF_TABLE = ("map", "set", "status", "pending", "failed", "done", "key", "order", "where", "skip_bad", "follow")
+OF_ARCHIVE = ("since", "until", "type", "as_", "aggregate_type", "aggregate_id")
+"""Parameters that go with the one, and with the other."""
 
 PAUSE = 1.0  # seconds between two passes at least
 REST = 4  # and as many times as long as a pass takes
@@ -67,7 +113,7 @@ SAY_EVERY = 10.0  # seconds
 
 
 def import_(  # its parameters are its options
-    from_: From,
+    from_: From = None,
     map: Map = None,
     set: Set = None,
     status: Status = None,
@@ -77,6 +123,13 @@ def import_(  # its parameters are its options
     order: Order = None,
     key: Key = None,
     where: Where = None,
+    archive: FromArchive = None,
+    since: Since = None,
+    until: Until = None,
+    type: Types = None,
+    aggregate_type: AggregateType = None,
+    aggregate_id: AggregateId = None,
+    as_: As = None,
     dry_run: DryRun = False,
     skip_bad: SkipBad = False,
     follow: Follow = False,
@@ -87,40 +140,85 @@ def import_(  # its parameters are its options
     """Take over the table of another outbox: its pending rows in order, what failed as dead records, each once.
 
     The table is only read, and may be written to meanwhile; stop what delivers from it first. Stopped, or killed, the
-    same command goes on. Run it again when the last writer has changed over: it says when nothing is left.
+    same command goes on. Run it again when the last writer has changed over: it says when nothing is left. With
+    --archive instead, what a purge has archived is published again, each event once under the name that --as gives.
 
     Example: partbox import --table public.outbox --map event_type=kind --map payload=body --map aggregate_id=order_id
     --set aggregate_type=Order --status state --pending new --failed failed --done sent --dry-run
     """
-    columns, constants = _pairs("--map", map), _pairs("--set", set)
-    lists = {"pending": pending, "failed": failed, "done": done, "key": key, "order": order}
-    names = {name: _names(given) for name, given in lists.items()}
-    plan = ImportPlan(from_, columns, constants, status=status, where=where, **names)
-    if dry_run and follow:
-        raise PartboxError("--dry-run looks once: leave --follow out")
+    given = locals()
+    _check_either(from_, archive, given)
     settings = load(flags={"dsn": dsn, "schema": schema})
-    if dry_run:
+    raise typer.Exit(_import(settings, given) if archive is None else _restore(settings, given))
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    return None if text is None else moment(option, text)
+
+
+def _check_either(table: str | None, archive: str | None, given: Mapping[str, Any]) -> None:
+    """A table or an archive, with its own options."""
+    if table is None and archive is None:
+        raise typer.BadParameter("import needs --table or --archive: `partbox import --help` has examples")
+    if table is not None and archive is not None:
+        raise PartboxError("--table and --archive: give one of them")
+    if stray := next((option for option in (OF_TABLE if table is None else OF_ARCHIVE) if given[option]), None):
+        option = "--" + stray.strip("_").replace("_", "-")
+        raise PartboxError(f"{option} is for {'a table' if table is None else 'an archive'}: leave it out")
+
+
+def _restore(settings: Settings, given: Mapping[str, Any]) -> int:
+    """Import an archive and report on it; return the exit code."""
+    wanted = WantedEvents(
+        _time("--since", given["since"]),
+        _time("--until", given["until"]),
+        _names(given["type"]),
+        given["aggregate_type"],
+        given["aggregate_id"],
+    )
+    source, dry_run = source_of(given["archive"]), given["dry_run"]
+    with stoppable() as stopped, _progressing("records") as progress:
+        restored = restore(
+            lambda: database(settings),
+            settings,
+            source,
+            wanted,
+            name=given["as_"] or "archive",
+            dry_run=dry_run,
+            stopped=stopped.is_set,
+            progress=lambda sofar: progress(sofar.read, max(sofar.total, sofar.read)),
+        )
+    return print_restored(restored, given["json"], dry_run)
+
+
+def _plan(given: Mapping[str, Any]) -> ImportPlan:
+    columns, constants = _pairs("--map", given["map"]), _pairs("--set", given["set"])
+    names = {name: _names(given[name]) for name in ("pending", "failed", "done", "key", "order")}
+    return ImportPlan(given["from_"], columns, constants, status=given["status"], where=given["where"], **names)
+
+
+def _import(settings: Settings, given: Mapping[str, Any]) -> int:
+    """Import a table, or tell what would be; return the exit code."""
+    plan, follow, json = _plan(given), given["follow"], given["json"]
+    if given["dry_run"]:
+        if follow:
+            raise PartboxError("--dry-run looks once: leave --follow out")
         print_dry(import_rows(lambda: database(settings), settings, plan, dry_run=True), json)
-        return
-    _import(settings, plan, skip_bad, follow, json)
-
-
-def _import(settings: Settings, plan: ImportPlan, skip_bad: bool, follow: bool, json: bool) -> None:
-    with stoppable() as stopped, _progressing() as progress:
+        return 0
+    with stoppable() as stopped, _progressing("rows") as progress:
         once = partial(
             import_rows,
             lambda: database(settings),
             settings,
             plan,
-            skip_bad=skip_bad,
+            skip_bad=given["skip_bad"],
             stopped=stopped.is_set,
-            progress=progress,
+            progress=lambda sofar: progress(sofar.imported, sofar.total),
         )
         first = once()
         if follow:
             _follow(settings, first, once, stopped.wait, json)
-    if not follow:
-        raise typer.Exit(print_done(first, json))
+    return 0 if follow else print_done(first, json)
 
 
 def _follow(
@@ -158,7 +256,7 @@ def _names(given: Sequence[str] | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def _progressing() -> Iterator[Callable[[Imported], None]]:
+def _progressing(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on a terminal's standard error; elsewhere a line now and then."""
     error = Console(stderr=True)
     columns = (TextColumn("import"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -167,11 +265,11 @@ def _progressing() -> Iterator[Callable[[Imported], None]]:
     with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
         task = bar.add_task("import", total=None)
 
-        def advance(sofar: Imported) -> None:
+        def advance(done: int, total: int) -> None:
             nonlocal said_at
-            bar.update(task, completed=sofar.imported, total=sofar.total)
+            bar.update(task, completed=done, total=total)
             if not error.is_terminal and time.monotonic() - said_at >= SAY_EVERY:
                 said_at = time.monotonic()
-                typer.echo(f"partbox: imported {sofar.imported:,} of {sofar.total:,} rows", err=True)
+                typer.echo(f"partbox: imported {done:,} of {total:,} {what}", err=True)
 
         yield advance

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 import orjson
@@ -10,12 +11,15 @@ import psycopg
 import typer
 from rich.console import Console
 
+from partbox.archive.place import place_of
 from partbox.cli.shell.confirm import INTERRUPTED
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema
-from partbox.cli.shell.output import in_one_line, print_json, printable
+from partbox.cli.shell.output import counted, in_one_line, print_json, printable
 from partbox.cli.shell.stopping import stoppable
+from partbox.db.operator.archive import end
+from partbox.db.session import session
 from partbox.errors import PartboxError
 from partbox.purge import Purged, holders
 from partbox.purge import purge as run
@@ -32,26 +36,59 @@ Every = Annotated[
     str | None,
     typer.Option(metavar="TIME", show_default=False, help="Repeat at this interval, such as 30m, until stopped."),
 ]
+ToArchive = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        metavar="DIR|URL",
+        show_default=False,
+        help="Write records there before they go, such as s3://bucket/prefix (else PARTBOX_ARCHIVE).",
+    ),
+]
+NoArchive = Annotated[
+    bool, typer.Option("--no-archive", help="Keep no archive any more: delete what is in none, here and everywhere.")
+]
 
 ELSEWHERE = "another purge, or a change of subscriptions, is running; what it leaves is purged next time"
 
 
 def purge(
-    dry_run: DryRun = False, every: Every = None, dsn: Dsn = None, schema: Schema = None, json: Json = False
+    archive: ToArchive = None,
+    no_archive: NoArchive = False,
+    dry_run: DryRun = False,
+    every: Every = None,
+    dsn: Dsn = None,
+    schema: Schema = None,
+    json: Json = False,
 ) -> None:
     """Delete what has expired: handled and dead records, idempotency keys, inbox rows.
 
     Workers do it by themselves every purge_interval; where none run, for a writer-only outbox or an inbox, --every
     does. Nothing goes that a subscription still needs, a paused one neither. Ctrl-C ends it after the current batch.
 
+    Once a record was archived, here or by the setting, no purge deletes one that is in no archive, workers' neither:
+    set `archive` for them, or repeat this command. --no-archive ends that.
+
     Example: partbox purge --dry-run
     """
-    settings = load(flags={"dsn": dsn, "schema": schema})
+    if no_archive and (archive is not None or dry_run):
+        raise PartboxError(f"--no-archive goes without {'--dry-run' if archive is None else '--archive'}")
+    settings = load(flags={"dsn": dsn, "schema": schema, "archive": "none" if no_archive else archive})
     interval = None if every is None else _interval(every, dry_run)
+    if settings.archive is not None:
+        place_of(settings.archive)  # one that makes no sense, or lacks its library, ends it before anything goes
+    if no_archive:
+        _end_archive(settings)
     with stoppable() as stopped:
         if interval is None:
             raise typer.Exit(_once(settings, dry_run, json, stopped))
         _again(settings, interval, json, stopped)
+
+
+def _end_archive(settings: Settings) -> None:
+    with session(lambda: database(settings), settings, "partbox purge") as conn:
+        if end(conn, settings.schema_name):
+            typer.echo("partbox: no archive is kept any more", err=True)
 
 
 def _interval(every: str, dry_run: bool) -> float:
@@ -75,9 +112,14 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
     if json:
         print_json(asdict(purged) | {"dry_run": dry_run} | ({"held": held} if dry_run else {}))
     else:
+        if purged.archived:
+            typer.echo(_archived(purged, dry_run))
         typer.echo(f"{verb} {purged}" if purged.total else _nothing(purged))
         for name, reasons in held.items():
             typer.echo(f"held back in {name}: {printable('; '.join(reasons))}")
+    if purged.unarchived is not None:
+        typer.echo(f"partbox: not archived, so it stays: {printable(purged.unarchived)}", err=True)
+        return 1
     if purged.complete:
         return 0
     if stopped.is_set():
@@ -85,6 +127,12 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
         return INTERRUPTED
     typer.echo(f"partbox: not complete: {ELSEWHERE}", err=True)
     return 0
+
+
+def _archived(purged: Purged, dry_run: bool) -> str:
+    if dry_run:
+        return f"would archive {counted(purged.archived, 'record')}, of which more may go then"
+    return f"archived {counted(purged.archived, 'record')} in {counted(purged.files, 'file')}"
 
 
 def _held(settings: Settings) -> dict[str, list[str]]:
@@ -99,10 +147,11 @@ def _nothing(purged: Purged) -> str:
 
 def _again(settings: Settings, interval: float, json: bool, stopped: Flag) -> None:
     """Purge at once and after each interval until stopped. An error of the first ends it; later ones are printed."""
-    _line(run(lambda: database(settings), settings, stopped=stopped.is_set), json)
+    once = partial(run, lambda: database(settings), settings, patient=True, stopped=stopped.is_set)
+    _line(once(), json)
     while not stopped.wait(interval):
         try:
-            _line(run(lambda: database(settings), settings, stopped=stopped.is_set), json)
+            _line(once(), json)
         except (PartboxError, psycopg.Error) as error:
             consequence = f"what has expired stays until the next one in {written(interval)}"
             typer.echo(f"partbox: purge failed, {consequence}: {printable(in_one_line(error))}", err=True)
@@ -112,8 +161,13 @@ def _line(purged: Purged, json: bool) -> None:
     """Print the deleted rows in one line."""
     if json:
         typer.echo(orjson.dumps(asdict(purged) | {"dry_run": False}).decode())
-    elif purged.total:
+        return
+    if purged.archived:
+        typer.echo(_archived(purged, False))
+    if purged.total:
         typer.echo(f"purged {purged}")
+    if purged.unarchived is not None:
+        typer.echo(f"partbox: not archived, so it stays: {printable(purged.unarchived)}", err=True)
 
 
 @contextmanager
@@ -124,4 +178,9 @@ def _progressing(verb: str) -> Iterator[Callable[[Purged], None]]:
         yield lambda sofar: None
         return
     with error.status(f"{verb} …") as status:
-        yield lambda sofar: status.update(f"{verb} {sofar} so far")
+        yield lambda sofar: status.update(_sofar(verb, sofar))
+
+
+def _sofar(verb: str, sofar: Purged) -> str:
+    written = f"archived {counted(sofar.archived, 'record')}, " if sofar.archived else ""
+    return f"{written}{verb} {sofar} so far"

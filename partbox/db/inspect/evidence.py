@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 
 from partbox.db.inspect.facts import (
     Accused,
+    ArchiveFacts,
     DeadRows,
     DeferredRows,
     Expired,
@@ -75,6 +76,7 @@ class Evidence:
     slots: tuple[ReplicationSlot, ...] = ()
     tables: tuple[TableFacts, ...] = ()
     segments: Segments | None = None
+    archive: ArchiveFacts | None = None
     reach: dict[str, int] = field(default_factory=dict)
     overview: Overview | None = None
     keys: tuple[tuple[str, BlockedKey], ...] = ()
@@ -110,6 +112,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
         dead=look.all(DeadRows, "doctor_dead", lately=ask.lately),
         accused=look.all(Accused, "doctor_accused"),
         segments=look.one(Segments, "doctor_segments"),
+        archive=next(iter(look.all(ArchiveFacts, "doctor_archive")), None),
         held=look.all(RetentionHold, "doctor_held", **retain),
         expired=look.one(Expired, "doctor_expired", **retain),
         unread=tuple(look.unread),

@@ -103,6 +103,14 @@ class Segments(NamedTuple):
     barred: int | None = None
 
 
+class ArchiveFacts(NamedTuple):
+    """The archive that is kept: why it fails, and for how long; the age (s) of the oldest record that is not in it."""
+
+    problem: str | None
+    failing: float | None
+    oldest: float | None
+
+
 class Open(NamedTuple):
     """A partition with so many parked rows that count against its brake; `held` of them wait behind others."""
 

@@ -161,6 +161,20 @@ def note(conn: Connection[Any], schema: str, source: str, keys: Sequence[str]) -
     return {key for (key,) in conn.execute(query("import_note", schema), values)}
 
 
+def known(conn: Connection[Any], schema: str, source: str, keys: Sequence[str]) -> set[str]:
+    """Those of the keys that were noted before."""
+    values = {"source": source, "keys": list(keys)}
+    return {key for (key,) in conn.execute(query("import_known", schema), values)}
+
+
+def present(
+    conn: Connection[Any], schema: str, partitions: Sequence[int], ids: Sequence[int], event_ids: Sequence[str]
+) -> set[tuple[int, str]]:
+    """Of these records the ids and event ids of those that are in the log."""
+    values = {"partitions": list(partitions), "ids": list(ids), "event_ids": list(event_ids)}
+    return {(id, event_id) for id, event_id in conn.execute(query("import_present", schema), values)}
+
+
 def moment(conn: Connection[Any], schema: str) -> tuple[int, int]:
     """The database's clock, in microseconds since 1970, and the newest record id."""
     return conn.execute(query("import_moment", schema), {}).fetchone() or (0, 0)

@@ -44,6 +44,7 @@ CHECKS: tuple[Check, ...] = (
     sessions.prepared_transaction,
     sessions.replication_slot,
     sessions.locks,
+    storage.archive,
     storage.purge,
     storage.segments,
     server.connections,

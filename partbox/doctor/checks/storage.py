@@ -96,6 +96,30 @@ def segments(case: Case) -> Iterator[Finding]:
     )
 
 
+@check("archive", Severity.WARNING)
+def archive(case: Case) -> Iterator[Finding]:
+    """An archive is kept, and what has expired does not get into it: writing it fails, or nobody does. No purge removes
+    what is not in it, so the log grows."""
+    found = case.evidence.archive
+    if found is None:
+        return
+    end = f"or keep none any more: {case.command('purge --no-archive')}"
+    if found.problem is not None:
+        yield Finding(
+            Severity.WARNING,
+            f"the archive cannot be written for {age(found.failing)}: what has expired stays in the log",
+            (found.problem,),
+            ("the reason names the remedy; it is tried again at the next purge", end),
+        )
+    elif found.oldest is not None and found.oldest > case.limits.overdue:
+        yield Finding(
+            Severity.WARNING,
+            f"records of {age(found.oldest)} ago are in no archive, and one is kept: they stay in the log",
+            (f"retention {age(case.limits.retain_done)}",),
+            ("set `archive` for the workers, or repeat " + case.command("purge --archive DIR"), end),
+        )
+
+
 @check("purge", Severity.WARNING)
 def purge(case: Case) -> Iterator[Finding]:
     """Records are long past their retention: a subscription still needs them (it names which, and why), or nobody

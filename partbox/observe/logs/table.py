@@ -322,6 +322,12 @@ LOG_EVENTS: dict[str, LogEvent] = {
     ),
     # Of purging, publishing, commands.
     "purged": LogEvent(INFO, "expired records were deleted"),
+    "archived": LogEvent(INFO, "expired records were written to the archive: they may be deleted now"),
+    "archive_failed": LogEvent(
+        ERROR,
+        "expired records could not be written to the archive: they stay in the log, and it is tried again; said once "
+        "while the reason is the same",
+    ),
     "segments": LogEvent(INFO, "segments of the log were made ahead of need, emptied whole, or dropped"),
     "segments_failed": LogEvent(
         ERROR,

@@ -1,0 +1,158 @@
+"""Archives what has expired, before a purge may remove it: file by file, each noted once it is there for good."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psycopg import Connection
+
+from partbox.archive import files
+from partbox.archive.place import Place, place_of
+from partbox.db import connect
+from partbox.db.operator import archive as steps
+from partbox.db.operator.archive import ArchiveRow
+from partbox.errors import PartboxError
+from partbox.rules.wording import counted, size
+from partbox.settings import Settings
+
+PATIENCE: Final = 30.0  # seconds that a statement may take
+MOST, BYTES = 5_000, 1 << 20
+"""Records of one read, and their bytes on disk, which may be far more in memory."""
+FILE, FILE_BYTES = 1_000_000, 256 << 20
+"""Records of a file at most, and bytes of its lines."""
+LATER: Final = 1.25
+"""Record by record nobody is in a hurry: what has expired waits for a quarter of the retention, and fills one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """The records that were archived, in how many files, and the bytes of those; `problem`: why not all that is due."""
+
+    records: int = 0
+    files: int = 0
+    size: int = 0
+    problem: str | None = None
+
+    def __str__(self) -> str:
+        return f"{counted(self.records, 'record')} in {counted(self.files, 'file')} of {size(self.size)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """All that is due by now: what is older than `retain` (s), and all up to `needed` whatever its age."""
+
+    retain: float
+    needed: int
+
+
+def archive(
+    conn: Connection[Any],
+    dsn: Callable[[], str],
+    settings: Settings,
+    needed: int,
+    *,
+    patient: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    progress: Callable[[Archived], None] = lambda sofar: None,
+) -> Archived:
+    """Archive what is due over a connection to a whole outbox, and one more: all that has expired, and up to `needed`.
+
+    Without the setting nothing is done; with `patient`, nothing for a few expired records. What fails is a `problem` of
+    the result, noted for doctor; what was archived before stays so. Raises psycopg.Error.
+    """
+    if settings.archive is None:
+        return Archived()
+    schema, due = settings.schema_name, Due(settings.retain_done, needed)
+    steps.begin(conn, schema)
+    if not _is_due(conn, schema, due, LATER if patient else 1.0):
+        return Archived()
+    upto = steps.settle(conn, schema)
+    work = _Work(conn, schema, due, upto, stopped, progress)
+    with (
+        connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox archive") as other,
+        steps.alone(other, schema) as alone,
+    ):
+        try:
+            return work.run(place_of(settings.archive)) if alone else Archived()
+        except PartboxError as error:
+            steps.failed(conn, schema, str(error))
+            return work.result(str(error))
+
+
+def waiting(conn: Connection[Any], settings: Settings, needed: int) -> int:
+    """The records that `archive` would write now, counted without writing anything."""
+    state = steps.state(conn, settings.schema_name)
+    after = -1 if state.archived is None else state.archived
+    return steps.count(conn, settings.schema_name, after, steps.LAST, needed, settings.retain_done)
+
+
+def _is_due(conn: Connection[Any], schema: str, due: Due, factor: float) -> bool:
+    archived = steps.state(conn, schema).archived or 0
+    if archived < due.needed:
+        return True
+    age = steps.oldest(conn, schema, archived)
+    return age is not None and age > factor * due.retain
+
+
+class _Work:
+    """One run: files, one after the other, up to what is due and settled."""
+
+    def __init__(
+        self,
+        conn: Connection[Any],
+        schema: str,
+        due: Due,
+        upto: int,
+        stopped: Callable[[], bool],
+        progress: Callable[[Archived], None],
+    ) -> None:
+        self._conn = conn
+        self._schema = schema
+        self._due = due
+        self._upto = upto
+        self._stopped = stopped
+        self._progress = progress
+        self._records = self._files = self._size = 0
+        self._over = False
+
+    def run(self, place: Place) -> Archived:
+        after = steps.state(self._conn, self._schema).archived
+        while after is not None and not self._over:
+            after = self._file(place, after)
+        return self.result()
+
+    def result(self, problem: str | None = None) -> Archived:
+        return Archived(self._records, self._files, self._size, problem)
+
+    def _file(self, place: Place, after: int) -> int:
+        """Write one file of what follows `after`, and note that it is there; returns its last id."""
+        with files.writing(place) as part:
+            while part.records < FILE and part.size < FILE_BYTES and not self._over:
+                rows = self._next(after)
+                for row in rows:
+                    part.add(row)
+                after = rows[-1].id if rows else after
+            if self._stopped() or not part.records:
+                self._over = True
+                return after
+            self._size += part.keep()
+        steps.done(self._conn, self._schema, after)
+        self._records += part.records
+        self._files += 1
+        self._progress(self.result())
+        return after
+
+    def _next(self, after: int) -> list[ArchiveRow]:
+        """The next records that are due; after the last of those it is over.
+
+        Ids and times rise together, nearly: it is over where a read ends in a young record, and those before an old one
+        go with it.
+        """
+        if self._stopped():
+            self._over = True
+            return []
+        rows = steps.rows(self._conn, self._schema, after, self._upto, self._due.retain, MOST, BYTES)
+        due = [place for place, row in enumerate(rows, 1) if row.expired or row.id <= self._due.needed]
+        taken = due[-1] if due else 0
+        self._over = taken < len(rows) or not rows
+        return rows[:taken]

@@ -1,0 +1,89 @@
+"""The files: lines of JSON, compressed by zstd. Each is one frame with a checksum, so one that is cut short is told."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Final
+
+from partbox.archive.library import library
+from partbox.archive.lines import line_of
+from partbox.archive.named import DIGEST, ENDING, Named
+from partbox.archive.place import Place
+from partbox.db.operator.archive import ArchiveRow
+from partbox.errors import PartboxError
+
+LEVEL: Final = 3
+PIECE: Final = 16 << 10
+"""Compressed bytes that are read at once: what they grow to must fit into memory, whoever has written them."""
+
+
+class Part:
+    """A file that is being written."""
+
+    def __init__(self, place: Place, file: BinaryIO) -> None:
+        zstd = library("zstandard")
+        self.records = 0
+        self.size = 0
+        """Bytes of its lines."""
+        self._first = self.last = 0
+        self._place = place
+        self._file = file
+        self._digest = hashlib.sha256()
+        compressor = zstd.ZstdCompressor(level=LEVEL, write_checksum=True)
+        self._stream: Any = compressor.stream_writer(file, closefd=False)
+
+    def add(self, row: ArchiveRow) -> None:
+        line = line_of(row)
+        self._stream.write(line)
+        self._digest.update(line)
+        self._first, self.last = (self._first if self.records else row.id), row.id
+        self.records += 1
+        self.size += len(line)
+
+    def keep(self) -> int:
+        """Keep it in its place, for good; its bytes. One that holds nothing is not kept."""
+        if not self.records:
+            return 0
+        self._stream.close()
+        self._place.keep(self._file, str(Named(self._first, self.last, self._digest.hexdigest()[:DIGEST])))
+        return self._file.tell()
+
+
+@contextmanager
+def writing(place: Place) -> Iterator[Part]:
+    """A part of an archive, which is gone unless it is kept."""
+    with place.writing() as file:
+        yield Part(place, file)
+
+
+def lines(place: Place, name: str) -> Iterator[bytes]:
+    """The lines of a file; PartboxError if it is no file of an archive, or not whole."""
+    with place.reading(name) as file:
+        pieces = (
+            _unpacked(file, f"{place.shown}/{name}") if name.endswith(ENDING) else iter(lambda: file.read(PIECE), b"")
+        )
+        rest = b""
+        for piece in pieces:
+            *whole, rest = (rest + piece).split(b"\n")
+            yield from whole
+        if rest:
+            yield rest
+
+
+def _unpacked(file: BinaryIO, shown: str) -> Iterator[bytes]:
+    """The content of a compressed file, of one frame or several."""
+    zstd = library("zstandard")
+    frame = zstd.ZstdDecompressor().decompressobj()
+    begun = False
+    try:
+        while piece := file.read(PIECE):
+            while piece:
+                begun = True
+                yield frame.decompress(piece)
+                piece = frame.unused_data if frame.eof else b""
+                if frame.eof:
+                    frame, begun = zstd.ZstdDecompressor().decompressobj(), False
+    except zstd.ZstdError as error:
+        raise PartboxError(f"archive file {shown!r} is damaged: {error}: take another copy of it") from None
+    if begun:
+        raise PartboxError(f"archive file {shown!r} is cut short: take another copy of it, or remove it")

@@ -1,0 +1,71 @@
+"""A URL as the place of an archive, by fsspec: `gs://bucket/prefix` and whatever else it has a library for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import NamedTemporaryFile
+from typing import Any, BinaryIO, Final, cast
+from uuid import uuid4
+
+from partbox.archive.library import library
+from partbox.archive.told import told
+from partbox.errors import PartboxError, SettingsError
+from partbox.rules.secrets import masked_url
+
+WHOLE: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
+"""Protocols of stores in which a file appears once it is there whole; elsewhere it is renamed then."""
+LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "sftp": "paramiko"}
+
+
+class Remote:
+    """A folder of a remote file system; files are written here first, and uploaded whole. See `Place`."""
+
+    def __init__(self, url: str) -> None:
+        self.shown = masked_url(url)
+        self._scheme = url.partition("://")[0].lower()
+        self._fs, self._root = self._opened(url)
+
+    def _opened(self, url: str) -> tuple[Any, str]:
+        opened = library("fsspec").core.url_to_fs
+        try:
+            with told(self.shown):
+                fs, root = opened(url)
+        except PartboxError as error:
+            raise SettingsError(self._remedied(error)) from None
+        return fs, root.rstrip("/")
+
+    def _remedied(self, error: PartboxError) -> str:
+        if isinstance(error.__cause__, ImportError):
+            missing = LIBRARIES.get(self._scheme, "what fsspec needs for it")
+            return f"archive {self.shown!r}: the library for {self._scheme}:// is missing: pip install {missing}"
+        if isinstance(error.__cause__, ValueError):
+            return f"archive {self.shown!r}: {self._scheme}:// is unknown: name a directory, or s3://BUCKET/PREFIX"
+        return str(error)
+
+    @contextmanager
+    def writing(self) -> Iterator[BinaryIO]:
+        with told("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
+            yield cast(BinaryIO, file)
+
+    def keep(self, file: BinaryIO, name: str) -> None:
+        """Upload it."""
+        path = f"{self._root}/{name}"
+        with told(self.shown):
+            file.flush()
+            if self._scheme in WHOLE:
+                self._fs.put_file(file.name, path)
+            else:
+                self._fs.makedirs(self._root, exist_ok=True)
+                aside = f"{self._root}/.record-{uuid4().hex}.part"
+                self._fs.put_file(file.name, aside)
+                self._fs.mv(aside, path)
+
+    def names(self) -> list[str]:
+        with told(self.shown):
+            self._fs.invalidate_cache()
+            found = self._fs.ls(self._root, detail=True)
+            return [each["name"].rpartition("/")[2] for each in found if each["type"] == "file"]
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[BinaryIO]:
+        with told(f"{self.shown}/{name}"), self._fs.open(f"{self._root}/{name}", "rb") as file:
+            yield file

@@ -1,0 +1,60 @@
+"""S3 as the place of an archive: `s3://bucket/prefix` by boto3, with credentials as it finds them.
+
+`?endpoint=URL` names another server that speaks S3's protocol. What it needs: PutObject to write; ListBucket and
+GetObject to read back.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from tempfile import NamedTemporaryFile
+from typing import Any, BinaryIO, cast
+from urllib.parse import parse_qs, urlsplit
+
+from partbox.archive.library import library
+from partbox.archive.told import told
+from partbox.errors import SettingsError
+from partbox.rules.secrets import masked_url
+
+
+class S3:
+    """A bucket, and a prefix in it. A file appears there once it is uploaded whole. See `Place`."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.shown = masked_url(url)
+        self._bucket = parts.netloc
+        self._prefix = parts.path.strip("/")
+        if not self._bucket or "@" in self._bucket:
+            raise SettingsError(f"archive {self.shown!r} names no bucket: write s3://BUCKET/PREFIX")
+        endpoint = parse_qs(parts.query).get("endpoint", [None])[-1]
+        with told(self.shown):
+            self._client: Any = library("boto3", "s3").client("s3", endpoint_url=endpoint)
+
+    @contextmanager
+    def writing(self) -> Iterator[BinaryIO]:
+        """A file of this machine, in its temporary folder."""
+        with told("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
+            yield cast(BinaryIO, file)
+
+    def keep(self, file: BinaryIO, name: str) -> None:
+        """Upload it."""
+        with told(self.shown):
+            file.flush()
+            self._client.upload_file(file.name, self._bucket, self._key(name))
+
+    def names(self) -> list[str]:
+        with told(self.shown):
+            found = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._key(""), Delimiter="/"
+            )
+            return [each["Key"].rpartition("/")[2] for page in found for each in page.get("Contents", ())]
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[BinaryIO]:
+        with told(f"{self.shown}/{name}"):
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
+            with closing(answer["Body"]) as body:
+                yield cast(BinaryIO, body)
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}/{name}" if self._prefix else name

@@ -1,0 +1,46 @@
+"""Errors of a place in one line: the place, what is wrong, and the remedy."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from partbox.errors import PartboxError
+from partbox.rules.printing import printable_line
+from partbox.rules.secrets import masked
+from partbox.rules.wording import in_short
+
+LONGEST: Final = 300
+
+REMEDIES: Final = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there",
+    errno.ENOENT: "create it, or name another place",
+    errno.ENOTDIR: "name a directory",
+    errno.EACCES: "give this user the right to it",
+    errno.EPERM: "give this user the right to it",
+    errno.EROFS: "mount it so that it can be written",
+}
+ELSE: Final = "see that it can be reached, and with which credentials"
+
+
+@contextmanager
+def told(place: str) -> Iterator[None]:
+    """Raise any error of the block as a PartboxError about the place; those are left as they are."""
+    try:
+        yield
+    except PartboxError:
+        raise
+    except Exception as error:  # libraries of remote places raise whatever they like
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        text = printable_line(in_short(masked(said or type(error).__name__), LONGEST), LONGEST)
+        raise PartboxError(f"archive {place!r}: {text}: {_remedy(error)}") from error
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return REMEDIES[errno.ENOENT]
+    if isinstance(error, PermissionError):
+        return REMEDIES[errno.EACCES]
+    number = error.errno if isinstance(error, OSError) else None
+    return REMEDIES.get(number or 0, ELSE)

@@ -1,0 +1,137 @@
+"""Reading the log for an archive, and notes of its progress; see `sql/queries/archive.sql`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from psycopg import Connection
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import query
+
+LAST = 2**63 - 1
+"""An id above every record's."""
+
+
+class ArchiveState(NamedTuple):
+    """`archived`: everything up to this id is in the archive; None: none is kept. `settled`: see `settle`."""
+
+    archived: int | None
+    settled: int
+
+
+class ArchiveFence(NamedTuple):
+    """Once all transactions up to `xid` have ended, no record up to `drawn` can appear; up to `settled` none can."""
+
+    settled: int
+    drawn: int
+    xid: int
+
+
+class ArchiveRow(NamedTuple):
+    """A record as it is archived, times as texts; `expired`: it is older than the retention."""
+
+    id: int
+    partition: int
+    event_id: str
+    event_type: str
+    aggregate_type: str
+    aggregate_id: str | None
+    tenant_id: str | None
+    payload: str | None
+    payload_bytes: bytes | None
+    content_type: str | None
+    headers: str | None
+    available_at: str | None
+    occurred_at: str
+    created_at: str
+    expired: bool
+
+
+def state(conn: Connection[Any], schema: str) -> ArchiveState:
+    """The progress of the archive, and its limit as of now; writes nothing."""
+    archived, fence, oldest = _read(conn, schema)
+    return ArchiveState(archived, _settled(fence, oldest))
+
+
+def begin(conn: Connection[Any], schema: str) -> None:
+    """From now on no purge removes what is in no archive; nothing changes if one is kept already."""
+    if state(conn, schema).archived is None:
+        conn.execute(query("archive_begin", schema), {})
+
+
+def end(conn: Connection[Any], schema: str) -> bool:
+    """Purges ask for no archive any more; False if none was kept."""
+    return conn.execute(query("archive_end", schema), {}).fetchone() is not None
+
+
+def settle(conn: Connection[Any], schema: str) -> int:
+    """The id up to which no record can appear any more; asked again and again it rises.
+
+    A transaction that was open when it was asked, and may write, holds it up until it ends.
+    """
+    _, fence, oldest = _read(conn, schema)
+    settled = _settled(fence, oldest)
+    drawn = _one(conn, "archive_drawn", schema)[0]
+    if drawn == settled or (fence is not None and settled < fence.drawn):
+        return settled
+    conn.execute(query("archive_fence", schema), {"settled": settled, "drawn": drawn})
+    _, fence, oldest = _read(conn, schema)
+    return _settled(fence, oldest)
+
+
+@contextmanager
+def alone(conn: Connection[Any], schema: str) -> Iterator[bool]:
+    """Yields True if nobody else archives while it lasts; the connection is for nothing else meanwhile."""
+    with conn.transaction():
+        yield bool(_one(conn, "archive_lock", schema)[0])
+
+
+def oldest(conn: Connection[Any], schema: str, after: int) -> float | None:
+    """The age (s) of the oldest record beyond `after`; None without one."""
+    row = next(iter(_rows(conn, "archive_oldest", schema, after=after)), None)
+    return row[0] if row else None
+
+
+def count(conn: Connection[Any], schema: str, after: int, upto: int, needed: int, retain: float) -> int:
+    """The records beyond `after`, up to `upto`, that are older than `retain` (s) or up to `needed`."""
+    found = _one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)
+    return int(found[0])
+
+
+def rows(
+    conn: Connection[Any], schema: str, after: int, upto: int, retain: float, most: int, size: int
+) -> list[ArchiveRow]:
+    """The next records beyond `after`, up to `upto`, by id: `most` at most, of `size` bytes on disk; at least one."""
+    values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
+    return [ArchiveRow(*row) for row in _rows(conn, "archive_rows", schema, **values)]
+
+
+def done(conn: Connection[Any], schema: str, id: int) -> None:
+    """Note that everything up to this id is in the archive, for good."""
+    conn.execute(query("archive_done", schema), {"id": id})
+
+
+def failed(conn: Connection[Any], schema: str, problem: str) -> None:
+    """Note that archiving fails, for doctor."""
+    conn.execute(query("archive_failed", schema), {"problem": problem.replace("\0", "")})
+
+
+def _read(conn: Connection[Any], schema: str) -> tuple[int | None, ArchiveFence | None, int]:
+    archived, fence, oldest = _one(conn, "archive_state", schema)
+    return archived, ArchiveFence(*map(int, fence.split())) if fence else None, oldest
+
+
+def _settled(fence: ArchiveFence | None, oldest: int) -> int:
+    if fence is None:
+        return 0
+    return fence.drawn if oldest > fence.xid else fence.settled
+
+
+def _one(conn: Connection[Any], name: str, schema: str, **values: Any) -> tuple[Any, ...]:
+    return _rows(conn, name, schema, **values)[0]
+
+
+def _rows(conn: Connection[Any], name: str, schema: str, **values: Any) -> list[tuple[Any, ...]]:
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(query(name, schema), values).fetchall()

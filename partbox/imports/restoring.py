@@ -1,0 +1,233 @@
+"""Restoring: events of an archive are published again, each once, in the order of their ids.
+
+They keep their event ids, so an inbox knows those that it had; everything else is as it was published, but for the
+record's own id and time, which are new. A batch notes in its transaction which it publishes: whatever becomes of the
+process, the same command goes on, and takes none twice. What is still in the log is left there.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from psycopg import Connection, Cursor, DataError
+from psycopg.rows import tuple_row
+
+from partbox.archive.source import Entry, Source
+from partbox.db import statements
+from partbox.db.operator import imports as steps
+from partbox.db.operator.archive import ArchiveRow
+from partbox.db.session import session
+from partbox.errors import PartboxError
+from partbox.observe.logs.log_event import log_event
+from partbox.publish import steps as publishing
+from partbox.publish.fields import COLUMNS
+from partbox.rules.hashing import partition_of
+from partbox.rules.printing import printable_line
+from partbox.rules.wording import counted
+from partbox.settings import Settings
+
+log = logging.getLogger("partbox.commands")
+
+BATCH: Final = 5_000  # records of a transaction
+BATCH_BYTES: Final = 8 << 20
+SAMPLE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class WantedEvents:
+    """The events to restore: those that fit all that is given. `since`, `until`: published from then on, and before."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    types: tuple[str, ...] = ()
+    aggregate_type: str | None = None
+    aggregate_id: str | None = None
+
+    def fits(self, row: ArchiveRow) -> bool:
+        """True if it is wanted; ValueError if its time of publishing is none that Python has, and is asked for."""
+        return (
+            (not self.types or row.event_type in self.types)
+            and self.aggregate_type in (None, row.aggregate_type)
+            and self.aggregate_id in (None, row.aggregate_id)
+            and (self.since is None or time_of(row.created_at) >= self.since)
+            and (self.until is None or time_of(row.created_at) < self.until)
+        )
+
+
+@dataclass(slots=True)
+class Restored:
+    """The result, or that of a dry run: records of `files` that were `read`, of these `imported`, and left otherwise:
+    `unwanted` ones, those imported `before`, those still in the log (`kept`). `total` bounds what is read.
+
+    `complete` is False when it was stopped. `sample`: the first, in a dry run.
+    """
+
+    source: str
+    files: int = 0
+    total: int = 0
+    read: int = 0
+    imported: int = 0
+    unwanted: int = 0
+    before: int = 0
+    kept: int = 0
+    sample: list[ArchiveRow] = field(default_factory=list)
+    complete: bool = False
+
+
+def restore(  # as `import_rows`, and the name
+    dsn: Callable[[], str],
+    settings: Settings,
+    source: Source,
+    wanted: WantedEvents,
+    *,
+    name: str = "archive",
+    dry_run: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    progress: Callable[[Restored], None] = lambda sofar: None,
+) -> Restored:
+    """Publish the wanted events that were not imported under this name before; the result. A dry run writes nothing.
+
+    Between two batches `stopped()` may end it, and `progress` hears how far it is. Raises PartboxError for a file or a
+    line that is not an archive's, SchemaError, psycopg.Error.
+    """
+    with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
+        noted = f"archive {name}"
+        with steps.reading(reader, settings.schema_name, noted) as alone:
+            if not (alone or dry_run):
+                raise PartboxError(f"another import of an archive as {name!r} is running: wait for it, or stop it")
+            return _Restore(writer, settings, source, wanted, noted, dry_run).run(stopped, progress)
+
+
+@dataclass(slots=True)
+class _Restore:
+    conn: Connection[Any]
+    settings: Settings
+    source: Source
+    wanted: WantedEvents
+    noted: str
+    dry_run: bool
+
+    def run(self, stopped: Callable[[], bool], progress: Callable[[Restored], None]) -> Restored:
+        sofar = Restored(self.source.shown, len(self.source.names), self.source.total)
+        try:
+            for batch in _batched(self._entries(sofar, stopped)):
+                if stopped():
+                    return sofar
+                self._write(batch, sofar)
+                progress(sofar)
+            sofar.complete = not stopped()
+        finally:
+            if sofar.imported and not self.dry_run:
+                text = "imported %s from %s"
+                log_event(log, "command", text, counted(sofar.imported, "record"), sofar.source, command="import")
+        return sofar
+
+    def _entries(self, sofar: Restored, stopped: Callable[[], bool]) -> Iterator[Entry]:
+        for entry in self.source.entries():
+            if stopped():
+                return
+            sofar.read += 1
+            try:
+                fits = self.wanted.fits(entry.row)
+            except ValueError:
+                raise PartboxError(f"{entry.place}: its created_at {entry.row.created_at!r} is no time") from None
+            if fits:
+                yield entry
+            else:
+                sofar.unwanted += 1
+
+    def _write(self, batch: Sequence[Entry], sofar: Restored) -> None:
+        try:
+            with self.conn.transaction():
+                self._publish([each.row for each in batch], sofar)
+        except DataError as error:
+            said = printable_line(" ".join(str(error).split()), 300)
+            raise PartboxError(
+                f"{batch[0].place} or a line after it is no record that PostgreSQL takes: {said}; {sofar.imported:,} "
+                "records before were imported"
+            ) from None
+
+    def _publish(self, rows: Sequence[ArchiveRow], sofar: Restored) -> None:
+        """Publish those that are new, in their order; a record that two files hold comes once."""
+        schema = self.settings.schema_name
+        places = [row.partition for row in rows]
+        ids, event_ids = [row.id for row in rows], [row.event_id for row in rows]
+        kept = steps.present(self.conn, schema, places, ids, event_ids)
+        by_key = {_key(row): row for row in rows if (row.id, row.event_id) not in kept}
+        fresh = self._fresh(list(by_key))
+        new = [row for key, row in by_key.items() if key in fresh]
+        if new and not self.dry_run:
+            clock, _ = steps.moment(self.conn, schema)
+            with Cursor(self.conn, row_factory=tuple_row) as cursor:
+                statement = statements.publish_copy_timed(schema)
+                copied = (_columns(row, clock) for row in new)
+                publishing.Copy(statement, schema, COLUMNS, copied).run(cursor)
+        sofar.imported += len(new)
+        sofar.before += len(by_key) - len(new)
+        sofar.kept += len(kept)
+        if self.dry_run:
+            sofar.sample += new[: SAMPLE - len(sofar.sample)]
+
+    def _fresh(self, keys: list[str]) -> set[str]:
+        """The keys that were not noted before; they are by now, as far as this transaction commits."""
+        if self.dry_run:
+            return {*keys} - steps.known(self.conn, self.settings.schema_name, self.noted, keys)
+        return steps.note(self.conn, self.settings.schema_name, self.noted, keys)
+
+
+def time_of(text: str) -> datetime:
+    """A time of an archive; ValueError for one that Python has not."""
+    found = datetime.fromisoformat(text)
+    if found.utcoffset() is None:
+        raise ValueError("it has no zone")
+    return found
+
+
+def _key(row: ArchiveRow) -> str:
+    return f"{row.event_id} {row.id}"
+
+
+def _partition(row: ArchiveRow) -> int:
+    return partition_of(row.event_id if row.aggregate_id is None else row.aggregate_id)
+
+
+def _columns(row: ArchiveRow, clock: int) -> tuple[Any, ...]:
+    return (
+        _partition(row),
+        row.event_id,
+        row.event_type,
+        row.aggregate_type,
+        row.aggregate_id,
+        row.tenant_id,
+        row.payload,
+        row.payload_bytes,
+        row.content_type,
+        row.headers,
+        _ahead(row.available_at, clock),
+        row.occurred_at,
+    )
+
+
+def _ahead(available_at: str | None, clock: int) -> str | None:
+    """The time from which it is due if that is still to come; None if it has, or never would, as of dead records."""
+    try:
+        due = None if available_at is None else time_of(available_at)
+    except ValueError:
+        return None
+    return available_at if due is not None and due.timestamp() * 1_000_000 > clock else None
+
+
+def _batched(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
+    """Batches of the entries, in order, each as large as a transaction should write."""
+    batch: list[Entry] = []
+    size = 0
+    for each in entries:
+        batch.append(each)
+        size += each.size
+        if len(batch) >= BATCH or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,63 @@
+"""The archive: the terms that keep a record from leaving the log while it is in no file."""
+
+from mutations.mutation import Mutation
+
+HOLDS = "sql/functions/segment_holds.sql"
+RECORDS = "sql/functions/purge_records.sql"
+ARCHIVER = "partbox/archive/archiver.py"
+DIRECTORY = "partbox/archive/directory.py"
+STEPS = "partbox/db/operator/archive.py"
+FIRST = "tests/db/archive/test_archived_first.py"
+OTHERS = f"{FIRST}::test_other_purgers_remove_nothing_that_is_not_archived"
+LATE = f"{FIRST}::test_who_is_about_to_write_below_is_waited_for"
+
+MUTATIONS = (
+    Mutation(
+        "segment-that-is-in-no-file",
+        "A segment is emptied only when its newest record is archived.",
+        HOLDS,
+        "if newest > kept then",
+        "if newest > kept + 1000 then",
+        (OTHERS,),
+    ),
+    Mutation(
+        "record-that-is-in-no-file",
+        "Row by row nothing goes that is not archived.",
+        RECORDS,
+        "bound := least(bound, spared - 1, kept);",
+        "bound := least(bound, spared - 1);",
+        (f"{FIRST}::test_without_an_archive_any_more_purges_go_on_as_before",),
+    ),
+    Mutation(
+        "archive-before-it-is-settled",
+        "A transaction that is open may still write an id below.",
+        STEPS,
+        "return fence.drawn if oldest > fence.xid else fence.settled",
+        "return fence.drawn",
+        (LATE,),
+    ),
+    Mutation(
+        "archive-noted-before-it-is-there",
+        "What is noted may go, so the file comes first.",
+        ARCHIVER,
+        "            self._size += part.keep()\n        steps.done(self._conn, self._schema, after)\n",
+        "            steps.done(self._conn, self._schema, after)\n            self._size += part.keep()\n",
+        (f"{FIRST}::test_an_archive_without_room_leaves_the_log_and_is_tried_again",),
+    ),
+    Mutation(
+        "archive-that-is-not-synced",
+        "A file that the disk does not have yet is lost by a crash.",
+        DIRECTORY,
+        "            os.fsync(file.fileno())\n",
+        "",
+        (f"{FIRST}::test_every_file_is_synced_before_its_name_and_then_the_name",),
+    ),
+    Mutation(
+        "archive-whose-name-is-not-synced",
+        "A name that the disk does not have yet is lost by a crash.",
+        DIRECTORY,
+        "            self._sync()\n",
+        "",
+        (f"{FIRST}::test_every_file_is_synced_before_its_name_and_then_the_name",),
+    ),
+)

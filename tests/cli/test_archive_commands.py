@@ -1,0 +1,66 @@
+"""`partbox purge --archive` and `partbox import --archive`."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def old(conn, monkeypatch, dsn):
+    """Five records that every subscription has passed, of nine days ago."""
+    monkeypatch.setenv("PARTBOX_DSN", dsn)
+    conn.execute(
+        "insert into partbox.record"
+        " (partition, event_id, event_type, aggregate_type, aggregate_id, payload, created_at)"
+        " select partbox.partition_of('7'), gen_random_uuid(), 'Placed', 'Order', '7', to_json(g),"
+        " now() - interval '9 days' from generate_series(1, 5) g"
+    )
+    conn.execute("update partbox.partition set last_id = 5, floor_id = 5")
+
+
+def test_what_expires_is_archived_and_comes_back(partbox, old, tmp_path, conn):
+    place = str(tmp_path / "archive")
+    dry = partbox("purge", "--archive", place, "--dry-run")
+    assert (dry.code, dry.out) == (0, "would archive 5 records, of which more may go then\nwould purge 5 records\n")
+
+    done = partbox("purge", "--archive", place)
+    assert (done.code, done.out, done.err) == (0, "archived 5 records in 1 file\npurged 5 records\n", "")
+
+    dry = partbox("import", "--archive", place, "--dry-run", "--json")
+    assert (json.loads(dry.out)["imported"], len(json.loads(dry.out)["first"])) == (5, 5)
+    shown = partbox("import", "--archive", place, "--dry-run")
+    assert f"would import 5 records from 1 file of {place}" in shown.out
+    assert "Order 7" in shown.out
+    some = partbox("import", "--archive", place, "--type", "Other,More", "--since", "2026-01-01T00:00:00Z")
+    assert some.out.endswith("; left: 5 others\n")
+    back = partbox("import", "--archive", place)
+    assert (back.code, back.out.splitlines()[0][:18]) == (0, "imported 5 records")
+    assert partbox("import", "--archive", place).out.endswith("; left: 5 imported before\n")
+    assert partbox("import", "--archive", place, "--as", "june", "--json").code == 0
+    assert conn.execute("select count(*) from partbox.record").fetchone() == (10,)
+
+
+def test_an_archive_that_fails_ends_with_1_and_one_line(partbox, old, tmp_path):
+    done = partbox("purge", "--archive", str(tmp_path / "no" / "where"))
+    assert (done.code, done.out) == (1, "nothing has expired\n")
+    assert done.err.startswith("partbox: not archived, so it stays: archive ")
+    assert done.err.count("\n") == 1
+    held = partbox("purge", "--dry-run")
+    assert "held back in record_1: record 1, its oldest: not archived yet" in held.out
+
+    ended = partbox("purge", "--no-archive")
+    assert (ended.code, ended.out) == (0, "purged 5 records\n")
+    assert ended.err == "partbox: no archive is kept any more\n"
+
+
+def test_the_setting_does_the_same(partbox, old, tmp_path, monkeypatch):
+    monkeypatch.setenv("PARTBOX_ARCHIVE", str(tmp_path / "archive"))
+    assert json.loads(partbox("purge", "--json").out)["archived"] == 5
+    assert partbox("config").out.count("PARTBOX_ARCHIVE") >= 1
+
+
+def test_without_the_library_nothing_goes_and_the_remedy_is_named(partbox, old, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
+    done = partbox("purge", "--archive", str(tmp_path))
+    assert done.code == 1
+    assert "the archive needs the library zstandard: pip install 'partbox[archive]'" in done.err
