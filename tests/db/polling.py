@@ -9,6 +9,7 @@ from ownership import SCHEMA, Conn
 from partbox.db.delivery import records
 from partbox.rules.cursor import Ask
 from partbox.rules.page import Page
+from partbox.rules.sweep import Sweep
 
 TOP = 2**62
 START = "1:1:"
@@ -43,9 +44,11 @@ def ask(
     return Ask(partition, last_id, room, base or Page(snapshot, floor), until, after)
 
 
-def poll(conn: Conn, *asks: Ask, shared: Page | None = None, lo: int = 0, hi: int = TOP) -> tuple[str, list[int]]:
+def poll(
+    conn: Conn, *asks: Ask, shared: Page | None = None, lo: int = 0, hi: int = TOP, swept: Sweep | None = None
+) -> tuple[str, list[int]]:
     """The snapshot of the page, and its ids in order."""
-    snapshot, _, rows, *_ = records.poll(conn, SCHEMA, asks, shared, lo=lo, hi=hi)
+    snapshot, _, rows, *_ = records.poll(conn, SCHEMA, asks, shared, lo=lo, hi=hi, sweep=swept)
     return snapshot, sorted(row[1] for row in rows)
 
 

@@ -7,6 +7,7 @@ from partbox.rules import cursor as cursor_rules
 from partbox.rules.cursor import Ask
 from partbox.rules.horizon import Fence, Snapshot, fence
 from partbox.rules.page import Page
+from partbox.rules.sweep import Sweep
 
 
 @dataclass(eq=False)
@@ -98,13 +99,24 @@ class Log:
         return [visible(xid, self.snapshot()) for xid in xids]
 
     def poll(
-        self, asks: Sequence[Ask], *, lo: int, hi: int
+        self, asks: Sequence[Ask], *, lo: int, hi: int, swept: Sweep | None = None
     ) -> tuple[str, list[int], dict[int, tuple[list[Record], list[Record]]]]:
         """The query `poll`: N, the floor of each late search, and the late and new records of each partition."""
         floors = [self._floor(ask.base) for ask in asks]
         rows = sorted((record for record in self.committed if lo < record.id <= hi), key=lambda record: record.id)
-        found = {ask.partition: self._one(ask, floor, rows) for ask, floor in zip(asks, floors, strict=True)}
+        rooms = [ask.room for ask in asks] if swept is None else swept.beside(asks)
+        found = {
+            ask.partition: self._one(ask._replace(room=room), floor, rows)
+            for ask, room, floor in zip(asks, rooms, floors, strict=True)
+        }
+        for record in [] if swept is None else self._swept(swept):
+            found[record.partition][1].append(record)
         return self.snapshot(), floors, found
+
+    def _swept(self, swept: Sweep) -> list[Record]:
+        rows = sorted((each for each in self.committed if swept.start < each.id <= swept.end), key=lambda each: each.id)
+        last_ids = swept.last_ids
+        return [row for row in rows if row.partition in last_ids and row.id > last_ids[row.partition]][: swept.most]
 
     def quick(self, shared: Page, partitions: Collection[int]) -> tuple[str, int, list[Record]]:
         """The query `quick`: N, the floor of its search, and what of these partitions N sees and the page does not.

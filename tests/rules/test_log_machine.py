@@ -14,6 +14,7 @@ from worker_model import PARTITIONS, Doing, WorkerModel
 
 from partbox.rules import cursor as cursor_rules
 from partbox.rules import progress as progress_rules
+from partbox.rules import sweep as sweep_rules
 
 PROFILE = settings(
     max_examples=examples(100), stateful_step_count=10, deadline=None, print_blob=True,
@@ -234,5 +235,6 @@ def test_nothing_is_lost_doubled_or_reordered(monkeypatch, cap, stretch, late_pa
     """With small bounds every other late page is cut, and late pages are merged."""
     monkeypatch.setattr(cursor_rules, "CAP", cap)
     monkeypatch.setattr(cursor_rules, "STRETCH", stretch)
+    monkeypatch.setattr(sweep_rules, "LEAST", 1)
     monkeypatch.setattr(progress_rules, "MOST_LATE_PAGES", late_pages)
     run_state_machine_as_test(LogMachine, settings=PROFILE)

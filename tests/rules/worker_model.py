@@ -15,8 +15,10 @@ from partbox.rules.cursor import Cursor
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.rules.page import Page
 from partbox.rules.progress import Progress, Target
+from partbox.rules.sweep import sweep
 
 PARTITIONS = range(2)
+WIDEST = 5  # the room of a partition that takes part in a sweep
 KEYS = {partition: [f"{partition}a", f"{partition}b"] for partition in PARTITIONS}
 Doing = tuple[str, int, int, int]
 """The deed of a publisher, the slot of its transaction, the partition, the key."""
@@ -227,15 +229,24 @@ class WorkerModel:
         shared = None if alone else horizon.shared
         asks = [held.cursor.ask(room[held.number], shared) for held in partitions]
         hi = horizon.ceiling(max(ask.last_id for ask in asks))
+        behind = [ask for held, ask in zip(partitions, asks, strict=True) if held.cursor.full]
+        swept = None if alone else sweep(behind, hi)
+        if swept is not None:
+            asks = [ask._replace(room=WIDEST) if ask.partition in swept.last_ids else ask for ask in asks]
         text, floors, found = self.log.poll(
             asks,
             lo=min(held.cursor.start(ask.base.floor) for held, ask in zip(partitions, asks, strict=True)),
             hi=hi,
+            swept=swept,
         )
+        cut = swept.last_ids if swept is not None and swept.is_cut(sum(len(new) for _, new in found.values()), hi) else ()
         snapshot = Snapshot.parse(text)
         page = horizon.read(snapshot, whole=hi >= self.log.drawn)
         for held, ask, floor in zip(partitions, asks, floors, strict=True):
             late, new = found[held.number]
+            new = new[: ask.room]
+            if held.number in cut:
+                ask = ask._replace(room=len(new))  # noqa: PLW2901
             records = {record.id: record for record in (*late, *new)}
             ids = [r.id for r in late], [r.id for r in new]
             reading = held.cursor.read(ask, page, floor, *ids, together=not alone)

@@ -24,7 +24,7 @@ from partbox.codecs import Codecs
 from partbox.db.delivery import instances, records
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
-from partbox.rules import cursor
+from partbox.rules import cursor, sweep
 from partbox.settings import load
 from partbox.worker.owning.slot import Slot, boottime
 from partbox.worker.worker import Worker
@@ -145,6 +145,7 @@ def test_nothing_is_lost_doubled_or_reordered(dsn, monkeypatch, cap, beside_an_o
     print(f"PARTBOX_TEST_SEED={seed}")  # noqa: T201  # shown when the test fails, to run it again
     for module in (records, cursor):
         monkeypatch.setattr(module, "CAP", cap)
+    monkeypatch.setattr(sweep, "LEAST", 2)
     random = Random(seed)
     writers.prepare(dsn)
     cluster = Cluster(dsn, random)

@@ -16,6 +16,7 @@ from partbox.rules import cursor
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
+from partbox.rules.sweep import Sweep
 
 FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, DRAWN, UP = 1, 3, 4, 5, 6, 9, 10  # of the row that is no record: it has no partition
 
@@ -52,10 +53,12 @@ def poll(
     lo: int,
     hi: int,
     cap: int | None = None,
+    sweep: Sweep | None = None,
 ) -> Polled:
     """Read one page of ids in (lo, hi]; `shared` is the page of the partitions in lockstep. Each base is sent once.
 
-    Returns at most `cap` + 1 late records of each partition.
+    Returns at most `cap` + 1 late records of each partition. What is new for those that take part in the `sweep` comes
+    last, in the order of ids, whatever their rooms.
     """
     sequence, value = life.of(conn)
     partitions, last_ids, rooms, bases, untils, afters = zip(*asks, strict=True)
@@ -70,10 +73,11 @@ def poll(
         "stretch": STRETCH,
         "partitions": array(partitions),
         "last_ids": array(last_ids),
-        "rooms": array(rooms),
+        "rooms": array(rooms if sweep is None else sweep.beside(asks)),
         "bases": array(numbers),
         "untils": array(untils),
         "afters": array(afters),
+        **_swept(sweep),
         "life": sequence,
     }
     rows = fetch(conn, "poll", schema, values)
@@ -125,6 +129,19 @@ def _own(bases: Mapping[Page, int]) -> dict[str, str]:
         "own_of": array(number for number, _, _ in listed),
         "own_listed": array(xid for _, xid, _ in listed),
         "own_bounds": array(bound for _, _, bound in listed),
+    }
+
+
+def _swept(sweep: Sweep | None) -> dict[str, object]:
+    """The sweep as parameters of a poll."""
+    if sweep is None:
+        return {"swept_from": 0, "swept_to": 0, "swept_most": 0, "swept": bits(()), "swept_ids": "{}"}
+    return {
+        "swept_from": sweep.start,
+        "swept_to": sweep.end,
+        "swept_most": sweep.most,
+        "swept": bits(sweep.last_ids),
+        "swept_ids": array(sweep.last_ids.get(number, 0) for number in range(256)),
     }
 
 

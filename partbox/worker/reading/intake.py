@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby, repeat
+from itertools import repeat
 from operator import itemgetter
 
 from partbox.codecs import Codecs
@@ -27,7 +27,7 @@ from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.key import Key, key_of
 from partbox.worker.state.partition import Lane, LetterLane, Partition
 
-_partition, _id, _available_at = itemgetter(PARTITION), itemgetter(ID), itemgetter(AVAILABLE_AT)
+_id, _available_at = itemgetter(ID), itemgetter(AVAILABLE_AT)
 
 
 class Intake:
@@ -59,8 +59,8 @@ class Intake:
         With each comes the floor of its late search. `together`: those in lockstep share the page.
         """
         by_partition: defaultdict[int, list[Row]] = defaultdict(list)
-        for number, rows in groupby(brought.rows, _partition):
-            by_partition[number].extend(rows)
+        for row in brought.rows:
+            by_partition[row[PARTITION]].append(row)
         for partition, ask, floor in asked:
             with self._holdings.lock:
                 if not partition.lost:
@@ -156,15 +156,18 @@ class Intake:
     ) -> None:
         ids = _in_order(rows)
         late, cap = bisect_right(ids, ask.last_id), brought.cap
-        end = brought.ends.get(partition.number)
-        new = ids[late:]
+        kept, end = late + ask.room, brought.ends.get(partition.number)
         if end is not None:  # from there on it was not asked for, as it were
-            kept = bisect_left(ids, end)
-            rows, new, cap = rows[:kept], ids[late:kept], min(kept, cap)
-            ask = ask._replace(room=len(new))
-            partition.narrow = 2 * len(new) + 1
+            kept = min(kept, bisect_left(ids, end))
+            cap = min(kept, cap)
+            partition.narrow = 2 * max(0, kept - late) + 1
         elif partition.narrow is not None:
             partition.widen()
+        new = ids[late:kept]
+        if kept < len(ids):
+            rows = rows[:kept]
+        if end is not None or partition.number in brought.cut:
+            ask = ask._replace(room=len(new))
         reading = partition.cursor.read(ask, page, floor, ids[:late], new, together=together, cap=cap)
         if reading.piece:
             partition.progress.read_piece(reading.page, reading.late, reading.last)

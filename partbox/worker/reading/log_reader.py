@@ -18,9 +18,10 @@ from partbox.db.delivery.looks import Look
 from partbox.events.record import PARTITION
 from partbox.observe import Observers
 from partbox.rules.bell import Seen
-from partbox.rules.cursor import CAP
+from partbox.rules.cursor import CAP, Ask
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.rules.page import Page
+from partbox.rules.sweep import Sweep, sweep
 from partbox.settings import Settings
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.reading.company import Company
@@ -67,6 +68,7 @@ class LogReader:
         self._horizon = Horizon()
         self._looked_at = self._read_at = self._weighed_at = self._followed_at = 0.0
         self._calm = True  # the last page was not one of many records
+        self._dense = False  # the last full one brought at least half of what partitions with a backlog had room for
         self._ticked: Look | None = None
         self._followed: Page | None = None
         self.rearrange()
@@ -204,6 +206,11 @@ class LogReader:
         asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, rooms, strict=True)]
         cap = self.room.cap(len(partitions), left)
         hi = horizon.ceiling(max(ask.last_id for ask in asks))
+        swept = None
+        if not alone and self._dense:
+            swept = sweep((ask for ask, cursor in zip(asks, cursors, strict=True) if cursor.full), hi)
+        if swept is not None:
+            asks = self._widened(partitions, asks, swept)
         asked_at = time.monotonic()
         try:
             text, floors, rows, clock, drawn = records.poll(
@@ -214,6 +221,7 @@ class LogReader:
                 lo=min(cursor.start(ask.base.floor) for cursor, ask in zip(cursors, asks, strict=True)),
                 hi=hi,
                 cap=cap,
+                sweep=swept,
             )
         except (QueryCanceled, HungError):  # cut, it may have been the page that was too much for the line
             self.room.cancelled(rooms)
@@ -221,7 +229,10 @@ class LogReader:
         self.room.came()
         self.room.learn(rows)
         self._calm = len(rows) <= CAP // 2
+        self._dense = 2 * len(rows) >= sum(room for room, cursor in zip(rooms, cursors, strict=True) if cursor.full)
         brought = self._brought(conn, partitions, rows, left, cap, clock)  # before anything moves: it may fail
+        if swept is not None and swept.is_cut(len(rows), hi):
+            brought = brought._replace(cut=swept.last_ids)
         snapshot = Snapshot.parse(text)
         page = horizon.read(snapshot, whole=hi >= drawn)
         if not alone:
@@ -232,6 +243,14 @@ class LogReader:
             self._sightings.tell(rows, asked_at, late_ids)
         self._intake.page(list(zip(partitions, asks, floors, strict=True)), page, brought, together=not alone)
         return bool(rows)
+
+    def _widened(self, partitions: list[Partition], asks: list[Ask], swept: Sweep) -> list[Ask]:
+        """Who takes part in the sweep may get more than its share, within its window."""
+        with self._holdings.lock:
+            return [
+                ask._replace(room=self.room.widest(partition)) if ask.partition in swept.last_ids else ask
+                for partition, ask in zip(partitions, asks, strict=True)
+            ]
 
     def _brought(
         self, conn: Connection[Any], partitions: list[Partition], rows: list[Row], left: int, cap: int, clock: int

@@ -7,7 +7,7 @@ was cancelled. What does not come stays where it is: a page ends before it, and 
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -31,7 +31,8 @@ Pair = tuple[int, int]
 class Brought(NamedTuple):
     """A page with its payloads: per partition the sizes of its large records, and the first id that is left out.
 
-    Of a partition's late records more than `cap` are not taken. `clock`: the server's at the poll.
+    Of a partition's late records more than `cap` are not taken. `clock`: the server's at the poll. `cut`: partitions of
+    which there may be more, though there was room for it.
     """
 
     rows: list[Row]
@@ -39,6 +40,7 @@ class Brought(NamedTuple):
     ends: dict[int, int]
     cap: int
     clock: int
+    cut: Container[int] = ()
 
 
 class Payloads:

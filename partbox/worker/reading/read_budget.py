@@ -128,6 +128,14 @@ class ReadBudget:
 
     def of_one(self, partition: Partition) -> int:
         """The room of one partition, by the shares that were reckoned last; the bytes apart. Lock held."""
+        return self._within(partition, self._shares[partition.cursor.full], self._window_of(partition))
+
+    def widest(self, partition: Partition) -> int:
+        """The room of one partition that has more of the records of a page than its share. Lock held."""
+        window = min(self._window, self._max_parked)
+        return self._within(partition, window, window)
+
+    def _within(self, partition: Partition, share: int, window: int) -> int:
         if partition.stopping:
             return 0
         progress = partition.progress
@@ -137,8 +145,7 @@ class ReadBudget:
         ahead_ids = parked.ahead
         if brake < len(ahead_ids):  # parked before, and open: they only run once they are met
             brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
-        ahead = self._window_of(partition) - progress.unsaved()
-        share = self._shares[partition.cursor.full]
+        ahead = window - progress.unsaved()
         if partition.narrow is not None:
             share = min(share, partition.narrow)
         return max(0, min(share, ahead, brake))

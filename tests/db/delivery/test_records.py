@@ -12,6 +12,7 @@ from partbox.db.delivery import looks, records
 from partbox.rules.cursor import CAP, STRETCH
 from partbox.rules.horizon import Snapshot
 from partbox.rules.page import Page
+from partbox.rules.sweep import Sweep
 
 
 def test_a_page_holds_the_new_records_up_to_the_room_of_each_partition(conn):
@@ -20,6 +21,29 @@ def test_a_page_holds_the_new_records_up_to_the_room_of_each_partition(conn):
     write(conn, 2, partition=7)
     assert poll(conn, ask(room=2), ask(room=9, partition=6))[1] == [1, 2, 5, 6, 7]
     assert poll(conn, ask(last_id=2, floor=2, room=9))[1] == [3, 4]
+
+
+def test_a_sweep_reads_in_the_order_of_ids_what_is_above_the_last_id_of_each_of_its_partitions(conn):
+    for number in (5, 6, 7, 5, 6, 7):
+        write(conn, 1, partition=number)
+    asks = ask(1, partition=5), ask(room=1, partition=6), ask(partition=7)
+    swept = Sweep(start=0, end=6, most=10, last_ids={5: 1, 6: 0})
+    _, _, rows, *_ = records.poll(conn, SCHEMA, asks, None, lo=0, hi=TOP, sweep=swept)
+    assert [row[1] for row in rows] == [3, 6, 2, 4, 5]  # partition 7 by itself, and the others whatever their rooms
+
+
+def test_a_sweep_ends_at_its_number_of_records_and_at_its_last_id(conn):
+    write(conn, 6)
+    assert poll(conn, ask(), swept=Sweep(1, 4, 10, {5: 1}))[1] == [2, 3, 4]
+    assert poll(conn, ask(), swept=Sweep(1, 6, 2, {5: 1}))[1] == [2, 3]
+
+
+def test_late_records_of_a_partition_in_a_sweep_come_beside_it(dsn, conn):
+    with writing(dsn) as late:
+        write(conn, 2)
+        snapshot, _ = poll(conn, ask(room=1))
+        late.commit()
+    assert poll(conn, ask(2, 1, snapshot), swept=Sweep(2, 3, 10, {5: 2}))[1] == [1, 3]
 
 
 def test_new_records_come_in_the_order_of_ids_not_of_transactions(dsn, conn):

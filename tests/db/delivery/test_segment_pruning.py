@@ -12,6 +12,7 @@ from psycopg import sql
 from partbox.db.delivery import records
 from partbox.db.sql import query
 from partbox.rules.cursor import Ask
+from partbox.rules.sweep import sweep
 
 
 @pytest.fixture
@@ -72,16 +73,20 @@ def test_a_poll_reads_across_segments_in_id_order(conn):
 
 
 @pytest.mark.usefixtures("segments")
-def test_a_poll_walks_the_primary_key_and_sorts_nothing(conn, monkeypatch):
+def test_a_poll_walks_the_primary_key_and_a_sweep_the_index_of_ids_and_nothing_is_sorted(conn, monkeypatch):
     write(conn, 2000)
     seen: dict[str, Any] = {}
     fetch = records.fetch
     monkeypatch.setattr(records, "fetch", lambda *args: seen.update(args[3]) or fetch(*args))
-    poll(conn, *(ask(partition=number) for number in range(256)), lo=0, hi=5 * MILLION)
+    asks = [ask(partition=number) for number in range(256)]
+    swept = sweep(asks[:128], 5 * MILLION)
+    assert swept is not None
+    poll(conn, *asks, lo=0, hi=5 * MILLION, swept=swept)
     for analysed in (False, True):
         if analysed:
             conn.execute("analyze partbox.record")
         plan = "\n".join(line for (line,) in conn.execute(b"explain " + query("poll", SCHEMA), seen))
         assert plan.count("Index Scan using record_1_pkey") == 2
+        assert plan.count("Index Scan using record_1_id_idx") == 1
         assert "Seq Scan" not in plan
         assert "Sort" not in plan

@@ -1,0 +1,69 @@
+"""The sweep: who takes part, where it looks, and when there is more."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.rules.cursor import Ask
+from partbox.rules.page import Page
+from partbox.rules.sweep import LEAST, STRETCH, Sweep, sweep
+
+PAGE = Page("1:1:", 0)
+HI = 10_000_000
+
+Asked = st.lists(st.tuples(st.integers(0, 200_000), st.integers(0, 160)), max_size=256)
+
+
+def asks(places: list[tuple[int, int]]) -> list[Ask]:
+    """For partitions from 0 on, with these last ids and rooms."""
+    return [Ask(number, last_id, room, PAGE, None, None) for number, (last_id, room) in enumerate(places)]
+
+
+def test_partitions_that_lie_close_together_are_swept_from_the_last_of_them_on():
+    swept = sweep(asks([(1_000 + number, 40) for number in range(256)]), HI)
+    assert swept is not None
+    assert swept.start == 1_000
+    assert swept.end == 1_000 + STRETCH * 40 * 256
+    assert swept.most == 40 * 256
+    assert swept.last_ids == {number: 1_000 + number for number in range(256)}
+
+
+def test_who_is_far_behind_or_far_ahead_does_not_take_part():
+    places = [(5_000_000, 40)] * 200
+    swept = sweep(asks([(0, 40), *places, (9_000_000, 40)]), HI)
+    assert swept is not None
+    assert swept.last_ids.keys() == set(range(1, 201))
+    assert swept.start == 5_000_000 - 40 * 202  # who is behind by no more than all may read takes part
+
+
+def test_for_fewer_than_a_quarter_of_all_partitions_it_is_not_worth_it():
+    places = [(7, 40)] * LEAST
+    assert sweep(asks(places), HI) is not None
+    assert sweep(asks(places[1:]), HI) is None
+    assert sweep(asks([*places[1:], (7, 0)]), HI) is None  # one without room reads nothing
+    assert sweep(asks([*places[1:], (5_000_000, 40)]), HI) is None
+
+
+def test_who_takes_part_gets_nothing_new_beside_it():
+    swept = Sweep(0, 10, 5, {1: 0, 2: 0})
+    assert swept.beside(asks([(0, 3)] * 4)) == [3, 0, 0, 3]
+
+
+def test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling():
+    swept = Sweep(0, 10, 5, {1: 0})
+    assert not swept.is_cut(4, 10)
+    assert swept.is_cut(5, 10)
+    assert swept.is_cut(4, 11)
+
+
+@given(Asked, st.integers(0, 400_000))
+def test_it_asks_for_what_there_is_room_for_above_the_last_id_of_each(places, hi):
+    given = asks(places)
+    swept = sweep(given, hi)
+    if swept is None:
+        return
+    rooms = {ask.partition: ask.room for ask in given}
+    assert len(swept.last_ids) >= LEAST
+    assert swept.most == sum(rooms[number] for number in swept.last_ids)
+    assert all(rooms[number] > 0 for number in swept.last_ids)
+    assert all(swept.start <= last_id for last_id in swept.last_ids.values())
+    assert swept.end <= hi
