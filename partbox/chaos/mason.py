@@ -119,10 +119,16 @@ class Mason(threading.Thread):
         for each, _ in rules.expired(found, drawn, RETAIN, None):
             self._take(conn, "kill-truncate", partial(self._empty, conn, each.lower))
         for each in rules.shells(found, drawn):
-            self._take(conn, "kill-drop", partial(steps.drop, conn, self._schema, each.lower or 0))
+            self._take(conn, "kill-drop", partial(self._drop, conn, each.lower))
 
     def _empty(self, conn: Connection[Any], lower: int | None) -> str | None:
         return steps.empty(conn, self._schema, lower or 0, RETAIN).problem
+
+    def _drop(self, conn: Connection[Any], lower: int | None) -> str | None:
+        problem = steps.detach(conn, self._schema, lower or 0)
+        if problem is None:
+            steps.drop(conn, self._schema)
+        return problem
 
     def _take(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:
         if fault in self._asked:

@@ -3,7 +3,7 @@
 Read partition by partition, each record of a backlog is found in another block of the table, as 256 partitions share
 them. Read in the order of ids, neighbours lie in one block, which costs the server less than half, while most of what
 it passes is wanted. For the cursor it is the same: what comes of a partition is the first of its records above its last
-id, without a gap, so `new` of a full poll; only that the room is shared, and the records decide who gets how much of it.
+id, without a gap, so `new` of a full poll; only that the room is shared, and the records decide who gets how much.
 
 Who lies far behind the others, or ahead of them, does not take part and is read by itself, as is who has no backlog. So
 it is bounded however the records are spread: by their number and by a range of ids, not far longer than they should

@@ -239,14 +239,15 @@ class WorkerModel:
             hi=hi,
             swept=swept,
         )
-        cut = swept.last_ids if swept is not None and swept.is_cut(sum(len(new) for _, new in found.values()), hi) else ()
+        brought = sum(len(new) for _, new in found.values())
+        cut = swept.last_ids if swept is not None and swept.is_cut(brought, hi) else ()
         snapshot = Snapshot.parse(text)
         page = horizon.read(snapshot, whole=hi >= self.log.drawn)
         for held, ask, floor in zip(partitions, asks, floors, strict=True):
             late, new = found[held.number]
             new = new[: ask.room]
             if held.number in cut:
-                ask = ask._replace(room=len(new))  # noqa: PLW2901
+                ask = ask._replace(room=len(new))
             records = {record.id: record for record in (*late, *new)}
             ids = [r.id for r in late], [r.id for r in new]
             reading = held.cursor.read(ask, page, floor, *ids, together=not alone)

@@ -26,7 +26,7 @@ def test_a_page_holds_the_new_records_up_to_the_room_of_each_partition(conn):
 def test_a_sweep_reads_in_the_order_of_ids_what_is_above_the_last_id_of_each_of_its_partitions(conn):
     for number in (5, 6, 7, 5, 6, 7):
         write(conn, 1, partition=number)
-    asks = ask(1, partition=5), ask(room=1, partition=6), ask(partition=7)
+    asks = ask(1, floor=1, partition=5), ask(room=1, partition=6), ask(partition=7)
     swept = Sweep(start=0, end=6, most=10, last_ids={5: 1, 6: 0})
     _, _, rows, *_ = records.poll(conn, SCHEMA, asks, None, lo=0, hi=TOP, sweep=swept)
     assert [row[1] for row in rows] == [3, 6, 2, 4, 5]  # partition 7 by itself, and the others whatever their rooms
