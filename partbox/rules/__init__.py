@@ -27,6 +27,10 @@ unread of it is exactly what S does not see. One scan of a range of ids finds th
 many they are, and S moves on for all of them without touching one of which nothing came. Who is behind keeps the page
 that it has, and is read in full.
 
+**The sweep** (`sweep`). Partitions with a backlog at about the same place are not searched one by one in a full poll:
+one scan in the order of ids brings the next records of all of them. What comes of one is still the first of its records
+above L. A scan that stopped before the end may have left records of any of them, so none counts as read to the end.
+
 **The horizon** (`horizon`) bounds the search for late records. A *fence* (U, G) says that any transaction with
 xid > U draws only ids > G. It is made by reading G, the ids drawn so far, and only then U, the last transaction id
 given out. A snapshot lists the transactions in progress. When one is first seen, its *bound* is fixed: the G of the

@@ -16,6 +16,7 @@ from mutations import (
     segments,
     sessions,
     sharing,
+    sweep,
 )  # fmt: skip
 from mutations.mutation import Mutation
 
@@ -30,6 +31,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *reading.MUTATIONS,
     *sessions.MUTATIONS,
     *sharing.MUTATIONS,
+    *sweep.MUTATIONS,
     *connections.MUTATIONS,
     *objects.MUTATIONS,
     *lists.MUTATIONS,

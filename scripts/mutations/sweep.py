@@ -1,0 +1,44 @@
+"""The sweep: which records it brings, and when there may be more."""
+
+from mutations.mutation import Mutation
+
+SWEEP = "partbox/rules/sweep.py"
+RECORDS = "sql/queries/records.sql"
+MACHINE = "tests/rules/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
+RULES = "tests/rules/test_sweep.py"
+POLLS = "tests/db/delivery/test_records.py"
+
+MUTATIONS = (
+    Mutation(
+        "a-sweep-from-its-start-on-for-everybody",
+        "Who has read further than the last of them gets records again that it has had.",
+        RECORDS,
+        "       and r.id > (%(swept_ids)s::bigint[])[r.partition + 1]\n",
+        "",
+        (f"{POLLS}::test_a_sweep_reads_in_the_order_of_ids_what_is_above_the_last_id_of_each_of_its_partitions",),
+    ),
+    Mutation(
+        "new-records-beside-the-sweep-too",
+        "A partition that takes part would get its next records twice in one page.",
+        SWEEP,
+        "return [0 if ask.partition in self.last_ids else ask.room for ask in asks]",
+        "return [ask.room for ask in asks]",
+        (f"{RULES}::test_who_takes_part_gets_nothing_new_beside_it",),
+    ),
+    Mutation(
+        "a-sweep-that-ended-early-is-whole",
+        "What lies above the end of its range counts as seen, and no quick poll finds it.",
+        SWEEP,
+        "return records >= self.most or self.end < hi",
+        "return records >= self.most",
+        (f"{RULES}::test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling", MACHINE),
+    ),
+    Mutation(
+        "a-sweep-that-was-full-is-whole",
+        "What it had no room for counts as seen, and no quick poll finds it.",
+        SWEEP,
+        "return records >= self.most or self.end < hi",
+        "return self.end < hi",
+        (f"{RULES}::test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling", MACHINE),
+    ),
+)
