@@ -10,7 +10,7 @@ MUTATIONS = (
         "waiting-for-nobody",
         "What another process releases would be claimed only at the next of four ticks a second.",
         "partbox/worker/owning/ownership.py",
-        "awaits = any(row.assigned and not row.owned and not row.free for row in rows)",
+        "awaits = any(row.assigned and not row.owned and not row.free for row in seen.partitions or ())",
         "awaits = False",
         (f"{HANDING}::test_who_is_to_have_a_partition_that_another_owns_awaits_it_until_it_is_released",),
     ),

@@ -50,7 +50,7 @@ MUTATIONS = (
         "late-ones-that-did-not-come-counted-as-read",
         "A late record whose payload was left out is consumed in the snapshot that the cursor moves to: it is lost.",
         "partbox/worker/reading/intake.py",
-        "min(kept, cap)",
+        "min(kept, brought.cap)",
         "len(ids)",
         (f"{LARGE}::test_late_records_that_are_large_come_in_pieces_as_there_is_room",),
     ),

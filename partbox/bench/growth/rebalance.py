@@ -156,7 +156,7 @@ def _unmoved(found: Mapping[str, Pauses]) -> Measured:
     during = _in_milliseconds(found, lambda each: each.unmoved)
     before = _in_milliseconds(found, lambda each: each.before)
     worst = max(distribution(each)[2] for each in during.values())
-    note = "; ".join(told({name: during[name], "before": before[name]}, "ms") for name in during)
+    note = "; ".join(told({name: during[name], "before": before.get(name, [])}, "ms") for name in during)
     return Measured(UNMOVED.name, worst, note, during)
 
 

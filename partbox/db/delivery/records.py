@@ -44,6 +44,7 @@ class QuickPolled(NamedTuple):
     up: bool
 
 
+# Which ids, of whom, and how: none of it says anything without the others.
 def poll(
     conn: Connection[Any],
     schema: str,
@@ -61,23 +62,19 @@ def poll(
     last, in the order of ids, whatever their rooms.
     """
     sequence, value = life.of(conn)
-    partitions, last_ids, rooms, bases, untils, afters = zip(*asks, strict=True)
+    bases = [ask.base for ask in asks]
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
     numbers = [None if base is shared else own[base] for base in bases]
     values = {
         **_shared(shared),
         **_own(own),
+        **_asked(asks, sweep),
+        **_swept(sweep),
         "lo": lo,
         "hi": hi,
         "cap": CAP if cap is None else cap,
         "stretch": STRETCH,
-        "partitions": array(partitions),
-        "last_ids": array(last_ids),
-        "rooms": array(rooms if sweep is None else sweep.beside(asks)),
         "bases": array(numbers),
-        "untils": array(untils),
-        "afters": array(afters),
-        **_swept(sweep),
         "life": sequence,
     }
     rows = fetch(conn, "poll", schema, values)
@@ -129,6 +126,18 @@ def _own(bases: Mapping[Page, int]) -> dict[str, str]:
         "own_of": array(number for number, _, _ in listed),
         "own_listed": array(xid for _, xid, _ in listed),
         "own_bounds": array(bound for _, _, bound in listed),
+    }
+
+
+def _asked(asks: Sequence[Ask], sweep: Sweep | None) -> dict[str, str]:
+    """The partitions of a poll, but for the pages that they are read from, as parameters."""
+    partitions, last_ids, rooms, _, untils, afters = zip(*asks, strict=True)
+    return {
+        "partitions": array(partitions),
+        "last_ids": array(last_ids),
+        "rooms": array(rooms if sweep is None else sweep.beside(asks)),
+        "untils": array(untils),
+        "afters": array(afters),
     }
 
 

@@ -155,18 +155,11 @@ class Intake:
         together: bool,
     ) -> None:
         ids = _in_order(rows)
-        late, cap = bisect_right(ids, ask.last_id), brought.cap
-        kept, end = late + ask.room, brought.ends.get(partition.number)
-        if end is not None:  # from there on it was not asked for, as it were
-            kept = min(kept, bisect_left(ids, end))
-            cap = min(kept, cap)
-            partition.narrow = 2 * max(0, kept - late) + 1
-        elif partition.narrow is not None:
-            partition.widen()
-        new = ids[late:kept]
-        if kept < len(ids):
-            rows = rows[:kept]
-        if end is not None or partition.number in brought.cut:
+        late = bisect_right(ids, ask.last_id)
+        kept = late + min(ask.room, _whole(partition, ids, late, brought))
+        new, rows = ids[late:kept], rows[:kept]
+        cap = min(kept, brought.cap) if partition.number in brought.ends else brought.cap
+        if partition.number in brought.ends or partition.number in brought.cut:
             ask = ask._replace(room=len(new))
         reading = partition.cursor.read(ask, page, floor, ids[:late], new, together=together, cap=cap)
         if reading.piece:
@@ -317,6 +310,19 @@ class Intake:
 def _waits(available_at: bytes | None, clock: int) -> bool:
     """True if the time of a record had not come by this clock (microseconds since 2000)."""
     return available_at is not None and microseconds(available_at) > clock
+
+
+def _whole(partition: Partition, ids: list[int], late: int, brought: Brought) -> int:
+    """The number of new ids up to the first record that was left out, below 0 if it is a late one: what follows was not
+    asked for, as it were. The partition's next page is narrower then, and wider otherwise."""
+    end = brought.ends.get(partition.number)
+    if end is None:
+        if partition.narrow is not None:
+            partition.widen()
+        return len(ids) - late
+    whole = bisect_left(ids, end) - late
+    partition.narrow = 2 * max(0, whole) + 1
+    return whole
 
 
 def _in_order(rows: list[Row]) -> list[int]:

@@ -206,11 +206,7 @@ class LogReader:
         asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, rooms, strict=True)]
         cap = self.room.cap(len(partitions), left)
         hi = horizon.ceiling(max(ask.last_id for ask in asks))
-        swept = None
-        if not alone and self._dense:
-            swept = sweep((ask for ask, cursor in zip(asks, cursors, strict=True) if cursor.full), hi)
-        if swept is not None:
-            asks = self._widened(partitions, asks, swept)
+        asks, swept = self._sweep(partitions, asks, hi)
         asked_at = time.monotonic()
         try:
             text, floors, rows, clock, drawn = records.poll(
@@ -237,20 +233,31 @@ class LogReader:
         page = horizon.read(snapshot, whole=hi >= drawn)
         if not alone:
             horizon.advance(snapshot, page)
-        if self._sightings.wanted and rows:
-            starts = [cursor.start(floor) for cursor, floor in zip(cursors, floors, strict=True)]
-            late_ids = max(ask.last_id - start for ask, start in zip(asks, starts, strict=True))
-            self._sightings.tell(rows, asked_at, late_ids)
+        self._tell(partitions, asks, floors, rows, asked_at)
         self._intake.page(list(zip(partitions, asks, floors, strict=True)), page, brought, together=not alone)
         return bool(rows)
 
-    def _widened(self, partitions: list[Partition], asks: list[Ask], swept: Sweep) -> list[Ask]:
-        """Who takes part in the sweep may get more than its share, within its window."""
+    def _sweep(self, partitions: list[Partition], asks: list[Ask], hi: int) -> tuple[list[Ask], Sweep | None]:
+        """The sweep of those that have a backlog, unless they had little of one in the range of the last page; and the
+        asks, in which who takes part may get more than its share, within its window."""
+        if not self._dense:
+            return asks, None
+        swept = sweep((ask for partition, ask in zip(partitions, asks, strict=True) if partition.cursor.full), hi)
+        if swept is None:
+            return asks, None
         with self._holdings.lock:
             return [
                 ask._replace(room=self.room.widest(partition)) if ask.partition in swept.last_ids else ask
                 for partition, ask in zip(partitions, asks, strict=True)
-            ]
+            ], swept
+
+    def _tell(
+        self, partitions: list[Partition], asks: list[Ask], floors: list[int], rows: list[Row], asked_at: float
+    ) -> None:
+        if self._sightings.wanted and rows:
+            starts = [partition.cursor.start(floor) for partition, floor in zip(partitions, floors, strict=True)]
+            late_ids = max(ask.last_id - start for ask, start in zip(asks, starts, strict=True))
+            self._sightings.tell(rows, asked_at, late_ids)
 
     def _brought(
         self, conn: Connection[Any], partitions: list[Partition], rows: list[Row], left: int, cap: int, clock: int

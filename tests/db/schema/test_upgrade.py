@@ -13,7 +13,7 @@ from psycopg import sql
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.db import connect
+from partbox.db import blocking, connect
 from partbox.db.delivery import instances
 from partbox.db.schema import migrate as migrations
 from partbox.db.sql import composed, query
@@ -38,6 +38,8 @@ select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * i
 returning instance_id, pid
 """
 """What programs before version 5 say of a process."""
+WATCH = (b"i.lease, i.supervisor", b"i.lease, i.node as supervisor")
+"""What a look at the others says about a column that the first version does not have, and what does for it."""
 SINCE = {
     "save.sql": {
         "due_at, last_error, traceback)": "due_at, last_error)",
@@ -52,6 +54,14 @@ SINCE = {
 def first(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A database with the schema of the first version, in a process whose program knows no other."""
     old = {name: composed(text, "partbox").as_bytes() for name, text in (("marker", MARKER), ("register", REGISTER))}
+    watch, names = blocking._positional("watch", "partbox")
+    assert WATCH[0] in watch
+    positional = blocking._positional
+    monkeypatch.setattr(
+        blocking,
+        "_positional",
+        lambda name, schema: (watch.replace(*WATCH), names) if name == "watch" else positional(name, schema),
+    )
     monkeypatch.setattr(migrations, "migrations", lambda: ALL[:1])
     monkeypatch.setattr(migrations, "_function", lambda path, schema: composed(then(path), schema))
     for asking in (connect, instances):
