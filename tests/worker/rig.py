@@ -20,8 +20,10 @@ from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.owning.slot import Slot
+from partbox.worker.reading.charging import Charging
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.log_reader import LogReader
+from partbox.worker.reading.parked_reader import ParkedReader
 from partbox.worker.reading.payloads import Payloads
 from partbox.worker.saving.partition_save import gather
 from partbox.worker.signals import Signals
@@ -73,6 +75,8 @@ class Rig:
         signals = Signals()
         signals.claimed.listen(self.reader.claimed)
         signals.reloaded.listen(intake.hold_behind)
+        charging = Charging(self.holdings, routes, SCHEMA, DEFAULT, signals)
+        self.parked = ParkedReader(self.holdings, intake, payloads, self.reader.room, charging, SCHEMA, DEFAULT)
         self.ownership = Ownership(
             self.holdings,
             self.slot,
@@ -117,6 +121,10 @@ class Rig:
         tick = self.ownership.tick(self.conn, self.reader.listed())
         assert tick.look is not None
         self.reader.looked(tick.look)
+
+    def read_due(self) -> None:
+        """As a worker does at each tick: ready what is due and blocks nothing."""
+        self.parked.run_due(self.conn, self.me, self.ownership.tick(self.conn).due)
 
     def read_all(self, steps: int = 30) -> list[int]:
         """The ids that so many steps bring, while nothing is published."""

@@ -158,6 +158,33 @@ def test_it_is_let_go_though_what_was_done_is_gone_from_the_log(asked_for: Rig, 
     assert asked_for.partition().draining
 
 
+# It is found by its due time only, which the first tick after a reconnect tells: the log may be read again before.
+def test_what_ran_and_is_found_by_its_due_time_only_is_found_again_before_the_partition_is_let_go(
+    conn: Conn, rig_with: Callable[[], Rig]
+) -> None:
+    write(conn)
+    conn.execute(
+        "insert into partbox.parked"
+        " (subscription, record_id, partition, aggregate_type, event_type, state, blocks, due_at)"
+        " values ('default', 1, %s, '__GLOBAL__', 'Written', 'ready', false, now())",
+        [PARTITION],
+    )
+    rig = rig_with()
+    rig.reader.read(rig.conn)
+    rig.read_due()
+    (event,) = rig.waiting.take()
+    rig.reconnect()
+    with rig.holdings.lock:
+        rig.partition().resumption.remembered.add(event.identity)  # its handler, which ran, is done
+    rig.reader.read(rig.conn)
+    rig.ownership.drain_all()
+    assert not rig.partition().draining
+    rig.read_due()
+    rig.ownership.drain_all()
+    assert released(rig) == (True, 1, [])
+    assert rig.partition().parked.deleting == {1: event.identity[1]}
+
+
 def test_what_is_parked_ahead_of_the_saved_cursor_is_not_handed_over_again(
     conn: Conn, rig_with: Callable[[], Rig]
 ) -> None:
