@@ -1,7 +1,7 @@
 """Tends the log's segments and purges, in a thread of its own, beside workers or where an application only publishes.
 
-Segments are looked at every half minute, for the log may grow fast; a purge comes every `purge_interval`. Many nodes take
-turns in these looks, each of which is a connection: ten of them together look as often as two hundred need to.
+Segments are looked at every half minute, for the log may grow fast; a purge comes every `purge_interval`. Many nodes
+take turns in these looks, each of which is a connection: together they look as often as ten.
 """
 
 import logging

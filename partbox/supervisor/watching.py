@@ -28,8 +28,8 @@ TURN = (0.8, 1.2)  # of a turn's length: so nodes that started together do not s
 
 
 class Watching:
-    """`seen`: since when (monotonic) the heartbeat of each instance that is late has been seen unchanged; `nodes`: how many
-    there were at the last look."""
+    """`seen`: since when (monotonic) the heartbeat of each instance that is late has been seen unchanged. `nodes`: how
+    many there were at the last look."""
 
     def __init__(self, settings: Settings, subscription: str) -> None:
         self._settings = settings
