@@ -87,7 +87,7 @@ class Membership:
         return self._last_beat or None
 
     def nodes(self) -> int:
-        """How many nodes the subscription had when this one looked last. Any thread."""
+        """The number of nodes that the subscription had when this one looked last. Any thread."""
         return self._watching.nodes
 
     def tick(self, wards: Sequence[Ward]) -> float:
