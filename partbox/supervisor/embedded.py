@@ -59,7 +59,7 @@ class EmbeddedWorker:
         self._pid = os.getpid()
         self._ward = Ward(self._slot, self._pid)
         self._membership = Membership(settings, subscription, dsn, observers)
-        self._purging = Purging(settings, dsn)
+        self._purging = Purging(settings, dsn, nodes=self._membership.nodes)
         self._worker = Worker(
             settings,
             handlers,

@@ -86,6 +86,10 @@ class Membership:
         """The time at which the last heartbeat that the database took was sent (monotonic seconds)."""
         return self._last_beat or None
 
+    def nodes(self) -> int:
+        """The number of nodes that the subscription had when this one looked last. Any thread."""
+        return self._watching.nodes
+
     def tick(self, wards: Sequence[Ward]) -> float:
         """One tick; the seconds until the next is due. psycopg.Error when the database cannot be reached."""
         with self._pool.connection() as conn:

@@ -1,6 +1,7 @@
 """The connections of a node's membership: two at most, each cut when it hangs while the lease still holds."""
 
 import logging
+import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -57,7 +58,7 @@ class MembershipPool:
         self._patience = max(LEAST_PATIENCE, self._lease / PATIENCE_OF_LEASE)
 
     def _working(self) -> Connection[Any]:
-        """The pool's own check would rest for a second after a broken connection."""
+        """The pool's own check would rest for a second after a broken connection, and ask the server each time."""
         for _ in range(MOST):  # all that the pool may have kept can be broken
             try:
                 return self._checked()
@@ -73,7 +74,8 @@ class MembershipPool:
         conn = self._pool.getconn(self._lease)
         try:
             deadlines.of(conn).limit = self._patience
-            conn.execute("")
+            if _has_news(conn):
+                conn.execute("")
         except BaseException:
             self._pool.putconn(conn)
             raise
@@ -83,6 +85,16 @@ class MembershipPool:
         """The connection was cut while the lease still holds. All may just be slow: the next one has longer."""
         log_event(log, "connection_hung", HUNG, error, subscription=self._subscription, loop="membership")
         self._patience = min(self._patience * 2, allowed(self._lease))
+
+
+def _has_news(conn: Connection[Any]) -> bool:
+    """True if the server has sent what nobody asked for: it has said that it ends, or closed the connection.
+
+    What breaks without a word is found by the statement that comes next, which is tried again soon.
+    """
+    readable = select.poll()
+    readable.register(conn.pgconn.socket, select.POLLIN)
+    return bool(readable.poll(0))
 
 
 def _pool(

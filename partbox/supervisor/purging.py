@@ -1,13 +1,14 @@
 """Tends the log's segments and purges, in a thread of its own, beside workers or where an application only publishes.
 
-Segments are looked at every half minute, for the log may grow fast; a purge comes every `purge_interval`.
+Segments are looked at every half minute, for the log may grow fast; a purge comes every `purge_interval`. Many nodes
+take turns in these looks, each of which is a connection: together they look as often as ten.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable
-from random import uniform
+from random import random, uniform
 from types import TracebackType
 
 from psycopg import Error
@@ -17,6 +18,7 @@ from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
 from partbox.purge import purge
 from partbox.rules.duration import written
+from partbox.rules.turns import share
 from partbox.rules.wording import counted
 from partbox.segments import tend
 from partbox.settings import Settings
@@ -33,12 +35,16 @@ class Purging:
 
     The first purge comes after a random part of the interval, so that nodes which start together do not purge
     together. One that fails is logged and tried again after the interval. `database` names it there, among several.
+    `nodes`: how many there are, as far as one knows.
     """
 
-    def __init__(self, settings: Settings, dsn: Callable[[], str], database: str = "") -> None:
+    def __init__(
+        self, settings: Settings, dsn: Callable[[], str], database: str = "", nodes: Callable[[], int] = lambda: 1
+    ) -> None:
         self._settings = settings
         self._dsn = dsn
         self._database = database
+        self._nodes = nodes
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="partbox-purge", daemon=True)
         self._started = False
@@ -65,11 +71,11 @@ class Purging:
         with about(self._database):
             while not self._stopping.wait(max(0.0, min(due - time.monotonic(), look))):
                 look = uniform(0.5, 1.5) * LOOK
-                if time.monotonic() < due:
-                    self._try(self._tend, "segments_failed", "segments of the log were not tended", look)
-                else:
+                if time.monotonic() >= due:
                     self._try(self._purge, "purge_failed", "purge failed, what has expired stays", interval)
                     due = time.monotonic() + interval
+                elif random() < share(self._nodes()):
+                    self._try(self._tend, "segments_failed", "segments of the log were not tended", look)
 
     def _purge(self) -> None:
         purged = purge(self._dsn, self._settings, patient=True, stopped=self._stopping.is_set)

@@ -62,7 +62,7 @@ class Supervisor:
         self._handlers = handlers
         observers = [*handlers.observers, *([MetricsRecorder(meters.own)] if meters is not None else [])]
         self._membership = Membership(job.settings, job.subscription, job.dsn, Observers(observers), job.database)
-        self._purging = Purging(job.settings, job.dsn, job.database)
+        self._purging = Purging(job.settings, job.dsn, job.database, self._membership.nodes)
         self._prepare = prepare
         self._joining = Joining(self._enter, job.subscription)
         self._shutdown = Shutdown()

@@ -21,14 +21,15 @@ from psycopg import Connection
 from partbox.db.delivery import instances
 from partbox.db.delivery.instances import Watch
 from partbox.rules.burial import SeenHeartbeat, sightings
+from partbox.rules.turns import AT_ONCE
 from partbox.settings import Settings
 
-AT_ONCE = 10
 TURN = (0.8, 1.2)  # of a turn's length: so nodes that started together do not stay together
 
 
 class Watching:
-    """`seen`: since when (monotonic) the heartbeat of each instance that is late has been seen unchanged."""
+    """`seen`: since when (monotonic) the heartbeat of each instance that is late has been seen unchanged. `nodes`: how
+    many there were at the last look."""
 
     def __init__(self, settings: Settings, subscription: str) -> None:
         self._settings = settings
@@ -36,6 +37,7 @@ class Watching:
         self._before: tuple[datetime, float] | None = None  # the server's clock and mine at the last look
         self._next_at = 0.0
         self.seen: dict[UUID, SeenHeartbeat] = {}
+        self.nodes = 1
 
     def hurry(self) -> None:
         """Look at the next heartbeat: something changes."""
@@ -52,6 +54,7 @@ class Watching:
         late = [each for each in watch.late if since is None or each.heartbeat_at > since]
         self.seen = sightings(self.seen, late, now) | sightings(self.seen, unheard, before)
         self._before = (watch.clock, now)
+        self.nodes = watch.nodes
         self._next_at = now + self._pause(watch)
         return watch
 

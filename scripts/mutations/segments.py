@@ -257,4 +257,12 @@ MUTATIONS = (
         "    return end if end > drawn else",
         (f"{RULED}::test_a_segment_that_would_be_too_near_begins_where_an_hour_leads",),
     ),
+    Mutation(
+        "segments-tended-by-everybody",
+        "Two hundred nodes open a connection each every half minute to look at what one of them has looked at.",
+        "partbox/supervisor/purging.py",
+        "elif random() < share(self._nodes()):",
+        "elif random() < share(1):",
+        ("tests/supervisor/test_purger.py::test_one_of_many_nodes_looks_at_the_segments_when_it_is_its_turn",),
+    ),
 )

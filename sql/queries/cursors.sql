@@ -1,3 +1,28 @@
+-- name: mine
+-- Part of others: the partitions that I own or am assigned, each found by an index, whatever the number of the others.
+    select p.partition, coalesce(p.assignee = %(me)s::uuid, false) as assigned, coalesce(p.owner = %(me)s::uuid, false) as owned,
+           p.owner is null as free, p.epoch, p.parked_version
+      from (select * from {schema}.partition a where a.subscription = %(subscription)s and a.assignee = %(me)s::uuid
+            union all
+            select * from {schema}.partition o
+             where o.subscription = %(subscription)s and o.owner = %(me)s::uuid and o.assignee is distinct from %(me)s::uuid) as p
+
+-- name: digest
+-- Part of others: a number that changes with whatever a tick says of these; null if there are none. Two places of a record's
+-- hash are faster than the hash of a record, for which the server looks up the type of each column.
+bit_xor(hashint8extended(mine.epoch, (mine.parked_version << 11) + (mine.partition::bigint << 3) + (mine.assigned::integer << 2)
+                                     + (mine.owned::integer << 1) + mine.free::integer))
+
+-- name: calm
+-- An idle check that makes no fence, for one who has seen all that this says: whether the bell's flag is up; whether still as
+-- many ids are drawn, my partitions' digest is the one that is known, and no row of the subscription is due some time; and the
+-- server's life. A third of what a tick takes, so a tick is taken when this says no.
+select {up},
+       coalesce(pg_sequence_last_value({sequence}), 0) = %(drawn)s::bigint
+       and (select {digest} from ({mine}) as mine) is not distinct from %(known)s::bigint
+       and not exists (select from {schema}.parked k where k.subscription = %(subscription)s and k.due_at is not null),
+       pg_sequence_last_value(%(life)s::oid::regclass)
+
 -- name: tick
 -- An idle check (see `fence`), and in the same round trip my partitions, to hold and to claim, with a digest of them: they
 -- only come, an array for each column, if their digest is not the one that is `known`, for nearly always they are 256 rows
@@ -7,12 +32,9 @@
 with recursive look as materialized (
 {fence}
 ), mine as materialized (
-    select p.partition, coalesce(p.assignee = %(me)s::uuid, false) as assigned, coalesce(p.owner = %(me)s::uuid, false) as owned,
-           p.owner is null as free, p.epoch, p.parked_version
-      from {schema}.partition p
-     where p.subscription = %(subscription)s and (p.assignee = %(me)s::uuid or p.owner = %(me)s::uuid)
+{mine}
 ), digest as materialized (
-    select bit_xor(hash_record_extended(mine, 0)) as of_mine from mine
+    select {digest} as of_mine from mine
 ), first_due as (
     (select k.partition, k.due_at
        from {schema}.parked k

@@ -9,6 +9,12 @@ returning instance_id, pid
 -- Renew all my processes' rows; what does not come back is gone. See the function.
 select heartbeat from {schema}.heartbeat(%(instances)s::uuid[], %(draining)s::boolean[])
 
+-- name: heartbeat_of_one
+-- The same for a node of one process: one row has no order of locks, and takes no function.
+update {schema}.instance i set heartbeat_at = clock_timestamp(), draining = i.draining or %(draining)s::boolean
+ where i.instance_id = %(instance)s::uuid
+returning i.instance_id
+
 -- name: leave
 -- This process was told to end: what it runs has no part in that. One row, so there is no order of locks to keep.
 update {schema}.instance i set draining = true where i.instance_id = %(instance)s and not i.draining

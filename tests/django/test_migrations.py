@@ -27,7 +27,7 @@ def test_migrate_makes_the_schema_once_and_upgrades_it_later(project: Any, empty
 
     printed = project.manage("migrate")
 
-    assert "Applying partbox.0011_archive... OK" in printed
+    assert "Applying partbox.0012_partitions_of_one... OK" in printed
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         check(conn)
         _look_like_version_4(conn)
@@ -47,7 +47,7 @@ def _look_like_version_4(conn: psycopg.Connection[Any]) -> None:
     conn.execute("alter table partbox.parked drop column traceback")
     conn.execute("alter table partbox.instance drop column running, drop column supervisor, drop column sinks")
     conn.execute("drop table partbox.imported")
-    conn.execute("drop index partbox.record_id")
+    conn.execute("drop index partbox.record_id, partbox.partition_assignee, partbox.partition_owner")
     conn.execute("drop sequence if exists partbox.bell")
     conn.execute("delete from django_migrations where app = 'partbox' and name > '0005'")
 

@@ -10,6 +10,9 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import FULL_DISK
+from partbox.segments import Tended
+from partbox.settings import Settings
+from partbox.supervisor import purging
 
 SOON = {"purge_interval": 0.05, "lease": 2, "heartbeat": 0.3}
 OLD = """
@@ -179,3 +182,26 @@ def test_beside_publishers_and_a_worker_only_what_was_handled_goes(dsn, conn, to
         eventually(lambda: len(handled) >= total)
         eventually(lambda: outbox.purge().complete and left(conn) < total)
     assert sorted(handled) == [*range(total)]
+
+
+def test_one_of_many_nodes_looks_at_the_segments_when_it_is_its_turn(dsn, conn, monkeypatch):
+    drawn, looked = [], threading.Event()
+    draws = iter([0.9, 0.6, 0.4])  # 20 nodes: each takes half of the turns
+
+    def draw() -> float:
+        drawn.append(next(draws, 0.9))
+        return drawn[-1]
+
+    monkeypatch.setattr(purging, "LOOK", 0.01)
+    monkeypatch.setattr(purging, "random", draw)
+    monkeypatch.setattr(purging, "tend", lambda *_: looked.set() or drawn.append("looks") or Tended())
+    purger = purging.Purging(Settings(), lambda: dsn, nodes=lambda: 20)
+    with purger:
+        assert looked.wait(20)
+    assert drawn[:4] == [0.9, 0.6, 0.4, "looks"]
+
+
+def test_the_nodes_take_turns_by_their_number_at_the_last_look(dsn, conn):
+    with idle(dsn).worker() as worker:
+        worker._membership._watching.nodes = 200
+        assert worker._purging._nodes() == 200

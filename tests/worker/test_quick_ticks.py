@@ -8,6 +8,7 @@ import pytest
 from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
 
 from partbox.db.delivery import cursors
+from partbox.db.sql import query
 
 Conn = psycopg.Connection[Any]
 OTHER = PARTITION + 1
@@ -134,3 +135,85 @@ def test_a_look_that_comes_with_the_tick_is_of_now(conn: Conn, rig: Rig) -> None
     look = rig.ownership.tick(rig.conn).look
     assert look is not None
     assert look.fence.drawn == before + 2
+
+
+def cheap_look(rig: Rig) -> object:
+    """What the cheap statement says, after two ticks that have drawn the same."""
+    settle(rig)
+    assert rig.ownership._settled is not None
+    assert rig.ownership._still is not None
+    return cursors.calm(rig.conn, SCHEMA, DEFAULT, rig.me, rig.ownership._settled, rig.ownership._still)
+
+
+def test_while_all_is_calm_a_cheaper_statement_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle(rig)
+    look = cursors.tick(rig.conn, SCHEMA, DEFAULT, rig.me, []).look
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a whole tick")
+
+    monkeypatch.setattr(cursors, "tick", fail)
+    tick = rig.ownership.tick(rig.conn)
+    assert tick.is_calm
+    assert tick.look is not None
+    assert (tick.look.fence.drawn, tick.look.ended) == (look.fence.drawn, False)
+    with pytest.raises(AssertionError, match="whole"):
+        rig.ownership.tick(rig.conn, [7])  # a transaction whose end is to be told
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update partbox.partition set epoch = epoch + 1 where partition = 99",
+        "update partbox.partition set assignee = gen_random_uuid() where partition = 99",
+    ],
+)
+def test_what_changes_of_others_partitions_is_nothing_to_the_cheaper_statement(
+    conn: Conn, rig: Rig, change: str
+) -> None:
+    assert cheap_look(rig) is not None
+    settled, still = rig.ownership._settled, rig.ownership._still
+    assert settled is not None
+    assert still is not None
+    conn.execute(change)
+    assert cursors.calm(rig.conn, SCHEMA, DEFAULT, rig.me, settled, still) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update partbox.partition set epoch = epoch + 1 where partition = %(p)s",
+        "update partbox.partition set parked_version = parked_version + 1 where partition = %(p)s",
+        "update partbox.partition set owner = null where partition = %(p)s",
+        "update partbox.partition set assignee = null where partition = %(p)s",
+        "update partbox.partition set assignee = %(me)s where partition = 99",
+        "update partbox.partition set owner = %(me)s where partition = 99",
+        "select nextval('partbox.record_id_seq')",
+        """insert into partbox.parked
+                  (subscription, record_id, partition, aggregate_type, event_type, state, blocks, due_at)
+           values ('default', 1, %(p)s, 'a', 'e', 'scheduled', false, now() + interval '1 hour')""",
+    ],
+)
+def test_whatever_the_cheaper_statement_cannot_tell_is_left_to_a_tick(conn: Conn, rig: Rig, change: str) -> None:
+    assert cheap_look(rig) is not None
+    settled, still = rig.ownership._settled, rig.ownership._still
+    assert settled is not None
+    assert still is not None
+    conn.execute(change, {"p": PARTITION, "me": rig.me})
+    assert cursors.calm(rig.conn, SCHEMA, DEFAULT, rig.me, settled, still) is None
+
+
+def test_a_new_session_remembers_no_look_of_the_last_one(rig: Rig) -> None:
+    assert cheap_look(rig) is not None
+    rig.ownership.take_up(rig.conn)
+    assert rig.ownership._still is None
+
+
+def test_a_tick_finds_the_partitions_of_its_process_by_two_indexes(rig: Rig) -> None:
+    for setting in ("plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_bitmapscan = off"):
+        rig.conn.execute(f"set {setting}")
+    values = {"subscription": DEFAULT, "me": rig.me}
+    rows = rig.conn.execute(b"explain " + query("mine", SCHEMA), values).fetchall()
+    plan = "\n".join(row[0] for row in rows)
+    assert "partition_assignee" in plan
+    assert "partition_owner" in plan

@@ -82,6 +82,17 @@ def tick(
     return SeenTick(looks.seen(conn, row[:LOOK]), digest, partitions, dict(zip(numbers, seconds, strict=True)))
 
 
+def calm(conn: Connection[Any], schema: str, subscription: str, me: UUID, known: int, before: Look) -> Look | None:
+    """The look `before` anew, by a cheaper statement, if nothing has changed since; None: something may have.
+
+    `before` listed no transaction, and `known` is the digest of my partitions as they were then.
+    """
+    values = {"subscription": subscription, "me": me, "known": known, "drawn": before.fence.drawn, **looks.asked(conn)}
+    ((up, is_still, alive),) = fetch(conn, "calm", schema, values)
+    looks.check(conn, alive)
+    return before._replace(ended=False, up=up) if is_still else None
+
+
 def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:
     """Claim every free partition assigned to this instance; none if its instance row is gone."""
     rows = conn.execute(query("claim", schema), {"subscription": subscription, "me": me}).fetchall()

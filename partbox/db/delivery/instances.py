@@ -67,7 +67,11 @@ def register(  # each keyword is a column of `instance`
 
 def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) -> set[UUID]:
     """Renew these instances, each draining or not; returns those that still exist."""
-    rows = fetch(conn, "heartbeat", schema, {"instances": array(draining), "draining": array(draining.values())})
+    if len(draining) == 1:
+        ((instance, leaves),) = draining.items()
+        rows = fetch(conn, "heartbeat_of_one", schema, {"instance": instance, "draining": leaves})
+    else:
+        rows = fetch(conn, "heartbeat", schema, {"instances": array(draining), "draining": array(draining.values())})
     return {row[0] for row in rows}
 
 

@@ -24,7 +24,7 @@ def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
     return seen(conn, row)
 
 
-def asked(conn: Connection[Any], listed: Iterable[int]) -> Mapping[str, object]:
+def asked(conn: Connection[Any], listed: Iterable[int] = ()) -> Mapping[str, object]:
     """The parameters of a statement that looks."""
     sequence, _ = life.of(conn)
     return {"listed": array(listed), "life": sequence, "bell": bell.of(conn)}
@@ -33,6 +33,11 @@ def asked(conn: Connection[Any], listed: Iterable[int]) -> Mapping[str, object]:
 def seen(conn: Connection[Any], columns: Row) -> Look:
     """The look that came back in these columns. NewLifeError if the server is in another life than the session."""
     drawn, age, xmax, ended, alive, up = columns
+    check(conn, alive)
+    return Look(fence(drawn, age, int(xmax)), ended, up)
+
+
+def check(conn: Connection[Any], alive: int | None) -> None:
+    """NewLifeError if the life that the server is in, which came back as `alive`, is not the session's."""
     _, value = life.of(conn)
     life.check(conn, alive == value)
-    return Look(fence(drawn, age, int(xmax)), ended, up)

@@ -67,6 +67,8 @@ class Ownership:
         # The digest of the partitions of the last tick, if it left nothing to be done. What is taken up gets another
         # epoch, and so another digest.
         self._settled: int | None = None
+        self._still: Look | None = None  # the last tick's, if no id was drawn between it and the one before
+        self._looked: Look | None = None  # the last tick's
 
     @property
     def outdated(self) -> bool:
@@ -85,6 +87,7 @@ class Ownership:
         not tell what is mine, an answer may have been lost; but nobody else can have owned it while this identity did.
         """
         version, self.me = self._slot.version, self._slot.instance
+        self._still = self._looked = None  # perhaps of another life of the server
         rows = cursors.take_up(conn, self._schema, self._subscription, self.me) if self.me else []
         mine = {row.partition for row in rows}
         self.lose([each for each in self._held() if each.number not in mine])
@@ -100,7 +103,11 @@ class Ownership:
         self._plans = self._slot[PLANS]
         if self.me is None:
             return Tick(None, [], None, False, False)
+        listed = [*listed]
+        if not listed and (look := self._calm(conn, self.me)) is not None:
+            return Tick(look, [], None, True, False)
         seen = cursors.tick(conn, self._schema, self._subscription, self.me, listed, self._settled)
+        self._remember(seen.look)
         if seen.partitions is not None:
             self._settled = None
             self._answer(conn, self.me, seen.partitions)
@@ -112,6 +119,16 @@ class Ownership:
         later = [seconds for seconds in seen.dues.values() if seconds > 0]
         awaits = any(row.assigned and not row.owned and not row.free for row in seen.partitions or ())
         return Tick(seen.look, due, min(later, default=None), seen.partitions is None, awaits)
+
+    def _calm(self, conn: Connection[Any], me: UUID) -> Look | None:
+        """A look, if nothing has changed since the last tick; None: take another. While the log moves nobody asks."""
+        if self._settled is None or self._still is None:
+            return None
+        return cursors.calm(conn, self._schema, self._subscription, me, self._settled, self._still)
+
+    def _remember(self, look: Look) -> None:
+        before, self._looked = self._looked, look
+        self._still = look if before is not None and before.fence.drawn == look.fence.drawn else None
 
     def drain_all(self) -> None:
         """Give up everything: the process is to end. What is not settled yet waits for another call."""

@@ -5,9 +5,10 @@ from ownership import DEFAULT, SCHEMA, assign, bury, join, seize
 
 from partbox.db.delivery import instances
 from partbox.rules.burial import SeenHeartbeat
+from partbox.rules.turns import AT_ONCE
 from partbox.settings import Settings
 from partbox.supervisor import watching
-from partbox.supervisor.watching import AT_ONCE, Watching
+from partbox.supervisor.watching import Watching
 
 
 def look(conn, since=None):
@@ -102,6 +103,7 @@ class TestTurns:
     def test_many_take_turns_and_who_changes_something_looks_at_once(self, conn, now, watch):
         self.crowd(conn, 3 * AT_ONCE)
         assert watch.look(conn) is not None
+        assert watch.nodes == 3 * AT_ONCE
         now[0] += 2
         assert watch.look(conn) is None
         watch.hurry()
