@@ -172,7 +172,7 @@ class Intake:
             self._hand_over(partition, rows, len(reading.late), brought)
         if reading.piece:
             # Only after the last piece may a cursor be saved that passes what came with the earlier ones.
-            if partition.draining or (reading.last and partition.progress.finished):
+            if partition.draining or (reading.last and partition.progress.count_finished()):
                 self._holdings.touch(partition)
             return
         if not partition.cursor.full:
@@ -195,7 +195,7 @@ class Intake:
         for id, bytes in there:
             partition.weight.add(id, bytes)
         self._queue_new(partition, rows, late, brought.clock)
-        partition.weight.drop(id for id, _ in there if id in partition.progress.finished)
+        partition.weight.drop(id for id, _ in there if partition.progress.has_finished(id))
 
     def _queue_new(self, partition: Partition, rows: list[Row], late: int, clock: int) -> None:
         parked = partition.parked
