@@ -247,5 +247,5 @@ def test_what_the_loop_itself_cancels_is_neither_done_nor_failed(failures: list[
         assert (rig.partition.running, dict(rig.partition.parked.pending), rig.partition.progress.count_finished()) == (
             1,
             {},
-            {},
+            0,
         )

@@ -219,7 +219,13 @@ class Poller:
         if self._parts.parked.run_due(conn, self.ownership.me, self._due_in(conn)):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
         self._parts.parked.run_blocked(conn, self.ownership.me)
-        return self._reader.read(conn)
+        return self._reader.read(conn, self._goes_on)
+
+    def _goes_on(self) -> bool:
+        """True while nothing else needs the connection."""
+        if self._wake.is_set() or time.monotonic() >= self._tick_at or self._slot[STOPPING]:
+            return False
+        return not (self.ownership.outdated or self.ownership.replanned)
 
     @property
     def broken(self) -> bool:
