@@ -300,7 +300,7 @@ class LogReader:
             return asks, None
         with self._holdings.lock:
             return [
-                ask._replace(room=self.room.widest(partition)) if ask.partition in swept.last_ids else ask
+                ask._replace(room=swept.room(ask, self.room.widest(partition)))
                 for partition, ask in zip(partitions, asks, strict=True)
             ], swept
 
