@@ -6,7 +6,7 @@ it passes is wanted. For the cursor it is the same: what comes of a partition is
 id, without a gap, so `new` of a full poll; only that the room is shared, and the records decide who gets how much.
 
 It begins with the oldest place at which enough partitions are close together, and keeps them together: who is a little
-ahead waits until the others are there, for a page or two, and who is behind is read by itself, more of it at a time, and
+ahead waits until the others are there, for a page or two; who is behind is read by itself, more of it at a time, and
 catches up. Without that those read by themselves got as much at a time as those swept and stayed apart: a third of a
 backlog of 256 partitions was never swept. Who is far ahead does not wait, nor who has no backlog.
 
@@ -42,7 +42,8 @@ class Sweep(NamedTuple):
             return widest
         if ask.partition in self.waiting:
             return 0
-        return min(ask.room + self.more, widest) if 0 < ask.room and ask.last_id < self.start else ask.room
+        is_behind = ask.room > 0 and ask.last_id < self.start
+        return min(ask.room + self.more, widest) if is_behind else ask.room
 
     def beside(self, asks: Iterable[Ask]) -> list[int]:
         """The room of each of these in the rest of the poll: who takes part gets nothing new there."""

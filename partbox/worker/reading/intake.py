@@ -28,14 +28,15 @@ from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.key import Key, key_of
 from partbox.worker.state.partition import Lane, LetterLane, Partition
 
-PORTION = 16  # partitions for which the lock is taken once
+PORTION = 16
+"""Partitions for which the lock is taken once: who takes it for each of 256 meets the runner's wish for it as often."""
 
 _id, _available_at = itemgetter(ID), itemgetter(AVAILABLE_AT)
 
 T = TypeVar("T")
 
 
-class Moved(NamedTuple):
+class Arrived(NamedTuple):
     """A partition that a page has moved, and its rows, which are not handed over yet."""
 
     partition: Partition
@@ -66,7 +67,7 @@ class Intake:
 
     def page(
         self, asked: Sequence[tuple[Partition, Ask, int]], page: Page, brought: Brought, *, together: bool
-    ) -> list[Moved]:
+    ) -> list[Arrived]:
         """Move every partition that was asked for to `page`; what is to be handed over then, with `hand_over`.
 
         With each comes the floor of its late search. `together`: those in lockstep share the page.
@@ -74,7 +75,7 @@ class Intake:
         by_partition: defaultdict[int, list[Row]] = defaultdict(list)
         for row in brought.rows:
             by_partition[row[PARTITION]].append(row)
-        moved: list[Moved] = []
+        moved: list[Arrived] = []
         for some in _portions(asked):
             with self._holdings.lock:
                 for partition, ask, floor in some:
@@ -87,7 +88,7 @@ class Intake:
                             moved.append(one)
         return moved
 
-    def hand_over(self, moved: Sequence[Moved], brought: Brought) -> None:
+    def hand_over(self, moved: Sequence[Arrived], brought: Brought) -> None:
         """Hand over what `page` has brought, before the next page moves anything."""
         for some in _portions(moved):
             with self._holdings.lock:
@@ -181,7 +182,7 @@ class Intake:
         brought: Brought,
         *,
         together: bool,
-    ) -> Moved:
+    ) -> Arrived:
         ids = _in_order(rows)
         late = bisect_right(ids, ask.last_id)
         kept = late + min(ask.room, _whole(partition, ids, late, brought))
@@ -195,9 +196,9 @@ class Intake:
             rows = rows[: len(reading.late)]
         else:
             partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
-        return Moved(partition, reading, rows)
+        return Arrived(partition, reading, rows)
 
-    def _hand_over_moved(self, moved: Moved, brought: Brought) -> None:
+    def _hand_over_moved(self, moved: Arrived, brought: Brought) -> None:
         partition, reading, rows = moved
         had_ahead = bool(partition.parked.ahead)
         if rows:

@@ -1,6 +1,10 @@
 """Reads the log: quickly for partitions that are caught up, in full for all while some are not, and by a poll of their
 own for those just claimed.
 
+The page of a backlog is handed over while the server makes the next one: a process waits for its server no longer than
+it needs for all its other work. A page moves the cursors first, so the next can be asked for; then its events go into
+their lanes. Nothing else uses the connection meanwhile.
+
 While a few are behind, with a backlog that waits for handlers, the others go on quickly: in full all are read every
 `IN_FULL` seconds if that brings much, and else every `LOOK_AGAIN`.
 """
@@ -28,7 +32,7 @@ from partbox.rules.sweep import Sweep, sweep
 from partbox.settings import Settings
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.reading.company import Company
-from partbox.worker.reading.intake import Intake, Moved
+from partbox.worker.reading.intake import Intake, Arrived
 from partbox.worker.reading.meanwhile import Meanwhile
 from partbox.worker.reading.payloads import Brought, Payloads
 from partbox.worker.reading.quick_reader import QuickReader
@@ -227,19 +231,18 @@ class LogReader:
         request: Request,
         goes_on: Callable[[], bool],
     ) -> bool:
-        """Poll, and poll on while that brings much: the server makes a page while the one before is handed over."""
-        polled, came = self._fetch(conn, request), False
+        """Poll, and poll on while that brings much and nothing else is to be done; true if anything came."""
+        (polled, asked_at), came = self._fetch(conn, request), False
         while True:
             came = bool(polled.rows) or came
-            brought, moved = self._move(conn, request, polled)
+            brought, moved = self._move(conn, request, polled, asked_at)
             following = self._following(partitions, request) if goes_on() else None
             if following is None:
                 self._intake.hand_over(moved, brought)
                 return came
             with Meanwhile(partial(self._fetch, conn, following)) as next_one:
                 self._intake.hand_over(moved, brought)
-                del moved, brought, polled
-            request, polled = following, next_one.result()
+            request, (polled, asked_at) = following, next_one.result()
 
     def _following(self, partitions: list[Partition], request: Request) -> Request | None:
         """The request that may follow at once: all that it brings is a backlog, and there is room for half a page."""
@@ -262,16 +265,21 @@ class LogReader:
         lo = min(cursor.start(ask.base.floor) for cursor, ask in zip(cursors, asks, strict=True))
         return Request(partitions, rooms, left, asks, shared, lo, hi, cap, swept, alone)
 
-    def _fetch(self, conn: Connection[Any], request: Request) -> Polled:
+    def _fetch(self, conn: Connection[Any], request: Request) -> tuple[Polled, float]:
+        """The page, and when it was asked for (monotonic seconds). In any thread, one at a time."""
         _, rooms, _, asks, shared, lo, hi, cap, swept, _ = request
-        self._asked_at = time.monotonic()
+        asked_at = time.monotonic()
         try:
-            return records.poll(conn, self._schema, asks, shared, lo=lo, hi=hi, cap=cap, sweep=swept)
+            polled = records.poll(conn, self._schema, asks, shared, lo=lo, hi=hi, cap=cap, sweep=swept)
         except (QueryCanceled, HungError):  # cut, it may have been the page that was too much for the line
             self.room.cancelled(rooms)
             raise
+        return polled, asked_at
 
-    def _move(self, conn: Connection[Any], request: Request, polled: Polled) -> tuple[Brought, list[Moved]]:
+    def _move(
+        self, conn: Connection[Any], request: Request, polled: Polled, asked_at: float
+    ) -> tuple[Brought, list[Arrived]]:
+        """Move all that was asked for to the page; what is to be handed over of it."""
         partitions, rooms, left, asks, _, _, hi, cap, swept, alone = request
         text, floors, rows, clock, drawn = polled
         self.room.came()
@@ -286,7 +294,7 @@ class LogReader:
         page = self._horizon.read(snapshot, whole=hi >= drawn)
         if not alone:
             self._horizon.advance(snapshot, page)
-        self._tell(partitions, asks, floors, rows, self._asked_at)
+        self._tell(partitions, asks, floors, rows, asked_at)
         moved = self._intake.page(list(zip(partitions, asks, floors, strict=True)), page, brought, together=not alone)
         return brought, moved
 

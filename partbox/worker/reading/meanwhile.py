@@ -28,7 +28,7 @@ class Meanwhile(Generic[T]):
         self._thread.join()
 
     def result(self) -> T:
-        """What the call returned; raises what it raised. After the block only."""
+        """The value that the call returned; raises the error that it raised. After the block only."""
         return self._future.result(0)
 
     def _run(self) -> None:

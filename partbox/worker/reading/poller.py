@@ -222,9 +222,14 @@ class Poller:
         return self._reader.read(conn, self._goes_on)
 
     def _goes_on(self) -> bool:
-        """True while nothing else needs the connection."""
-        if self._wake.is_set() or time.monotonic() >= self._tick_at or self._slot[STOPPING]:
+        """True while nothing but reading on needs the connection."""
+        now = time.monotonic()
+        if self._wake.is_set() or now >= self._tick_at or self._slot[STOPPING]:
             return False
+        with self._holdings.lock:
+            wakeup = self._holdings.next_wakeup()
+            if self._holdings.charges.keyless or (wakeup is not None and wakeup <= now):
+                return False
         return not (self.ownership.outdated or self.ownership.replanned)
 
     @property
