@@ -3,14 +3,21 @@
 The save rule is in the essay of `partbox.rules`.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import itemgetter
 
 from partbox.rules.page import Page
 
 MOST_LATE_PAGES = 64
+
+Pair = tuple[int, bytes]
+"""The id of a record, and its event id, empty for what is parked."""
+
+_id = itemgetter(0)
 
 
 @dataclass(slots=True)
@@ -45,13 +52,13 @@ class Target:
 class Progress:
     """The progress of one partition since it was claimed at `page` and `last_id`.
 
-    `finished` maps the ids that are finished but not saved to their event ids (empty for parked ones), so that after a
-    lost connection a record that is read again can be told from a new one under the same id.
+    What is finished and not saved is kept with its event id (empty for what is parked), so that after a lost connection
+    a record that is read again can be told from a new one under the same id. Nearly all of it is finished in the order
+    in which it was read, and goes from the head of `_unread` to the end of `_passed` at once; `_finished` has the rest.
     """
 
     page: Page
     last_id: int
-    finished: dict[int, bytes] = field(default_factory=dict)
     late: deque[LatePage] = field(default_factory=deque)
     read_new: int = 0
     passed: int = 0
@@ -59,7 +66,8 @@ class Progress:
     _gone: int = 0
     _forgotten: int = 0
     _unread: list[int] = field(default_factory=list)
-    _passed_ids: list[int] = field(default_factory=list)
+    _finished: dict[int, bytes] = field(default_factory=dict)  # new ones out of turn, and late ones
+    _passed: list[Pair] = field(default_factory=list)  # new ones at or below `last_id`, in order
     _passed_late: list[int] = field(default_factory=list)
     _raises: deque[int] = field(default_factory=deque)
 
@@ -83,18 +91,44 @@ class Progress:
         if last:
             self.page = page
 
-    def finish(self, pairs: Iterable[tuple[int, bytes]]) -> None:
+    def finish(self, pairs: list[Pair]) -> None:
         """These (id, event id) are finished."""
-        self.finished.update(pairs)
+        count, unread = len(pairs), self._unread
+        if count and unread[:count] == list(map(_id, pairs)):  # no record has the id of a raise
+            del unread[:count]
+            self._pass_these(pairs)
+        else:
+            self._finished.update(pairs)
+
+    def unfinish(self, record_id: int) -> None:
+        """It is not finished after all: the transaction that finished it was rolled back. To be read anew then."""
+        self._finished.pop(record_id, None)
+        if (at := self._place(record_id)) is not None:
+            del self._passed[at]
+
+    def refinish(self, record_id: int, event_id: bytes) -> None:
+        """It is finished in another way, if it is finished: parked before, and done now."""
+        if record_id in self._finished:
+            self._finished[record_id] = event_id
+        elif (at := self._place(record_id)) is not None:
+            self._passed[at] = (record_id, event_id)
+
+    def has_finished(self, record_id: int) -> bool:
+        """True if it is finished and not saved."""
+        return record_id in self._finished or self._place(record_id) is not None
+
+    def count_finished(self) -> int:
+        """The number of records that are finished and not saved."""
+        return len(self._finished) + len(self._passed)
 
     def unfinished(self) -> list[int]:
         """Every id read and not finished."""
         late = (id for page in self.late for id in page.unfinished)
-        return [id for id in (*late, *self._unread) if id not in self.finished and id not in self._raises]
+        return [id for id in (*late, *self._unread) if id not in self._finished and id not in self._raises]
 
-    def done(self) -> list[tuple[int, bytes]]:
+    def done(self) -> list[Pair]:
         """(id, event id) of each record that is done and not saved; parked ones are not among them."""
-        return [pair for pair in self.finished.items() if pair[1]]
+        return [pair for pair in (*self._passed, *self._finished.items()) if pair[1]]
 
     def unsaved(self) -> int:
         """The number of new records read above the saved last id."""
@@ -102,16 +136,16 @@ class Progress:
 
     def in_flight(self) -> int:
         """The number of new records read and not finished; too low by the number of late ones that are finished."""
-        return len(self._unread) - len(self._raises) - (len(self.finished) - len(self._passed_ids))
+        return len(self._unread) - len(self._raises) - len(self._finished)
 
     def finished_ever(self) -> int:
         """The number of records that have been finished since it was claimed."""
-        return self._forgotten + len(self.finished)
+        return self._forgotten + self.count_finished()
 
     def waiting(self) -> int:
         """The number of records, new and late, read and not finished."""
         late = sum(len(page.unfinished) for page in self.late) + len(self._passed_late)
-        return max(0, len(self._unread) - len(self._raises) + late + len(self._passed_ids) - len(self.finished))
+        return max(0, len(self._unread) - len(self._raises) + late - len(self._finished))
 
     def next_in_line(self, taken: Container[int] = ()) -> int | None:
         """The first new id that is neither finished nor taken: if it finishes next, the save passes it for good.
@@ -119,9 +153,9 @@ class Progress:
         None if there is none, or while a late record is unfinished.
         """
         self._pass()
-        if any(page.cut or not self.finished.keys() >= page.unfinished for page in self.late):
+        if any(page.cut or not self._finished.keys() >= page.unfinished for page in self.late):
             return None
-        skipped = (self.finished, self._raises, taken)
+        skipped = (self._finished, self._raises, taken)
         return next((id for id in self._unread if not any(id in each for each in skipped)), None)
 
     def target(self) -> Target:
@@ -133,28 +167,26 @@ class Progress:
     def passes(self, target: Target, record_id: int) -> bool:
         """True if `target`, made just now, passes this new record, finished since the last save, for good."""
         gone = target.gone - self._gone
-        return gone > 0 and self._passed_ids[gone - 1] >= record_id
+        return gone > 0 and self._passed[gone - 1][0] >= record_id
 
     def released(self) -> Target:
         """The cursor of a release: everything up to the highest finished id is finished, or parked with this save."""
         self._pass()
-        highest = max(self.finished, default=0)  # or it is saved, and was passed
+        highest = max(self._finished, default=0)  # or it was passed
         return Target(self.page, max(self.last_id, highest), self.read_new, self.passed)
 
     def saved(self, target: Target) -> None:
         """`target` is committed: forget records that it passes. A late record above its last id is a new one for it."""
-        finished, passed_ids = self.finished, self._passed_ids
-        self.saved_passed, before = target.passed, len(finished)
+        finished = self._finished
+        self.saved_passed, before = target.passed, self.count_finished()
         more = max(0, target.gone - self._gone)
-        for id in passed_ids[:more]:
-            finished.pop(id, None)
-        del passed_ids[:more]
+        del self._passed[:more]
         self._gone += more
         for id in self._passed_late:
             if id <= target.last_id:
                 finished.pop(id, None)
         self._passed_late = [id for id in self._passed_late if id > target.last_id]
-        self._forgotten += before - len(finished)
+        self._forgotten += before - self.count_finished()
 
     def _raise(self, last_id: int) -> None:
         # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.
@@ -165,22 +197,32 @@ class Progress:
             self._raises.append(last_id)
 
     def _pass(self) -> None:
-        unread, raises = self._unread, self._raises
+        unread, raises, finished = self._unread, self._raises, self._finished
         while True:
-            passed = list(takewhile(self.finished.__contains__, unread))
-            if passed:
-                self.last_id = passed[-1]
-                self.passed += len(passed)
-                self._passed_ids += passed
-                del unread[: len(passed)]
+            if finished:
+                passed = list(takewhile(finished.__contains__, unread))
+                if passed:
+                    del unread[: len(passed)]
+                    self._pass_these([(id, finished.pop(id)) for id in passed])
             if not (raises and unread and unread[0] == raises[0]):
                 return
             self.last_id = raises.popleft()
             del unread[0]
 
+    def _pass_these(self, pairs: list[Pair]) -> None:
+        """These new ones are finished, and all before them."""
+        self.last_id = pairs[-1][0]
+        self.passed += len(pairs)
+        self._passed += pairs
+
+    def _place(self, record_id: int) -> int | None:
+        """Its place among those that were passed."""
+        at = bisect_left(self._passed, record_id, key=_id)
+        return at if at < len(self._passed) and self._passed[at][0] == record_id else None
+
     def _page(self, last_id: int) -> tuple[Page, int]:
         """N_k and F_k, and how many new records were read in the pages 1…k."""
-        finished = self.finished
+        finished = self._finished
         while self.late and not self.late[0].cut and all(id in finished for id in self.late[0].unfinished):
             self._passed_late.extend(self.late.popleft().unfinished)
         for late in self.late:

@@ -39,8 +39,8 @@ MUTATIONS = (
         "last-id-beyond-the-unfinished",
         "A new record that is unfinished holds the last id back.",
         PROGRESS,
-        "passed = list(takewhile(self.finished.__contains__, unread))",
-        "passed = list(filter(self.finished.__contains__, unread))",
+        "passed = list(takewhile(finished.__contains__, unread))",
+        "passed = list(filter(finished.__contains__, unread))",
         (f"{RULES}::test_the_last_id_is_that_of_the_finished_prefix",),
     ),
     Mutation(
@@ -112,7 +112,7 @@ MUTATIONS = (
         "end-of-a-cut-page-unsaved",
         "What was done before the last piece came stays unsaved until something else happens in its partition.",
         "partbox/worker/reading/intake.py",
-        "partition.draining or (reading.last and partition.progress.finished)",
+        "partition.draining or (reading.last and partition.progress.count_finished())",
         "partition.draining",
         (
             "tests/worker/test_open_transactions.py"

@@ -6,6 +6,8 @@ SWEEP = "partbox/rules/sweep.py"
 RECORDS = "sql/queries/records.sql"
 MACHINE = "tests/rules/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
 RULES = "tests/rules/test_sweep.py"
+INTAKE = "partbox/worker/reading/intake.py"
+AHEAD = "tests/worker/test_reading_ahead.py"
 POLLS = "tests/db/delivery/test_records.py"
 
 MUTATIONS = (
@@ -24,6 +26,38 @@ MUTATIONS = (
         "return [0 if ask.partition in self.last_ids else ask.room for ask in asks]",
         "return [ask.room for ask in asks]",
         (f"{RULES}::test_who_takes_part_gets_nothing_new_beside_it",),
+    ),
+    Mutation(
+        "who-waits-for-the-sweep-reads-beside-it",
+        "A partition a little ahead would stay ahead for the whole backlog, read by itself.",
+        SWEEP,
+        "        if ask.partition in self.waiting:\n            return 0\n",
+        "",
+        (f"{RULES}::test_who_is_a_little_ahead_waits_until_the_others_are_there",),
+    ),
+    Mutation(
+        "a-release-before-what-was-read-is-in-hand",
+        "What the last piece of a cut page brought is in no lane yet, and the release would not park it: it is lost.",
+        INTAKE,
+        "if one.reading.piece or partition.draining:",
+        "if False:",
+        (f"{AHEAD}::test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_may_be",),
+    ),
+    Mutation(
+        "what-was-lost-meanwhile-is-handed-over",
+        "Another process owns it by now.",
+        INTAKE,
+        "                    if not each.partition.lost:\n",
+        "                    if True:\n",
+        (f"{AHEAD}::test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_moved",),
+    ),
+    Mutation(
+        "the-next-page-while-something-else-waits",
+        "Ticks, due records and the end of the process would wait for a backlog to be read.",
+        "partbox/worker/reading/log_reader.py",
+        "following = self._following(partitions, request) if goes_on() else None",
+        "following = self._following(partitions, request)",
+        (f"{AHEAD}::test_it_reads_one_page_while_something_else_is_to_be_done",),
     ),
     Mutation(
         "a-sweep-that-ended-early-is-whole",

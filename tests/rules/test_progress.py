@@ -237,3 +237,55 @@ def test_the_horizon_that_moves_on_costs_no_memory():
     assert len(progress._unread) < 10
     progress.finish([(1, b"1")])
     assert progress.target().last_id == 999
+
+
+def test_what_is_finished_in_turn_and_what_is_not_are_both_known_until_they_are_saved():
+    made = progress()
+    made.read(P1, [], [1, 2, 3, 4])
+    done(made, 1, 2)
+    done(made, 4)
+    assert [made.has_finished(id) for id in (1, 2, 3, 4)] == [True, True, False, True]
+    assert (made.count_finished(), made.finished_ever(), made.in_flight()) == (3, 3, 1)
+    assert made.done() == [(1, b"1"), (2, b"2"), (4, b"4")]
+    made.saved(made.target())
+    assert [made.has_finished(id) for id in (1, 2, 3, 4)] == [False, False, False, True]
+    assert (made.count_finished(), made.finished_ever()) == (1, 3)
+
+
+def test_what_a_transaction_finished_is_not_finished_when_it_is_rolled_back():
+    made = progress()
+    made.read(P1, [], [1, 2, 3])
+    done(made, 1)
+    done(made, 3)
+    made.unfinish(1)
+    made.unfinish(3)
+    made.unfinish(2)  # it never was
+    assert made.done() == []
+
+
+def test_what_was_parked_and_is_done_now_is_told_from_what_is_parked():
+    made = progress()
+    made.read(P1, [], [1, 2, 3])
+    made.finish([(1, b"")])
+    made.finish([(3, b"")])
+    assert made.done() == []
+    for id in (1, 2, 3):
+        made.refinish(id, b"%d" % id)
+    assert made.done() == [(1, b"1"), (3, b"3")]
+
+
+@given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=8), max_size=20), st.data())
+def test_the_order_in_which_records_are_finished_does_not_matter(turns, data):
+    made, finished = progress(), set()
+    made.read(P1, [], list(range(1, 31)))
+    for turn in turns:
+        new = [id for id in turn if id and id not in finished]
+        done(made, *new)
+        finished |= set(new)
+        prefix = next(id for id in range(1, 32) if id not in finished) - 1
+        assert target(made) == (P1, prefix)
+        assert made.in_flight() == 30 - len(finished)
+        assert made.finished_ever() == len(finished)
+        if data.draw(st.booleans()):
+            made.saved(made.target())
+            assert sorted(id for id, _ in made.done()) == sorted(id for id in finished if id > prefix)

@@ -32,7 +32,37 @@ def test_who_is_far_behind_or_far_ahead_does_not_take_part():
     swept = sweep(asks([(0, 40), *places, (9_000_000, 40)]), HI)
     assert swept is not None
     assert swept.last_ids.keys() == set(range(1, 201))
-    assert swept.start == 5_000_000 - 40 * 202  # who is behind by no more than all may read takes part
+    assert swept.start == 5_000_000
+    assert swept.waiting == set()
+
+
+def test_it_begins_with_the_oldest_place_where_enough_are_close_together():
+    swept = sweep(asks([(1_000, 40)] * LEAST + [(5_000_000, 40)] * 192), HI)
+    assert swept is not None
+    assert swept.last_ids.keys() == set(range(LEAST))
+    swept = sweep(asks([(1_000, 40)] * (LEAST - 1) + [(5_000_000, 40)] * 193), HI)
+    assert swept is not None
+    assert swept.last_ids.keys() == set(range(LEAST - 1, 256))
+
+
+def test_who_is_a_little_ahead_waits_until_the_others_are_there():
+    reach = STRETCH * 40 * 256
+    given = asks([(0, 40)] * 253 + [(reach - 1, 40), (reach, 40), (2 * reach, 40)])
+    swept = sweep(given, HI)
+    assert swept is not None
+    assert swept.waiting == {254}
+    assert [swept.room(ask, 500) for ask in given[252:]] == [500, 500, 0, 40]
+    assert swept.most == 255 * 40  # with what would have been for the one that waits
+
+
+def test_who_is_behind_gets_more_than_those_who_are_swept_so_it_catches_up():
+    given = asks([(0, 40), (0, 0)] + [(5_000_000, 40)] * 200)
+    swept = sweep(given, HI)
+    assert swept is not None
+    assert swept.room(given[0], 10_000) == 40 + 200 * 40 // 2
+    assert swept.room(given[0], 500) == 500
+    assert swept.room(given[1], 500) == 0
+    assert swept.most == 200 * 40 // 2
 
 
 def test_for_fewer_than_a_quarter_of_all_partitions_it_is_not_worth_it():
@@ -63,7 +93,11 @@ def test_it_asks_for_what_there_is_room_for_above_the_last_id_of_each(places, hi
         return
     rooms = {ask.partition: ask.room for ask in given}
     assert len(swept.last_ids) >= LEAST
-    assert swept.most == sum(rooms[number] for number in swept.last_ids)
+    assert 0 < swept.most <= sum(rooms.values())
     assert all(rooms[number] > 0 for number in swept.last_ids)
     assert all(swept.start <= last_id for last_id in swept.last_ids.values())
     assert swept.end <= hi
+    beside = swept.beside([ask._replace(room=swept.room(ask, 1_000_000)) for ask in given])
+    assert swept.most + sum(beside) <= sum(rooms.values())  # nobody's bytes are exceeded
+    assert all(room == 0 for room, ask in zip(beside, given, strict=True) if ask.partition in swept.waiting)
+    assert not swept.waiting & swept.last_ids.keys()

@@ -232,7 +232,7 @@ class WorkerModel:
         behind = [ask for held, ask in zip(partitions, asks, strict=True) if held.cursor.full]
         swept = None if alone else sweep(behind, hi)
         if swept is not None:
-            asks = [ask._replace(room=WIDEST) if ask.partition in swept.last_ids else ask for ask in asks]
+            asks = [ask._replace(room=swept.room(ask, WIDEST)) for ask in asks]
         text, floors, found = self.log.poll(
             asks,
             lo=min(held.cursor.start(ask.base.floor) for held, ask in zip(partitions, asks, strict=True)),

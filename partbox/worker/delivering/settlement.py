@@ -143,7 +143,7 @@ class Settlement:
             return
         if event.parked is not None and (not event.parked.loaded or event.id in partition.parked.deleting):
             return
-        if event.parked is None and event.id in partition.progress.finished:
+        if event.parked is None and partition.progress.has_finished(event.id):
             return
         row = partition.parked.park(event, verdict or Verdict("ready", event.attempt - 1, None, True, None))
         row.loaded = True

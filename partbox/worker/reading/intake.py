@@ -2,9 +2,10 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
 from partbox.codecs import Codecs
 from partbox.db.blocking import Row
@@ -13,7 +14,7 @@ from partbox.db.delivery.records import size
 from partbox.events import Claim, DeliveredEvent
 from partbox.events.record import AGGREGATE, AGGREGATE_ID, AVAILABLE_AT, EVENT_TYPE, ID, PARTITION, ROUTE, microseconds
 from partbox.handlers import Routes
-from partbox.rules.cursor import Ask
+from partbox.rules.cursor import Ask, Reading
 from partbox.rules.page import Page
 from partbox.rules.parking import ParkedRow, Verdict
 from partbox.worker.delivering.dispatcher import Dispatcher
@@ -27,7 +28,20 @@ from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.key import Key, key_of
 from partbox.worker.state.partition import Lane, LetterLane, Partition
 
+PORTION = 16
+"""Partitions for which the lock is taken once: who takes it for each of 256 meets the runner's wish for it as often."""
+
 _id, _available_at = itemgetter(ID), itemgetter(AVAILABLE_AT)
+
+T = TypeVar("T")
+
+
+class Arrived(NamedTuple):
+    """A partition that a page has moved, and its rows, which are not handed over yet."""
+
+    partition: Partition
+    reading: Reading
+    rows: list[Row]
 
 
 class Intake:
@@ -53,19 +67,34 @@ class Intake:
 
     def page(
         self, asked: Sequence[tuple[Partition, Ask, int]], page: Page, brought: Brought, *, together: bool
-    ) -> None:
-        """Move every partition that was asked for to `page` and hand over what it brought.
+    ) -> list[Arrived]:
+        """Move every partition that was asked for to `page`; what is to be handed over then, with `hand_over`.
 
         With each comes the floor of its late search. `together`: those in lockstep share the page.
         """
         by_partition: defaultdict[int, list[Row]] = defaultdict(list)
         for row in brought.rows:
             by_partition[row[PARTITION]].append(row)
-        for partition, ask, floor in asked:
+        moved: list[Arrived] = []
+        for some in _portions(asked):
             with self._holdings.lock:
-                if not partition.lost:
-                    found = by_partition.get(partition.number, [])
-                    self._move(partition, ask, page, floor, found, brought, together=together)
+                for partition, ask, floor in some:
+                    if not partition.lost:
+                        rows = by_partition.get(partition.number, [])
+                        one = self._move(partition, ask, page, floor, rows, brought, together=together)
+                        if one.reading.piece or partition.draining:  # it may be released, with all that it has in hand
+                            self._hand_over_moved(one, brought)
+                        else:
+                            moved.append(one)
+        return moved
+
+    def hand_over(self, moved: Sequence[Arrived], brought: Brought) -> None:
+        """Hand over what `page` has brought, before the next page moves anything."""
+        for some in _portions(moved):
+            with self._holdings.lock:
+                for each in some:
+                    if not each.partition.lost:
+                        self._hand_over_moved(each, brought)
 
     def quick_page(self, caught_up: Mapping[int, Partition], page: Page, brought: Brought) -> None:
         """Move those of these partitions to `page` of which it brought something; the others need not be touched."""
@@ -153,7 +182,7 @@ class Intake:
         brought: Brought,
         *,
         together: bool,
-    ) -> None:
+    ) -> Arrived:
         ids = _in_order(rows)
         late = bisect_right(ids, ask.last_id)
         kept = late + min(ask.room, _whole(partition, ids, late, brought))
@@ -167,12 +196,16 @@ class Intake:
             rows = rows[: len(reading.late)]
         else:
             partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
+        return Arrived(partition, reading, rows)
+
+    def _hand_over_moved(self, moved: Arrived, brought: Brought) -> None:
+        partition, reading, rows = moved
         had_ahead = bool(partition.parked.ahead)
         if rows:
             self._hand_over(partition, rows, len(reading.late), brought)
         if reading.piece:
             # Only after the last piece may a cursor be saved that passes what came with the earlier ones.
-            if partition.draining or (reading.last and partition.progress.finished):
+            if partition.draining or (reading.last and partition.progress.count_finished()):
                 self._holdings.touch(partition)
             return
         if not partition.cursor.full:
@@ -195,7 +228,7 @@ class Intake:
         for id, bytes in there:
             partition.weight.add(id, bytes)
         self._queue_new(partition, rows, late, brought.clock)
-        partition.weight.drop(id for id, _ in there if id in partition.progress.finished)
+        partition.weight.drop(id for id, _ in there if partition.progress.has_finished(id))
 
     def _queue_new(self, partition: Partition, rows: list[Row], late: int, clock: int) -> None:
         parked = partition.parked
@@ -305,6 +338,11 @@ class Intake:
 
     def _claim(self, partition: Partition) -> Claim:
         return Claim(partition.epoch, self._subscription, self._codecs)
+
+
+def _portions(several: Sequence[T]) -> Iterator[Sequence[T]]:
+    """So many at a time as may be moved without letting others have the lock."""
+    return (several[at : at + PORTION] for at in range(0, len(several), PORTION))
 
 
 def _waits(available_at: bytes | None, clock: int) -> bool:

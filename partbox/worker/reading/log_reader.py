@@ -1,12 +1,18 @@
 """Reads the log: quickly for partitions that are caught up, in full for all while some are not, and by a poll of their
 own for those just claimed.
 
+The page of a backlog is handed over while the server makes the next one: a process waits for its server no longer than
+it needs for all its other work. A page moves the cursors first, so the next can be asked for; then its events go into
+their lanes. Nothing else uses the connection meanwhile.
+
 While a few are behind, with a backlog that waits for handlers, the others go on quickly: in full all are read every
 `IN_FULL` seconds if that brings much, and else every `LOOK_AGAIN`.
 """
 
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 from psycopg import Connection
 from psycopg.errors import QueryCanceled
@@ -15,6 +21,7 @@ from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import looks, records
 from partbox.db.delivery.looks import Look
+from partbox.db.delivery.records import Polled
 from partbox.events.record import PARTITION
 from partbox.observe import Observers
 from partbox.rules.bell import Seen
@@ -25,7 +32,8 @@ from partbox.rules.sweep import Sweep, sweep
 from partbox.settings import Settings
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.reading.company import Company
-from partbox.worker.reading.intake import Intake
+from partbox.worker.reading.intake import Intake, Arrived
+from partbox.worker.reading.meanwhile import Meanwhile
 from partbox.worker.reading.payloads import Brought, Payloads
 from partbox.worker.reading.quick_reader import QuickReader
 from partbox.worker.reading.read_budget import ReadBudget
@@ -37,6 +45,21 @@ from partbox.worker.state.phase import Phase
 LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds, and little room is left alone as long
 IN_FULL = 0.01
 FOLLOW = 1.0  # seconds after which partitions of which nothing comes are moved to the page where the others are
+
+
+class Request(NamedTuple):
+    """What a full poll asks for: these partitions, with so much room for each and so many bytes for all."""
+
+    partitions: list[Partition]
+    rooms: list[int]
+    left: int
+    asks: list[Ask]
+    shared: Page | None
+    lo: int
+    hi: int
+    cap: int
+    swept: Sweep | None
+    alone: bool
 
 
 class LogReader:
@@ -96,8 +119,8 @@ class LogReader:
         self._looked_at = time.monotonic()
         self._ticked = look
 
-    def read(self, conn: Connection[Any]) -> bool:
-        """True if anything came."""
+    def read(self, conn: Connection[Any], goes_on: Callable[[], bool] = lambda: False) -> bool:
+        """True if anything came. After a page of a backlog the next follows at once, as long as it `goes_on`."""
         self.waits_for_saves = False
         self.seen = None
         look, self._ticked = self._ticked, None
@@ -111,7 +134,7 @@ class LogReader:
                 return came
         self.rearrange()
         self._read_at = time.monotonic()
-        return self._read_in_full(conn, company, look)
+        return self._read_in_full(conn, company, look, goes_on)
 
     def _read_quickly(self, conn: Connection[Any], company: Company, look: Look | None) -> bool | None:
         """True if anything came; None if all is to be read in full."""
@@ -162,14 +185,18 @@ class LogReader:
             self._followed, self._followed_at = shared, now
             self._intake.follow(company.caught_up.values(), shared)
 
-    def _read_in_full(self, conn: Connection[Any], company: Company, look: Look | None) -> bool:
+    def _read_in_full(
+        self, conn: Connection[Any], company: Company, look: Look | None, goes_on: Callable[[], bool]
+    ) -> bool:
         fresh, together = company.fresh, company.together
         if fresh:
             look = self._look(conn)
-            self._poll(conn, fresh, *self._rooms(fresh), alone=True)
-        return (self._read_together(conn, together, look) if together else False) or bool(fresh)
+            self._read_on(conn, fresh, self._request(fresh, *self._rooms(fresh), alone=True), lambda: False)
+        return (self._read_together(conn, together, look, goes_on) if together else False) or bool(fresh)
 
-    def _read_together(self, conn: Connection[Any], partitions: list[Partition], look: Look | None) -> bool:
+    def _read_together(
+        self, conn: Connection[Any], partitions: list[Partition], look: Look | None, goes_on: Callable[[], bool]
+    ) -> bool:
         # Idle, this runs 25 times a second: the rooms of 256 partitions are only computed where they may matter.
         behind = sum(partition.cursor.full for partition in partitions)
         rooms, left = self._rooms(partitions) if behind else (None, 0)
@@ -188,7 +215,7 @@ class LogReader:
                 return False
         if rooms is None:
             rooms, left = self._rooms(partitions)
-        return self._poll(conn, partitions, rooms, left, alone=False)
+        return self._read_on(conn, partitions, self._request(partitions, rooms, left, alone=False), goes_on)
 
     def _look(self, conn: Connection[Any]) -> Look:
         """An idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
@@ -197,45 +224,79 @@ class LogReader:
         self._looked_at = time.monotonic()
         return look
 
-    def _poll(
-        self, conn: Connection[Any], partitions: list[Partition], rooms: list[int], left: int, *, alone: bool
+    def _read_on(
+        self,
+        conn: Connection[Any],
+        partitions: list[Partition],
+        request: Request,
+        goes_on: Callable[[], bool],
     ) -> bool:
-        horizon = self._horizon
-        shared = None if alone else horizon.shared
+        """Poll, and poll on while that brings much and nothing else is to be done; true if anything came."""
+        (polled, asked_at), came = self._fetch(conn, request), False
+        while True:
+            came = bool(polled.rows) or came
+            brought, moved = self._move(conn, request, polled, asked_at)
+            following = self._following(partitions, request) if goes_on() else None
+            if following is None:
+                self._intake.hand_over(moved, brought)
+                return came
+            with Meanwhile(partial(self._fetch, conn, following)) as next_one:
+                self._intake.hand_over(moved, brought)
+            request, (polled, asked_at) = following, next_one.result()
+
+    def _following(self, partitions: list[Partition], request: Request) -> Request | None:
+        """The request that may follow at once: all that it brings is a backlog, and there is room for half a page."""
+        if request.swept is None or not self._dense:
+            return None
+        rooms, left = self._rooms(partitions)
+        with self._holdings.lock:
+            if not self.room.is_worth(partitions, rooms, late=False):
+                return None
+        following = self._request(partitions, rooms, left, alone=False)
+        return None if following.swept is None else following
+
+    def _request(self, partitions: list[Partition], rooms: list[int], left: int, *, alone: bool) -> Request:
+        shared = None if alone else self._horizon.shared
         cursors = [partition.cursor for partition in partitions]
         asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, rooms, strict=True)]
         cap = self.room.cap(len(partitions), left)
-        hi = horizon.ceiling(max(ask.last_id for ask in asks))
+        hi = self._horizon.ceiling(max(ask.last_id for ask in asks))
         asks, swept = self._sweep(partitions, asks, hi)
+        lo = min(cursor.start(ask.base.floor) for cursor, ask in zip(cursors, asks, strict=True))
+        return Request(partitions, rooms, left, asks, shared, lo, hi, cap, swept, alone)
+
+    def _fetch(self, conn: Connection[Any], request: Request) -> tuple[Polled, float]:
+        """The page, and when it was asked for (monotonic seconds). In any thread, one at a time."""
+        _, rooms, _, asks, shared, lo, hi, cap, swept, _ = request
         asked_at = time.monotonic()
         try:
-            text, floors, rows, clock, drawn = records.poll(
-                conn,
-                self._schema,
-                asks,
-                shared,
-                lo=min(cursor.start(ask.base.floor) for cursor, ask in zip(cursors, asks, strict=True)),
-                hi=hi,
-                cap=cap,
-                sweep=swept,
-            )
+            polled = records.poll(conn, self._schema, asks, shared, lo=lo, hi=hi, cap=cap, sweep=swept)
         except (QueryCanceled, HungError):  # cut, it may have been the page that was too much for the line
             self.room.cancelled(rooms)
             raise
+        return polled, asked_at
+
+    def _move(
+        self, conn: Connection[Any], request: Request, polled: Polled, asked_at: float
+    ) -> tuple[Brought, list[Arrived]]:
+        """Move all that was asked for to the page; what is to be handed over of it."""
+        partitions, rooms, left, asks, _, _, hi, cap, swept, alone = request
+        text, floors, rows, clock, drawn = polled
         self.room.came()
         self.room.learn(rows)
         self._calm = len(rows) <= CAP // 2
-        self._dense = 2 * len(rows) >= sum(room for room, cursor in zip(rooms, cursors, strict=True) if cursor.full)
+        wanted = sum(room for room, each in zip(rooms, partitions, strict=True) if each.cursor.full)
+        self._dense = 2 * len(rows) >= wanted
         brought = self._brought(conn, partitions, rows, left, cap, clock)  # before anything moves: it may fail
         if swept is not None and swept.is_cut(len(rows), hi):
             brought = brought._replace(cut=swept.last_ids)
         snapshot = Snapshot.parse(text)
-        page = horizon.read(snapshot, whole=hi >= drawn)
+        page = self._horizon.read(snapshot, whole=hi >= drawn)
         if not alone:
-            horizon.advance(snapshot, page)
+            self._horizon.advance(snapshot, page)
         self._tell(partitions, asks, floors, rows, asked_at)
-        self._intake.page(list(zip(partitions, asks, floors, strict=True)), page, brought, together=not alone)
-        return bool(rows)
+        moved = self._intake.page(list(zip(partitions, asks, floors, strict=True)), page, brought, together=not alone)
+        return brought, moved
 
     def _sweep(self, partitions: list[Partition], asks: list[Ask], hi: int) -> tuple[list[Ask], Sweep | None]:
         """The sweep of those that have a backlog, unless they had little of one in the range of the last page; and the
@@ -247,7 +308,7 @@ class LogReader:
             return asks, None
         with self._holdings.lock:
             return [
-                ask._replace(room=self.room.widest(partition)) if ask.partition in swept.last_ids else ask
+                ask._replace(room=swept.room(ask, self.room.widest(partition)))
                 for partition, ask in zip(partitions, asks, strict=True)
             ], swept
 

@@ -219,7 +219,18 @@ class Poller:
         if self._parts.parked.run_due(conn, self.ownership.me, self._due_in(conn)):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
         self._parts.parked.run_blocked(conn, self.ownership.me)
-        return self._reader.read(conn)
+        return self._reader.read(conn, self._goes_on)
+
+    def _goes_on(self) -> bool:
+        """True while nothing but reading on needs the connection."""
+        now = time.monotonic()
+        if self._wake.is_set() or now >= self._tick_at or self._slot[STOPPING]:
+            return False
+        with self._holdings.lock:
+            wakeup = self._holdings.next_wakeup()
+            if self._holdings.charges.keyless or (wakeup is not None and wakeup <= now):
+                return False
+        return not (self.ownership.outdated or self.ownership.replanned)
 
     @property
     def broken(self) -> bool:

@@ -161,7 +161,7 @@ class Saver:
                 return 0.0
             if any(partition.draining or partition.parked.pending or partition.parked.done_ids for partition in dirty):
                 return 0.0
-            finished = sum(len(partition.progress.finished) for partition in dirty)
+            finished = sum(partition.progress.count_finished() for partition in dirty)
             if finished < FEW and not self._holdings.await_saves():
                 return SHORTEST
             if len(dirty) < MANY or finished >= self._enough * len(dirty):

@@ -162,8 +162,7 @@ class ParkedRows:
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
         row.charged = False
-        if row.id in self._progress.finished:  # parked above the saved cursor: when read again, it is done, not parked
-            self._progress.finished[row.id] = event_id
+        self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done
         self._count_open(-(row.state in OPEN))
 
     # Where the log has been read to.
@@ -185,7 +184,7 @@ class ParkedRows:
 
     def passed(self, row: ParkedRow) -> bool:
         """True if the saved cursor has passed the record of this row: without the row it does not come again."""
-        return row.id not in self.ahead and row.id not in self._progress.finished
+        return row.id not in self.ahead and not self._progress.has_finished(row.id)
 
     # As stored.
 

@@ -117,7 +117,7 @@ class Transaction:
     def undo(self) -> None:
         """It has failed: what it had noted is not so. Its lanes wait until they are read anew. Lock held."""
         for run in self.runs if self.noted else ():
-            run.lane.partition.progress.finished.pop(run.event.id, None)
+            run.lane.partition.progress.unfinish(run.event.id)
             run.lane.partition.parked.deleting.pop(run.event.id, None)
         for lane in self.used:
             lane.current = None
