@@ -32,7 +32,7 @@ from partbox.rules.sweep import Sweep, sweep
 from partbox.settings import Settings
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.reading.company import Company
-from partbox.worker.reading.intake import Intake, Arrived
+from partbox.worker.reading.intake import Arrived, Intake
 from partbox.worker.reading.meanwhile import Meanwhile
 from partbox.worker.reading.payloads import Brought, Payloads
 from partbox.worker.reading.quick_reader import QuickReader
