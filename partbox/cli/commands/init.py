@@ -48,7 +48,8 @@ def init(
     applied = migrate(database(settings), name, writer_only=writer_only, roles=roles)
     if applied:
         shape = ", writer-only: without a subscription" if writer_only else ""
-        typer.echo(f"schema {name!r} is ready{shape}: applied {', '.join(applied)}")
+        steps = applied[0] if len(applied) == 1 else f"{applied[0]} to {applied[-1]}"
+        typer.echo(f"schema {name!r} is ready{shape}: applied {steps}")
     else:
         typer.echo(f"schema {name!r} is there already and up to date: nothing to do")
     print_granted(roles)

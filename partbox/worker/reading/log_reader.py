@@ -48,7 +48,7 @@ FOLLOW = 1.0  # seconds after which partitions of which nothing comes are moved 
 
 
 class Request(NamedTuple):
-    """What a full poll asks for: these partitions, with so much room for each and so many bytes for all."""
+    """A full poll of these partitions, with so much room for each and so many bytes for all."""
 
     partitions: list[Partition]
     rooms: list[int]
