@@ -4,6 +4,7 @@ from mutations.mutation import Mutation
 
 QUICK = "tests/worker/test_quick_polls.py"
 MACHINE = "tests/rules/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
+PRUNING = "tests/db/delivery/test_segment_pruning.py"
 CURSOR = "partbox/rules/cursor.py"
 
 MUTATIONS = (
@@ -95,5 +96,13 @@ MUTATIONS = (
         "self.base = self.base or shared",
         "pass",
         (f"{QUICK}::test_a_partition_that_is_behind_keeps_its_page_while_the_others_move_on",),
+    ),
+    Mutation(
+        "a-quick-poll-that-ends-too-early",
+        "A page that counts may reach as far as a full one would search: what is left out of it nobody reads.",
+        "partbox/db/delivery/records.py",
+        '"far": shared.settled + cursor.STRETCH,',
+        '"far": shared.settled + cursor.STRETCH - 1,',
+        (f"{PRUNING}::test_a_quick_poll_reads_to_the_end_of_the_ids_that_it_may_search",),
     ),
 )

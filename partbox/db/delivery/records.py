@@ -87,7 +87,14 @@ def poll(
 def quick(conn: Connection[Any], schema: str, shared: Page, partitions: str) -> QuickPolled:
     """Everything of these `partitions` (see `bits`) that `shared` does not see, but at most `cursor.CAP` + 1."""
     sequence, value = life.of(conn)
-    own = {"lo": shared.floor, "partitions": partitions, "most": cursor.CAP, "life": sequence, "bell": bell.of(conn)}
+    own = {
+        "lo": shared.floor,
+        "far": shared.settled + cursor.STRETCH,
+        "partitions": partitions,
+        "most": cursor.CAP,
+        "life": sequence,
+        "bell": bell.of(conn),
+    }
     rows = fetch(conn, "quick", schema, {**_shared(shared), **own})
     head = _head(rows)
     life.check(conn, head[LIFE] == (None if value is None else str(value)))

@@ -43,7 +43,7 @@ def plan(conn: Conn, name: str) -> str:
     last_line = NAMED.sub("?", text.splitlines()[-1])
     held = conn.execute("select name, statement from pg_prepared_statements").fetchall()
     (named,) = [named for named, sent in held if NUMBERED.sub("?", sent.splitlines()[-1]) == last_line]
-    range_of_ids = {"lo": sql.Literal(0), "hi": sql.Literal(MILLION)}
+    range_of_ids = {"lo": sql.Literal(0), "hi": sql.Literal(MILLION), "far": sql.Literal(MILLION)}
     values = sql.SQL(", ").join([range_of_ids.get(parameter, sql.NULL) for parameter in NAMED.findall(text)])
     explained = conn.execute(sql.SQL("explain (costs off) execute {} ({})").format(sql.Identifier(named), values))
     return "\n".join(line for (line,) in explained)

@@ -11,7 +11,8 @@ from psycopg import sql
 
 from partbox.db.delivery import records
 from partbox.db.sql import query
-from partbox.rules.cursor import Ask
+from partbox.rules.cursor import STRETCH, Ask
+from partbox.rules.page import Page
 from partbox.rules.sweep import sweep
 
 
@@ -92,3 +93,35 @@ def test_a_poll_walks_the_primary_key_and_a_sweep_the_index_of_ids_and_nothing_i
         assert plan.count("Index Scan using record_1_id_idx") == 1
         assert "Seq Scan" not in plan
         assert "Sort" not in plan
+
+
+@pytest.mark.usefixtures("segments")
+def test_a_quick_poll_opens_no_segment_beyond_the_ids_that_it_may_search(conn, monkeypatch):
+    seen: dict[str, Any] = {}
+    fetch = records.fetch
+    monkeypatch.setattr(records, "fetch", lambda *args: seen.update(args[3]) or fetch(*args))
+    for settled, touched in (
+        (5 * MILLION, {"record_1"}),
+        (10 * MILLION - 1 - STRETCH, {"record_1"}),
+        (10 * MILLION - STRETCH, {"record_1", "record_2"}),
+        (39 * MILLION, {"record_4", "record_default"}),
+    ):
+        records.quick(conn, SCHEMA, Page(unseeing(conn), settled), records.bits(range(256)))
+        plan = conn.execute(b"explain (costs off) " + query("quick", SCHEMA), seen).fetchall()
+        assert set(re.findall(r"\bon (record_\w+)", "\n".join(line for (line,) in plan))) == touched, settled
+
+
+@pytest.mark.usefixtures("segments")
+def test_a_quick_poll_reads_to_the_end_of_the_ids_that_it_may_search(conn):
+    page = Page(unseeing(conn), 9 * MILLION + 5)
+    ids = [9 * MILLION + 6, 10 * MILLION, page.settled + STRETCH]
+    for id in ids:
+        write_at(conn, id)
+    polled = records.quick(conn, SCHEMA, page, records.bits(range(256)))
+    assert [row[1] for row in polled.rows] == ids
+
+
+def unseeing(conn: Conn) -> str:
+    """A snapshot that sees nothing that is written from now on."""
+    ((snapshot,),) = conn.execute("select pg_current_snapshot()::text").fetchall()
+    return snapshot
