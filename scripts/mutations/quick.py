@@ -19,7 +19,7 @@ MUTATIONS = (
     Mutation(
         "caught-up-below-the-ids-drawn",
         "What the snapshot of a full page sees above the page's ceiling no quick poll finds: it is not unseen.",
-        "partbox/worker/reading/log_reader.py",
+        "partbox/worker/reading/full_reader.py",
         "whole=hi >= drawn",
         "whole=True",
         (f"{QUICK}::test_after_a_page_whose_ceiling_lay_below_the_ids_drawn_a_partition_is_not_caught_up",),

@@ -73,8 +73,8 @@ MUTATIONS = (
     Mutation(
         "bytes-held-by-a-handler-that-hangs",
         "What waits behind a handler that hangs holds the bytes, and no other partition is read.",
-        "partbox/worker/reading/log_reader.py",
-        "            if self.room.starved:\n                stuck",
+        "partbox/worker/reading/full_reader.py",
+        "            if self._room.starved:\n                stuck",
         "            if False:\n                stuck",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
     ),

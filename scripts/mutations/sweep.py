@@ -54,9 +54,9 @@ MUTATIONS = (
     Mutation(
         "the-next-page-while-something-else-waits",
         "Ticks, due records and the end of the process would wait for a backlog to be read.",
-        "partbox/worker/reading/log_reader.py",
-        "following = self._following(partitions, request) if goes_on() else None",
-        "following = self._following(partitions, request)",
+        "partbox/worker/reading/full_reader.py",
+        "following = self._following(horizon, request) if goes_on() else None",
+        "following = self._following(horizon, request)",
         (f"{AHEAD}::test_it_reads_one_page_while_something_else_is_to_be_done",),
     ),
     Mutation(

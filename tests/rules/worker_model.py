@@ -1,8 +1,8 @@
 """One process that reads the log of `log_model`, as a worker does: with the rules, without threads and SQL.
 
-It does what `worker/reading/log_reader.py`, `intake.py` and `worker/saving/saver.py` do with Horizon, Cursor and
-Progress. Checked at each step: nothing is handed over twice within a life of the process, what was published before
-is handed over before, no saved cursor covers what is not finished.
+It does what `log_reader.py`, `full_reader.py` and `intake.py` in `worker/reading` and `worker/saving/saver.py` do with
+Horizon, Cursor and Progress. Checked at each step: nothing is handed over twice within a life of the process, what was
+published before is handed over before, no saved cursor covers what is not finished.
 """
 
 from collections import defaultdict

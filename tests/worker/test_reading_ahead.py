@@ -90,7 +90,7 @@ def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_m
 ) -> None:
     partition = rig.partition(NUMBERS[0])
     kept: list[Any] = []
-    monkeypatch.setattr(rig.reader._intake, "hand_over", lambda moved, _: kept.extend(moved))
+    monkeypatch.setattr(rig.reader._intake, "hand_over", lambda arrived, _: kept.extend(arrived))
     with rig.holdings.lock:
         partition.drain()
         partition.cursor.until = Page("1:1:", 0)  # the last piece of a cut page comes
@@ -98,7 +98,7 @@ def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_m
     rig.reader.rearrange()
     rig.reader.read(rig.conn)
     assert partition.cursor.until is None
-    assert partition not in [moved.partition for moved in kept]
+    assert partition not in [each.partition for each in kept]
 
 
 def test_a_call_meanwhile_gives_its_result_or_its_error_after_the_block() -> None:
