@@ -15,15 +15,16 @@ from partbox.worker.reading.meanwhile import Meanwhile
 
 Conn = psycopg.Connection[Any]
 NUMBERS = (5, 6, 7, 8)
-WINDOW, SHARE = 160, 40
+SHARE = 40
 
 
 @pytest.fixture
 def rig(conn: Conn, rig_with: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch) -> Rig:
     """Its four partitions have more than a window each, and each is read by one page of its own."""
     monkeypatch.setattr(sweep, "LEAST", 2)
-    for number in NUMBERS:
-        write(conn, 2 * WINDOW, number)
+    for _ in range(8):  # in turn, so every page brings some of each
+        for number in NUMBERS:
+            write(conn, SHARE, number)
     rig = rig_with(partitions=NUMBERS, page=4 * SHARE)
     assert len(rig.read()) == 4 * SHARE
     assert len(rig.read()) == 4 * SHARE  # by the first that they share; the next can be a sweep
