@@ -138,7 +138,7 @@ def test_a_look_that_comes_with_the_tick_is_of_now(conn: Conn, rig: Rig) -> None
 
 
 def cheap_look(rig: Rig) -> object:
-    """What the cheap statement says, after two ticks that have drawn the same."""
+    """The answer of the cheap statement, after two ticks that have drawn the same."""
     settle(rig)
     assert rig.ownership._settled is not None
     assert rig.ownership._still is not None

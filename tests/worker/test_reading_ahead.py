@@ -31,15 +31,10 @@ def rig(conn: Conn, rig_with: Callable[..., Rig], monkeypatch: pytest.MonkeyPatc
     return rig
 
 
-def until_full(rig: Rig) -> list[int]:
-    """The ids that one step brings that goes on as long as it may."""
-    rig.reader.read(rig.conn, lambda: True)
-    return [event.id for event in rig.waiting.take()]
-
-
 def test_one_step_reads_page_after_page_until_windows_are_full(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     polls = counted_polls(monkeypatch)
-    ids = until_full(rig)
+    rig.reader.read(rig.conn, lambda: True)
+    ids = [event.id for event in rig.waiting.take()]
     assert len(polls) > 1
     assert len(ids) == len(set(ids)) >= 4 * SHARE
     read = sorted(id for number in NUMBERS for id in rig.partition(number).progress.unfinished())
