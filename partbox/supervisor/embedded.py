@@ -144,7 +144,8 @@ class EmbeddedWorker:
     def wait_until_empty(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until everything that is due is delivered; True if it is.
 
-        False at once where `enabled` is false. PartboxError unless the worker runs.
+        It goes on waiting while the database cannot be reached. False at once where `enabled` is false. PartboxError
+        unless the worker runs.
         """
         if self._pid != os.getpid():
             raise PartboxError(

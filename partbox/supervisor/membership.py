@@ -19,7 +19,7 @@ from importlib.metadata import version
 from typing import Any
 from uuid import UUID
 
-from psycopg import Connection
+from psycopg import Connection, Error
 from uuid_utils.compat import uuid7
 
 from partbox.db.connect import check, connect
@@ -42,6 +42,7 @@ from partbox.worker.owning.slot import PLANS, boottime
 log = logging.getLogger("partbox.supervisor")
 
 NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
+UNKNOWN = "cannot determine whether everything is delivered: %s"
 
 
 class Membership:
@@ -118,9 +119,13 @@ class Membership:
             ward.slot[PLANS] = self._planner.made
 
     def empty(self) -> bool:
-        """True if everything that is due is delivered."""
-        with self._pool.connection() as conn:
-            return instances.empty(conn, self._schema, self.subscription)
+        """True if everything that is due is delivered; False while nobody knows, as the database cannot be reached."""
+        try:
+            with self._pool.connection() as conn:
+                return instances.empty(conn, self._schema, self.subscription)
+        except Error as error:
+            log_event(log, "loop_error", UNKNOWN, error, subscription=self.subscription, loop="until-empty")
+            return False
 
     def _renew(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
         named = {ward.slot.instance: ward for ward in wards if ward.vouched and ward.slot.instance is not None}

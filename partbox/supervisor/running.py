@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from psycopg import Error
-
 from partbox.errors import PartboxError
 from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
@@ -99,13 +97,7 @@ def _left(supervisors: Sequence[Supervisor]) -> list[tuple[Supervisor, str]] | N
 
 def _empty(supervisor: Supervisor) -> bool:
     with about(supervisor.database):
-        try:
-            return supervisor.empty()
-        except Error as error:
-            log_event(
-                log, "loop_error", "cannot determine whether everything is delivered: %s", error, loop="until-empty"
-            )
-            return False
+        return supervisor.empty()
 
 
 def _say_empty(left: Sequence[tuple[Supervisor, str]]) -> None:

@@ -159,7 +159,7 @@ class Supervisor:
         self._thread.join(timeout)
 
     def empty(self) -> bool:
-        """True if everything is delivered that is due. psycopg.Error when the database cannot be reached."""
+        """True if everything is delivered that is due; False while the database cannot be reached."""
         return self._membership.empty()
 
     def _check_handlers(self) -> None:

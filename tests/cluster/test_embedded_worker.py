@@ -11,6 +11,7 @@ import pytest
 from waiting import eventually
 
 from partbox import Outbox
+from partbox.db.delivery import instances as instances_of_the_cluster
 from partbox.errors import PartboxError
 from partbox.observe import Observer
 
@@ -132,6 +133,24 @@ def test_drain_says_when_its_time_did_not_suffice(dsn):
     publish(outbox, "Ada")
     threading.Timer(1.5, gate.set).start()
     assert outbox.drain(timeout=0.5) is False
+
+
+def test_whoever_waits_for_the_last_event_waits_on_when_the_connection_is_cut_under_the_question(
+    outbox, greeted, conn, caplog, monkeypatch
+):
+    """`_has_news` had found nothing wrong: the server ends the connection while it answers."""
+    ask, cut = instances_of_the_cluster.empty, []
+
+    def cut_off(asking, *arguments):
+        if not cut:
+            cut.append(conn.execute("select pg_terminate_backend(%s, 5000)", [asking.info.backend_pid]).fetchone())
+        return ask(asking, *arguments)
+
+    monkeypatch.setattr(instances_of_the_cluster, "empty", cut_off)
+    publish(outbox, "Ada")
+    assert outbox.drain(timeout=30) is True
+    assert (greeted, cut) == (["Ada"], [(True,)])
+    assert "cannot determine whether everything is delivered" in caplog.text
 
 
 def test_an_outbox_that_is_not_enabled_says_so_and_delivers_nothing(dsn, conn, caplog):
