@@ -3,7 +3,7 @@
 A small default segment is searched while it is locked, which takes milliseconds. A large one would keep publishers out
 for minutes; so first a constraint keeps the new ids out of it, then it is validated, which locks nobody out, and then
 nothing needs to be searched. Until the segments are there, drawing one of those ids would fail: they lie a day ahead,
-and whoever looks next ends a constraint that a killed process has left.
+and whoever looks next ends a constraint that a killed process has left, unless it needs one itself.
 """
 
 from collections.abc import Callable
@@ -26,16 +26,15 @@ def make(conn: Connection[Any], dsn: Callable[[], str], settings: Settings) -> t
     """Make what is missing; the names of what was made."""
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
-    _end_proof(conn, schema, drawn)
     pace = rules.rate(steps.stretches(conn, schema))
     ids = rules.length(pace, settings.retain_done, rules.fitting(found, settings.retain_size))
     wanted = rules.wanted(found, drawn, pace, ids)
-    if not wanted:
-        return ()
-    if rules.large_net(found) and not _prove(dsn, settings, Range(wanted[0].lower, wanted[-1].upper)):
+    large = rules.large_net(found)
+    _end_proof(conn, schema, needed=bool(wanted) and large)
+    if not wanted or (large and not _prove(dsn, settings, Range(wanted[0].lower, wanted[-1].upper))):
         return ()
     made = _add(conn, schema, wanted)
-    _end_proof(conn, schema, drawn)
+    _end_proof(conn, schema, needed=len(made) < len(wanted))
     return made
 
 
@@ -59,16 +58,11 @@ def _prove(dsn: Callable[[], str], settings: Settings, ids: Range) -> bool:
         )
 
 
-def _end_proof(conn: Connection[Any], schema: str, drawn: int) -> None:
-    """End a constraint on the default segment, once segments take its ids, or before publishing comes to them."""
+def _end_proof(conn: Connection[Any], schema: str, *, needed: bool) -> None:
+    """End the constraint on the default segment, if there is one, unless it is `needed` for the next segments.
+
+    A needed one ends as well before publishing comes to its ids.
+    """
     proof = steps.proof(conn, schema)
-    if proof is None:
-        return
-    ids, _ = proof
-    attached = sum(
-        min(each.upper, ids.upper) - max(each.lower, ids.lower)
-        for each in steps.segments(conn, schema)
-        if each.lower is not None and each.upper is not None and each.lower < ids.upper and each.upper > ids.lower
-    )
-    if attached == ids.upper - ids.lower or rules.reachable(ids, drawn):
+    if proof is not None and not (needed and not rules.reachable(proof[0], steps.drawn(conn, schema))):
         tried(partial(steps.exclude, conn, schema, None))

@@ -144,16 +144,27 @@ def test_what_a_killed_process_has_left_is_ended_before_publishing_comes_to_it(o
         publish(overrun)
 
 
-def test_what_is_left_is_ended_also_where_nothing_has_to_be_made(conn, look):
-    for lower in (20, 22, 24):
-        steps.add(conn, "partbox", Range(lower * MILLION, (lower + 2) * MILLION))
-    steps.exclude(conn, "partbox", Range(12 * MILLION, 14 * MILLION))
-    drawn(conn, 9 * MILLION)
+@pytest.mark.parametrize("segments", [2, 0])
+def test_what_is_left_is_ended_at_once_where_nothing_has_to_be_made(overrun, look, segments):
+    """Also if the last segments took some of the ids meanwhile, but not all."""
     look()
-    assert steps.proof(conn, "partbox") is not None
-    drawn(conn, 10 * MILLION + 500_000)
+    end = ranges(overrun)[-2][1] - 2 * MILLION * segments
+    assert steps.exclude(overrun, "partbox", Range(end, end + 10 * MILLION)) is None
+    assert look().made == ()
+    assert steps.proof(overrun, "partbox") is None
+
+
+def test_what_is_left_stays_for_those_who_need_it_until_publishing_comes_near(overrun, look, monkeypatch):
+    """Segments are wanted, but something is in the way of the search."""
+    monkeypatch.setattr(ahead, "_prove", lambda *_: False)
+    left = Range(15 * MILLION, 17 * MILLION)
+    steps.exclude(overrun, "partbox", left)
+    drawn(overrun, 12 * MILLION)
     look()
-    assert steps.proof(conn, "partbox") is None
+    assert steps.proof(overrun, "partbox") == (left, False)
+    drawn(overrun, 13 * MILLION + 500_000)
+    look()
+    assert steps.proof(overrun, "partbox") is None
 
 
 def test_a_default_segment_that_holds_such_an_id_is_not_proven(overrun, dsn):
