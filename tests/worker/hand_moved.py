@@ -12,7 +12,6 @@ from typing import Any
 from partbox.codecs import Codecs
 from partbox.db.delivery.cursors import Owned
 from partbox.db.delivery.parked import Stored
-from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.rules.parking import ParkedRow
@@ -27,6 +26,7 @@ from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.delivering.walk import Walk
 from partbox.worker.owning.slot import Slot
 from partbox.worker.reading.intake import Intake
+from partbox.worker.reading.payloads import Brought
 from partbox.worker.saving.partition_save import committed, gather
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
@@ -38,12 +38,12 @@ FAR = 1e12
 NOBODY = Observers()
 
 
-class Interleaved(deque[DeliveredEvent]):
+class Interleaved(deque[Any]):
     """The queue of a lane; `meanwhile` is what others do just before the runner takes the next event."""
 
     meanwhile: Callable[[], None]
 
-    def popleft(self) -> DeliveredEvent:
+    def popleft(self) -> Any:
         self.meanwhile()
         return super().popleft()
 
@@ -93,7 +93,8 @@ class HandMoved:
         """A page brings these, of one aggregate if no `keys` are given."""
         with self.holdings.lock:
             self.partition.progress.read(Page("1:1:", 0), [], list(ids))
-            self.intake._queue_new(self.partition, list(map(row, ids, keys or "k" * len(ids))), 0, 0)
+            rows = list(map(row, ids, keys or "k" * len(ids)))
+            self.intake._queue_new(self.partition, rows, 0, Brought(rows, {}, {}, 0, 0, delayed=False))
             self._instrument()
 
     def reload(self, *stored: int, state: str = "ready") -> None:
@@ -131,7 +132,7 @@ class HandMoved:
         with self.holdings.lock:
             saved = self.partition.progress.target()
             self.partition.reset(0.0)
-            self.partition.begin(Owned(5, 1, "1:1:", saved.last_id, 0, 0, None), 0.0)
+            self.partition.begin(Owned(5, self.partition.epoch + 1, "1:1:", saved.last_id, 0, 0, None), 0.0)
             self.partition.loaded(0)
             self._instrument()
 

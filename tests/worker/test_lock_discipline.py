@@ -19,8 +19,11 @@ from partbox.rules.horizon import Fence
 from partbox.settings import load
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.reading.brake import Brake
+from partbox.worker.reading.payloads import Brought
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
+
+NOTHING = Brought([], {}, {}, 0, 0, delayed=False)
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ FORGOTTEN: dict[str, Callable[[HandMoved], Any]] = {
     "to wake": lambda rig: rig.holdings.wake(rig.partition, ("Key", "k")),
     "to finish": lambda rig: rig.partition.finish([(10, b"")]),
     "to look at what blocks": lambda rig: rig.intake.hold_behind(rig.partition, [("Key", "k")]),
-    "to put into a lane": lambda rig: rig.intake._queue_new(rig.partition, [], 0, 0),
+    "to put into a lane": lambda rig: rig.intake._queue_new(rig.partition, [], 0, NOTHING),
     "to stop": lambda rig: rig.partition.drain(),
     "to forget": lambda rig: rig.partition.reset(0.0),
     "to begin": lambda rig: rig.dispatcher.begin(rig.lane),

@@ -1,6 +1,7 @@
 """Queues that a runner takes from without the lock, while others with the lock hold, bring and forget events."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from effort import examples
@@ -14,6 +15,7 @@ from partbox.rules.progress import Page
 from partbox.rules.retry import Fixed
 from partbox.worker.delivering.dispatcher import STUCK
 from partbox.worker.delivering.holding import hold_rest
+from partbox.worker.state.partition import Lane
 
 
 def moved(handler: Callable[[DeliveredEvent], None], *, lone: bool) -> HandMoved:
@@ -32,34 +34,48 @@ def lone(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones(lone: bool) -> None:
-    rig, seen = recorded(lone=lone)
-    rig.read(*range(1, 7))
-    lane = rig.lane
-    held: list[int] = []
-    hold = rig.partition.parked.hold
-
-    def takes_meanwhile(event: DeliveredEvent) -> None:
-        held.append(event.id)
-        hold(event)
+def taken_meanwhile(lane: Lane, seen: list[int]) -> None:
+    """When four are left in its queue the runner takes the next, at the worst moment."""
 
     class Taken(type(lane.queue)):  # type: ignore[misc]
-        def pop(self) -> DeliveredEvent:
+        def pop(self) -> Any:
             if len(self) == 4:
-                seen.append(super().popleft().id)  # by the runner, at the worst moment
+                seen.append(lane.event(super().popleft()).id)
             return super().pop()
 
-        def popleft(self) -> DeliveredEvent:
+        def popleft(self) -> Any:
             if len(self) == 4:
-                seen.append(super().popleft().id)
+                seen.append(lane.event(super().popleft()).id)
             return super().popleft()
 
     lane.queue = Taken(lane.queue)
     lane.queue.meanwhile = lambda: None
-    rig.partition.parked.hold = takes_meanwhile  # type: ignore[method-assign]
+
+
+def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones() -> None:
+    rig, seen = recorded(lone=False)
+    rig.read(*range(1, 7))
+    held: list[int] = []
+    hold = rig.partition.parked.hold
+
+    def kept(event: DeliveredEvent) -> None:
+        held.append(event.id)
+        hold(event)
+
+    taken_meanwhile(rig.lane, seen)
+    rig.partition.parked.hold = kept  # type: ignore[method-assign]
     with rig.holdings.lock:
-        hold_rest(lane)
+        hold_rest(rig.lane)
     assert (seen, held) == ([1], [2, 3, 4, 5, 6])
+
+
+def test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones() -> None:
+    rig, seen = recorded(lone=True)
+    rig.read(*range(1, 7))
+    taken_meanwhile(rig.lane, seen)
+    with rig.holdings.lock:
+        sorted_out = rig.partition.lanes[KEY]
+    assert (seen, [each.id for each in sorted_out.queue]) == ([1], [2, 3, 4, 5, 6])
 
 
 def test_a_replay_between_two_events_of_a_busy_aggregate_reorders_none(lone: bool) -> None:
@@ -71,19 +87,37 @@ def test_a_replay_between_two_events_of_a_busy_aggregate_reorders_none(lone: boo
     assert [id for id in seen if id != 4] == [10, 11, 12, 13, 14]
 
 
-def test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile(lone: bool) -> None:
+@pytest.mark.parametrize("behind", [(11, 12), ()])
+def test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile(lone: bool, behind: tuple[int, ...]) -> None:
     rig, seen = recorded(lone=lone)
-    rig.read(10, 11, 12)
+    rig.read(10, *behind)
     lane = rig.lane
     with rig.holdings.lock:
         rig.dispatcher._begin([lane])
-    event = lane.queue.popleft()
+    event = lane.event(lane.queue.popleft())
     rig.reload(4)
     rig.runner.put_back(lane, event)
     rig.dispatcher._ready.fresh.clear()
     rig.end([lane])
     rig.go_on()
-    assert seen == [4, 10, 11, 12]
+    assert seen == [4, 10, *behind]
+
+
+def test_an_event_that_is_put_back_runs_before_what_was_sorted_into_its_lane_meanwhile() -> None:
+    rig, seen = recorded(lone=True)
+    rig.read(10, 11, 12)
+    line = rig.lane
+    with rig.holdings.lock:
+        rig.dispatcher._begin([line])
+        rig.dispatcher._ready.fresh.clear()
+    event = line.event(line.queue.popleft())
+    with rig.holdings.lock:
+        assert rig.partition.lanes  # somebody asks for them
+    rig.read(13)
+    rig.runner.put_back(line, event)
+    rig.end([line])
+    rig.go_on()
+    assert seen == [10, 11, 12, 13]
 
 
 def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile(lone: bool) -> None:
@@ -92,7 +126,7 @@ def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile(
     lane = rig.lane
     with rig.holdings.lock:
         rig.dispatcher._begin([lane])
-    event = lane.queue.popleft()
+    event = lane.event(lane.queue.popleft())
     rig.reload(4)
     rig.save()
     rig.bring(rig.awake())
@@ -110,7 +144,7 @@ def test_what_is_put_back_while_a_replay_is_fetched_waits_for_it(lone: bool) -> 
     lane = rig.lane
     with rig.holdings.lock:
         rig.dispatcher._begin([lane])
-    event = lane.queue.popleft()
+    event = lane.event(lane.queue.popleft())
     rig.reload(4)
     rig.save()
     found = rig.awake()
@@ -156,7 +190,7 @@ def test_what_is_settled_and_saved_is_not_parked_before_its_runner_goes_on(lone:
     with rig.holdings.lock:
         rig.dispatcher._ready.fresh.clear()
         rig.dispatcher._begin([lane])
-    lane.current = lane.queue.popleft()
+    lane.current = lane.event(lane.queue.popleft())
     lane.started -= STUCK + 1
     rig.settlement.settle(lane, lane.current, None)
     rig.save()
@@ -175,7 +209,7 @@ def test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself(lo
     with rig.holdings.lock:
         rig.dispatcher._ready.fresh.clear()
         rig.dispatcher._begin([lane])
-    lane.current = lane.queue.popleft()
+    lane.current = lane.event(lane.queue.popleft())
     rig.lose_connection()
     rig.read(10, 11)
     with rig.holdings.lock:
@@ -200,7 +234,7 @@ def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_t
         rig.partition.resumption.remembered.clear()
     rig.read(10, 11)
     rig.partition.resumption.remembered |= remembered
-    event = rig.lane.queue[0]
+    event = rig.lane.event(rig.lane.queue[0])
     lane = rig.lane
     with rig.holdings.lock:
         rig.dispatcher._ready.fresh.clear()
@@ -212,6 +246,21 @@ def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_t
     rig.end([lane])
     rig.go_on()
     assert seen == [10, 11]
+
+
+def test_what_is_read_again_while_a_line_is_walked_has_the_new_epoch() -> None:
+    seen: list[tuple[int, int]] = []
+    rig = moved(lambda event: seen.append((event.id, event.epoch)), lone=True)
+    rig.turn_begins = FAR
+    rig.read(1, 2, 3)
+
+    def lost() -> None:
+        rig.lose_connection()
+        rig.read(1, 2, 3)
+
+    rig.meanwhile = [lambda: None, lost]
+    rig.go_on()
+    assert seen == [(1, 1), (2, 2), (3, 2)]
 
 
 def test_of_a_line_only_the_key_of_a_failed_event_waits_for_it() -> None:

@@ -5,6 +5,7 @@ those, bounded by bytes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -12,11 +13,14 @@ from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
 from partbox.db.delivery import bell, life
+from partbox.events.record import AVAILABLE_AT
 from partbox.rules import cursor
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
 from partbox.rules.sweep import Sweep
+
+_available_at = itemgetter(AVAILABLE_AT)
 
 FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, DRAWN, UP = 1, 3, 4, 5, 6, 9, 10  # of the row that is no record: it has no partition
 
@@ -180,6 +184,11 @@ def payloads(
 def left_out(rows: Sequence[Row]) -> list[Row]:
     """The rows whose payload was left out because it is large."""
     return [row for row in rows if row[7] is None and row[8] is None]
+
+
+def delayed(rows: Sequence[Row]) -> bool:
+    """True if one of these rows has a time before which it does not run."""
+    return any(map(_available_at, rows))
 
 
 def size(row: Row) -> int:

@@ -38,7 +38,7 @@ class LaneRunner:
     # more call for each of them shows.
     def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
         """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
-        partition, routes, tally = lane.partition, self.routes, walk.tally
+        partition, routes, only, tally, claim = lane.partition, self.routes, self.routes.only, walk.tally, lane.claim
         remembered, other, got, by = partition.resumption.remembered, None, None, None
         quick: list[Endpoint] = []
         if tally is not None and tally.oldest is None:
@@ -48,9 +48,10 @@ class LaneRunner:
                 break
             if partition.life != lane.life:
                 self._record(lane)
+                claim = lane.claim
                 continue
             try:
-                event = queue.popleft()
+                event = queue.popleft() if claim is None else DeliveredEvent(queue.popleft(), claim)
             except IndexError:  # cleared meanwhile
                 continue
             if remembered and self._remembered(lane, event):
@@ -61,7 +62,7 @@ class LaneRunner:
                 break
             record = event.record
             lane.started, lane.current = now, event
-            endpoint = routes[record[ROUTE]]
+            endpoint = only or routes[record[ROUTE]]
             plain = endpoint.plain
             if not plain:
                 if endpoint.kind is not Kind.SYNC:
@@ -146,10 +147,11 @@ class LaneRunner:
             partition = lane.partition
             if partition.life != lane.life or partition.lost:
                 return
-            if not partition.lined_up:  # the line was sorted meanwhile
+            chains = partition.parked.chains
+            if chains or not partition.lined_up:  # the line was sorted meanwhile, or has to be
                 lane = lane.behind(event)
-            lane.queue.appendleft(event)
-            if partition.parked.chains and overtakes(lane, event):
+            lane.queue.appendleft(event if lane.claim is None else event.record)
+            if chains and overtakes(lane, event):
                 hold_rest(lane)
                 self._holdings.touch(partition)
 
@@ -188,6 +190,6 @@ class LaneRunner:
 def _first(lane: Lane) -> DeliveredEvent | None:
     """The event at the head of the lane."""
     try:
-        return lane.queue[0]
+        return lane.event(lane.queue[0])
     except IndexError:  # cleared meanwhile
         return None

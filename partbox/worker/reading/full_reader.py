@@ -204,7 +204,7 @@ class FullReader:
             unseen = {partition.number for partition in partitions if partition.draining}
             left_out = [row for row in left_out if row[PARTITION] not in unseen and self._intake.runs(row, clock)]
         if not left_out:
-            return Brought(rows, {}, {}, cap, clock)
+            return Brought(rows, {}, {}, cap, clock, records.delayed(rows))
         with self._holdings.lock:
             # So none holds more than half of what the others leave.
             greedy = {partition.number for partition in partitions if partition.weight.bytes > max(left, 0)}

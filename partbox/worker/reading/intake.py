@@ -1,9 +1,7 @@
 """From a page to lanes: what a poll brought becomes events that wait for a handler, or parked rows."""
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
@@ -34,6 +32,13 @@ PORTION = 16
 _id, _available_at = itemgetter(ID), itemgetter(AVAILABLE_AT)
 
 T = TypeVar("T")
+
+
+class Share(NamedTuple):
+    """The rows of one partition in a page, and their ids."""
+
+    rows: list[Row]
+    ids: list[int]
 
 
 class Arrived(NamedTuple):
@@ -72,16 +77,13 @@ class Intake:
 
         With each comes the floor of its late search. `together`: those in lockstep share the page.
         """
-        by_partition: defaultdict[int, list[Row]] = defaultdict(list)
-        for row in brought.rows:
-            by_partition[row[PARTITION]].append(row)
-        moved: list[Arrived] = []
+        shares, moved = _shares(brought.rows), list[Arrived]()
         for some in _portions(asked):
             with self._holdings.lock:
                 for partition, ask, floor in some:
                     if not partition.lost:
-                        rows = by_partition.get(partition.number, [])
-                        one = self._move(partition, ask, page, floor, rows, brought, together=together)
+                        share = shares.get(partition.number) or Share([], [])
+                        one = self._move(partition, ask, page, floor, share, brought, together=together)
                         if one.reading.piece or partition.draining:  # it may be released, with all that it has in hand
                             self._hand_over_moved(one, brought)
                         else:
@@ -98,21 +100,18 @@ class Intake:
 
     def quick_page(self, caught_up: Mapping[int, Partition], page: Page, brought: Brought) -> None:
         """Move those of these partitions to `page` of which it brought something; the others need not be touched."""
-        by_partition: defaultdict[int, list[Row]] = defaultdict(list)
-        for row in brought.rows:
-            by_partition[row[PARTITION]].append(row)
-        for number, rows in by_partition.items():
+        for number, share in _shares(brought.rows).items():
             partition = caught_up[number]
             with self._holdings.lock:
                 if not partition.lost:
-                    self._follow(partition, page, rows, brought)
+                    self._follow(partition, page, share, brought)
 
     def follow(self, partitions: Iterable[Partition], page: Page) -> None:
         """Let these, which are caught up, be at `page`: it has brought nothing of theirs."""
         for partition in partitions:
             with self._holdings.lock:
                 if not partition.lost:
-                    self._follow(partition, page, [], None)
+                    self._follow(partition, page, Share([], []), None)
 
     def runs(self, row: Row, clock: int) -> bool:
         """True if a record may be handed to a handler now: its time has come, and its type is wanted."""
@@ -178,12 +177,12 @@ class Intake:
         ask: Ask,
         page: Page,
         floor: int,
-        rows: list[Row],
+        share: Share,
         brought: Brought,
         *,
         together: bool,
     ) -> Arrived:
-        ids = _in_order(rows)
+        rows, ids = _in_order(share)
         late = bisect_right(ids, ask.last_id)
         kept = late + min(ask.room, _whole(partition, ids, late, brought))
         new, rows = ids[late:kept], rows[:kept]
@@ -213,8 +212,9 @@ class Intake:
         if had_ahead:
             self._forget_ahead(partition)
 
-    def _follow(self, partition: Partition, page: Page, rows: list[Row], brought: Brought | None) -> None:
-        reading = partition.cursor.read_quickly(page, list(map(_id, rows)))
+    def _follow(self, partition: Partition, page: Page, share: Share, brought: Brought | None) -> None:
+        rows, ids = share
+        reading = partition.cursor.read_quickly(page, ids)
         partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
         if partition.narrow is not None:
             partition.widen()
@@ -227,10 +227,10 @@ class Intake:
         there = [(row[ID], large[row[ID]]) for row in rows if row[ID] in large] if large else []
         for id, bytes in there:
             partition.weight.add(id, bytes)
-        self._queue_new(partition, rows, late, brought.clock)
+        self._queue_new(partition, rows, late, brought)
         partition.weight.drop(id for id, _ in there if partition.progress.has_finished(id))
 
-    def _queue_new(self, partition: Partition, rows: list[Row], late: int, clock: int) -> None:
+    def _queue_new(self, partition: Partition, rows: list[Row], late: int, brought: Brought) -> None:
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
         plain = not (
@@ -242,15 +242,17 @@ class Intake:
             or self.wanted is not None
             or (rows and rows[0][ID] <= partition.resumption.done_to)
         )
-        if plain and self._dispatcher.lone and partition.lined_up and not any(map(_available_at, rows)):
+        delayed = brought.delayed and any(map(_available_at, rows))
+        if plain and self._dispatcher.lone and partition.lined_up and not delayed:
             self._line_up(partition, rows)
         else:
-            self._sort(partition, rows, last_late, clock, plain=plain)
+            self._sort(partition, rows, last_late, brought.clock, plain=plain)
 
     def _line_up(self, partition: Partition, rows: list[Row]) -> None:
         """Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order."""
         line = partition.line
-        line.queue.extend(map(DeliveredEvent, rows, repeat(self._claim(partition))))
+        line.claim = self._claim(partition)
+        line.queue.extend(rows)
         if not line.active:
             self._dispatcher.ready([line])
 
@@ -363,10 +365,24 @@ def _whole(partition: Partition, ids: list[int], late: int, brought: Brought) ->
     return whole
 
 
-def _in_order(rows: list[Row]) -> list[int]:
-    """The ids of these rows, which it sorts by them: late ones come first, and both kinds by id."""
-    ids = list(map(_id, rows))
-    if ids != sorted(ids):
-        rows.sort(key=_id)
-        ids.sort()
-    return ids
+def _shares(rows: Sequence[Row]) -> dict[int, Share]:
+    """The rows of a page by partition.
+
+    Each is looked at once, in the order in which they were made: in the order of partitions each look goes to memory.
+    """
+    shares: dict[int, Share] = {}
+    for row in rows:
+        number = row[PARTITION]
+        share = shares.get(number)
+        if share is None:
+            share = shares[number] = Share([], [])
+        share[0].append(row)
+        share[1].append(row[ID])
+    return shares
+
+
+def _in_order(share: Share) -> Share:
+    """The same by id: late ones come first, and both kinds in order."""
+    rows, ids = share
+    ordered = sorted(ids)
+    return share if ids == ordered else Share(sorted(rows, key=_id), ordered)

@@ -32,7 +32,7 @@ class Brought(NamedTuple):
     """A page with its payloads: per partition the sizes of its large records, and the first id that is left out.
 
     Of a partition's late records more than `cap` are not taken. `clock`: the server's at the poll. `cut`: partitions of
-    which there may be more, though there was room for it.
+    which there may be more, though there was room for it. `delayed`: some have a time before which they do not run.
     """
 
     rows: list[Row]
@@ -40,6 +40,7 @@ class Brought(NamedTuple):
     ends: dict[int, int]
     cap: int
     clock: int
+    delayed: bool
     cut: Container[int] = ()
 
 
@@ -75,8 +76,8 @@ class Payloads:
                 large[row[PARTITION]][row[ID]] = records.size(whole)
             elif pair not in got:
                 ends[row[PARTITION]] = min(row[ID], ends.get(row[PARTITION], row[ID]))
-        whole_rows = [got.get(row[PLACE], row) for row in rows]
-        return Brought([row for row in whole_rows if row is not None], large, ends, cap, clock)
+        there = [row for row in (got.get(row[PLACE], row) for row in rows) if row is not None]
+        return Brought(there, large, ends, cap, clock, records.delayed(there))
 
     def fetch(self, conn: Connection[Any], wanted: Sequence[Pair], left: int) -> dict[Pair, Row | None]:
         """The first of these, while `left` bytes are left; None for one that is gone."""

@@ -81,7 +81,7 @@ class QuickReader:
         rows, cap = polled.rows, len(polled.rows)
         left_out = [row for row in records.left_out(rows) if self._intake.runs(row, polled.clock)]
         if not left_out:
-            return Brought(rows, {}, {}, cap, polled.clock)
+            return Brought(rows, {}, {}, cap, polled.clock, records.delayed(rows))
         with self._holdings.lock:
             left = self._room.left(self._holdings.partitions.values())
         brought = self._payloads.of_page(conn, rows, left_out, (), self._room.beside(cap, left), cap, polled.clock)

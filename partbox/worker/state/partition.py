@@ -11,9 +11,11 @@ Everything is touched only with the lock of `Holdings` held, but for `cursor`, w
 """
 
 from collections import deque
+from typing import Any
 
 from partbox.db.delivery.cursors import Owned
-from partbox.events import DeliveredEvent
+from partbox.events import Claim, DeliveredEvent
+from partbox.events.record import Row
 from partbox.rules.cursor import Cursor
 from partbox.rules.page import Page
 from partbox.rules.progress import Progress, Target
@@ -29,11 +31,14 @@ from partbox.worker.state.weight import Weight
 class Lane:
     """`active` from when it is ready to run until it is empty; `running` while its `current` event's handler runs.
 
+    The queue has events; or rows, which become events of `claim` as they run, if that is set.
+
     An event without an aggregate id has a lane of its own, which no other event ever joins: its key is (None, id).
     """
 
     __slots__ = (
         "active",
+        "claim",
         "current",
         "done",
         "key",
@@ -55,12 +60,17 @@ class Lane:
     def __init__(self, partition: "Partition", key: Key) -> None:
         self.partition = partition
         self.key = key
-        self.queue: deque[DeliveredEvent] = deque()
+        self.queue: deque[Any] = deque()
+        self.claim: Claim | None = None
         self.done: list[tuple[int, bytes]] = []  # (id, event id) of what is done and not recorded yet
         self.active = False
         self.running = False
         self.current: DeliveredEvent | None = None
         self.unstuck: DeliveredEvent | None = None  # parked while its handler went on running
+
+    def event(self, waiting: Any) -> DeliveredEvent:
+        """The event of what waits in its queue."""
+        return waiting if self.claim is None else DeliveredEvent(waiting, self.claim)
 
     def has_settled(self, event: DeliveredEvent) -> bool:
         """True if its current event, which this is, is settled already. Lock held."""
@@ -75,7 +85,8 @@ class Line(Lane):
     """The new events of all keys of a partition in id order, none of which is parked; for a lone runner.
 
     Either it has events that wait, or lanes have: whoever looks for a lane has the line sorted into lanes, which are
-    ready when the turn of the line ends.
+    ready when the turn of the line ends. Its queue has rows: an event that is made by the runner which hands it over is
+    still in the processor's cache, and its memory serves the next one.
     """
 
     __slots__ = ()
@@ -234,14 +245,14 @@ class Partition:
 
     def _sort(self) -> None:
         """Sort the line into lanes. As in `hold_rest`, its runner may be taking events from the left meanwhile."""
-        waiting: list[DeliveredEvent] = []
+        waiting: list[Row] = []
         queue = self.line.queue
         while queue:
             try:
                 waiting.append(queue.pop())
             except IndexError:  # the runner has taken the last one
                 break
-        for event in reversed(waiting):
+        for event in map(self.line.event, reversed(waiting)):
             self.lane(key_of(event)).queue.append(event)
 
     # What was read and what became of it.
