@@ -1,5 +1,6 @@
 """A real PostgreSQL for every test: one server and one database per test process, as migrations left it each time."""
 
+import logging
 import os
 import shutil
 import signal
@@ -142,6 +143,18 @@ def partbox_sessions() -> None:
 def dsn(partbox_dsn: str) -> str:
     """The DSN of a database as migrations left it, for this test alone."""
     return partbox_dsn
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """Without asyncio's reports of forgotten tasks: they come when a task is collected, in whichever test that is."""
+    caplog.handler.addFilter(_not_of_asyncio)
+    yield caplog
+    caplog.handler.removeFilter(_not_of_asyncio)
+
+
+def _not_of_asyncio(record: logging.LogRecord) -> bool:
+    return record.name != "asyncio"
 
 
 @pytest.fixture

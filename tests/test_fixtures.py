@@ -1,5 +1,8 @@
 """The ground of the other tests: their databases, their waiting and the check that nothing is left behind."""
 
+import asyncio
+import gc
+import logging
 import os
 import subprocess
 import sys
@@ -228,6 +231,20 @@ def test_eventually_has_patience_with_what_moves(monkeypatch: pytest.MonkeyPatch
     steps.clear()
     with pytest.raises(AssertionError, match="did not happen within 3 s"):
         eventually(ten, timeout=3, moves=lambda: 7)
+
+
+def test_a_task_that_another_test_forgot_is_not_in_this_tests_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails() -> None:
+        raise ValueError("forgotten")
+
+    async def forgets() -> None:
+        task = asyncio.create_task(fails())
+        await asyncio.wait([task])
+
+    asyncio.run(forgets())
+    gc.collect()
+    logging.getLogger("partbox").error("its own")
+    assert caplog.messages == ["its own"]
 
 
 def test_a_test_that_leaves_a_process_or_a_thread_behind_fails_and_a_slow_one_is_named(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ OPEN: Final = "open"
 
 NEIGHBOURS: Final = tuple(f"neighbour-{number}" for number in range(8))
 ROUND: Final = 3  # events of each neighbour in a round
+ATTEMPTS: Final = 3  # of an event, unless a house says otherwise
 HURRY: Final = 0.2  # seconds between two looks at what waits for its time
 
 HASTEN: Final = """
@@ -68,7 +69,7 @@ class House:
 
     def __init__(self, dsn: str, *, concurrency: int = 4, source: Any = None, **settings: Any) -> None:
         self.dsn = dsn
-        self.outbox = Outbox(source or dsn, **{"retry": "fixed:0.05", "max_attempts": 3, **settings})
+        self.outbox = Outbox(source or dsn, **{"retry": "fixed:0.05", "max_attempts": ATTEMPTS, **settings})
         self.conn = psycopg.connect(dsn, autocommit=True)
         self.guests: list[Guest] = []
         self.calls: list[Key] = []  # of ordinary events, in the order of their starts
@@ -132,9 +133,9 @@ class House:
             self.round()
             self.enter(self.guests)
             self.round()
-            eventually(lambda: self.quiet(worker) and until(), timeout, HURRY / 4)
+            self.settle(worker, timeout, until)
             self.round()
-            eventually(lambda: self.quiet(worker), timeout)
+            self.settle(worker, timeout)
             self.look()
         self.judge()
 
@@ -149,9 +150,9 @@ class House:
                 with named(coming[0].name):
                     self.enter(coming)
                     self.round(1)
-                    eventually(lambda: self.quiet(worker), timeout, HURRY / 4)
+                    self.settle(worker, timeout)
             self.round()
-            eventually(lambda: self.quiet(worker), timeout)
+            self.settle(worker, timeout)
             self.look()
         self.judge()
 
@@ -161,6 +162,17 @@ class House:
         with worker:
             yield worker
         assert self.conn.execute("select count(*) from partbox.instance").fetchone() == (0,), "it did not leave"
+
+    def settle(self, worker: EmbeddedWorker, timeout: float = 30.0, until: Callable[[], bool] = lambda: True) -> None:
+        """Wait until all is quiet, at most `timeout` seconds in which nothing goes on."""
+        eventually(lambda: self.quiet(worker) and until(), timeout, HURRY / 4, moves=self.progress)
+
+    def progress(self) -> object:
+        """What goes on, from the claim of the partitions to the guests' last attempts; it comes to an end by itself."""
+        owned = self.conn.execute("select count(owner) from partbox.partition").fetchone()
+        with self._lock:
+            had = len(set(self.calls))
+        return owned, had, [min(len(guest.attempts), ATTEMPTS) for guest in self.guests]
 
     def quiet(self, worker: EmbeddedWorker | None = None) -> bool:
         """True if everything is delivered that can be; events that wait for their time are hastened."""

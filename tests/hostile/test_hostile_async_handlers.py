@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import sys
+import threading
 import time
 
 import pytest
 from deeds import first_async
 from house import DONE, RETRIED
+from waiting import eventually
 
 
 async def _cancels_itself(event):
@@ -136,3 +138,25 @@ def test_an_async_handler_harms_its_own_event_at_most(house):
 def test_each_async_handler_alone_harms_its_own_event_at_most(house, name):
     invite_to_the_loop(house, name)
     house.live(timeout=10)
+
+
+def test_nobody_else_waits_for_an_async_handler_that_resists_its_timeout(house):
+    enough = threading.Event()
+
+    async def resists(event):
+        while not enough.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+
+    guest = house.invite("resists", resists, None, timeout=0.1)
+    with house.working() as worker:
+        try:
+            house.enter([guest])
+            eventually(lambda: guest.attempts, moves=house.progress)
+            house.round()
+            eventually(lambda: {name for name, _ in house.missing()} == {guest.name}, moves=house.progress)
+        finally:
+            enough.set()
+        house.settle(worker)
+        house.look()
+    house.judge()

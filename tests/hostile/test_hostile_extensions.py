@@ -231,7 +231,7 @@ def test_a_dsn_callable_may_fail_for_a_moment(open_house, dsn, caplog):
     house = open_house(source=source, lease=3, heartbeat=0.3)
     with house.working() as worker:
         house.round()
-        eventually(lambda: house.quiet(worker))
+        house.settle(worker)
         for name, bad in DSNS.items():
             with named(name):
                 left += [bad] * 3  # one for each of its connections
@@ -241,7 +241,7 @@ def test_a_dsn_callable_may_fail_for_a_moment(open_house, dsn, caplog):
                 )
                 eventually(all_called)
                 house.round()
-                eventually(lambda: house.quiet(worker))
+                house.settle(worker)
         house.look()
     house.judge()
     assert "S3cr" not in caplog.text

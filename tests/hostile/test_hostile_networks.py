@@ -3,7 +3,6 @@
 import pytest
 from line import CUT, DELAY, GOOD, HALF, HANG, RST, TRICKLE, Line
 from named import named
-from waiting import eventually
 
 LEASE = 2.0
 BRIEF, BEYOND = 0.3, LEASE + 1.0  # seconds that a line is bad
@@ -41,7 +40,7 @@ LONG = [name for name in BAD if name not in SHORT]
 def test_a_line_that_is_bad_for_a_while_loses_reorders_and_repeats_nothing(far_house, line, names, waits):
     with far_house.working() as worker:
         far_house.round()
-        eventually(lambda: far_house.quiet(worker))
+        far_house.settle(worker)
         for name in names:
             state, seconds = BAD[name]
             with named(name):
@@ -51,7 +50,7 @@ def test_a_line_that_is_bad_for_a_while_loses_reorders_and_repeats_nothing(far_h
                     waits(seconds)
                     line.be(GOOD)
                     far_house.round()
-                eventually(lambda: far_house.quiet(worker))
+                far_house.settle(worker)
         far_house.look()
     far_house.judge()
 
@@ -59,10 +58,10 @@ def test_a_line_that_is_bad_for_a_while_loses_reorders_and_repeats_nothing(far_h
 def test_connections_that_hang_for_good_are_given_up_and_nothing_is_lost_or_repeated(far_house, line):
     with far_house.working() as worker:
         far_house.round()
-        eventually(lambda: far_house.quiet(worker))
+        far_house.settle(worker)
         assert line.hang() >= 2
         far_house.round()
-        eventually(lambda: far_house.quiet(worker))
+        far_house.settle(worker)
         far_house.look()
     far_house.judge()
 
@@ -72,7 +71,7 @@ def test_a_worker_whose_database_is_silent_at_its_stop_leaves_in_time(open_house
     worker = house.outbox.worker()
     worker.start()
     house.round()
-    eventually(lambda: house.quiet(worker))
+    house.settle(worker)
     line.be(HANG)
     worker.stop()
     line.be(GOOD)

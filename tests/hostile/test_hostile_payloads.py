@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from line import Line
 from named import named
-from waiting import eventually
 
 from partbox import Event
 from partbox.errors import PublishError
@@ -90,7 +89,7 @@ def test_everything_within_its_limits_arrives_as_it_was(heard, seen):
     heard.publish([event() for event, _ in WITHIN.values()])
     with heard.working() as worker:
         heard.round()
-        eventually(lambda: heard.quiet(worker) and len(seen) == len(WITHIN))
+        heard.settle(worker, until=lambda: len(seen) == len(WITHIN))
         heard.look()
     heard.judge()
     for (name, (_, as_it_was)), got in zip(WITHIN.items(), sorted(seen, key=lambda event: event.id), strict=True):
@@ -197,7 +196,7 @@ def test_large_payloads_over_a_slow_line_come_all_and_beside_small_ones(open_hou
     try:
         with house.working() as worker:
             house.round()
-            eventually(lambda: house.quiet(worker) and len(sizes) == len(large), timeout=40)
+            house.settle(worker, 40, lambda: len(sizes) == len(large))
             house.look()
         house.judge()
     finally:

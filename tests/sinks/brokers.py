@@ -47,6 +47,7 @@ class Broker:
 
     program: ClassVar[str | None] = None
     largest: ClassVar[int]  # bytes of a payload; more it refuses for good
+    many: ClassVar[int] = 20_000  # events, which it takes in a minute or two where nothing else runs
     words: ClassVar[str]  # with which it does so for the JSON of a text of so many characters
     lacking: ClassVar[str] = ""  # with which it says that there is no {topic}, and the remedy
     no_topics: ClassVar[str | None] = None  # why there can be none missing

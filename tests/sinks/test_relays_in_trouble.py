@@ -12,6 +12,8 @@ from partbox import Outbox
 FAST = {"lease": 2, "heartbeat": 0.3}
 PATIENCE = 120.0
 """Seconds in which nothing goes on."""
+OF_EACH = 40
+"""Events of each key."""
 NOTICED = "select count(*) from partbox.parked where last_error like '%DownstreamUnavailable%'"
 
 
@@ -32,11 +34,9 @@ def relays(dsn, place, tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("faults")
-@pytest.mark.parametrize(("events", "keys"), [(20_000, 500)])
-def test_nothing_is_lost_or_out_of_order_when_a_process_is_killed_and_the_broker_too(
-    dsn, conn, place, relays, events, keys
-):
-    outbox, quarter = Outbox(dsn), events // 4
+def test_nothing_is_lost_or_out_of_order_when_a_process_is_killed_and_the_broker_too(dsn, conn, place, relays):
+    outbox, events = Outbox(dsn), place.broker.many
+    keys, quarter = events // OF_EACH, events // 4
     parts = iter(range(begin, begin + quarter) for begin in range(0, events, quarter))
 
     def more() -> None:
