@@ -185,6 +185,8 @@ class Progress:
         for id in self._passed_late:
             if id <= target.last_id:
                 finished.pop(id, None)
+        if not finished:
+            finished.clear()  # an emptied dict keeps its table: of 256 partitions, each as it was at its largest
         self._passed_late = [id for id in self._passed_late if id > target.last_id]
         self._forgotten += before - self.count_finished()
 
