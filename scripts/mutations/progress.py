@@ -19,8 +19,7 @@ MUTATIONS = (
         "            pass\n",
         (
             f"{RULES}::test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved",
-            "tests/worker/test_memory_given_back.py"
-            "::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
+            "tests/worker/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
         ),
     ),
     Mutation(
