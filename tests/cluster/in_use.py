@@ -1,6 +1,7 @@
 """The memory that a process has allocated and not freed, by its own account: without what its allocators only keep."""
 
 import ctypes
+import gc
 import sys
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ class InUse(NamedTuple):
 LIMITS = {"blocks": 1.02, "malloced": 1.1}
 """The factor by which a process at rest may have more in use than before.
 
-1 % of the blocks come and go by chance; one object for each hundred events is 10 % of them after three backlogs of a
+A part of 1 % of the blocks comes and goes by chance; one object for each hundred events is 10 % of them after three backlogs of a
 million. Dicts that kept the tables they had at their largest were a fifth of what is malloced after two backlogs of
 300,000 more, and a third after four.
 """
@@ -56,6 +57,7 @@ class Teller:
         if now < self._next:
             return
         self._next = now + 1.0
+        gc.collect()  # garbage in cycles waits for it, now more and now less
         new = self._file.with_suffix(f".{time.monotonic_ns()}")
         new.write_text(f"{now} {sys.getallocatedblocks()} {self._malloced()}")
         new.replace(self._file)
