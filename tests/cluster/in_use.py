@@ -22,9 +22,9 @@ class InUse(NamedTuple):
 LIMITS = {"blocks": 1.02, "malloced": 1.1}
 """The factor by which a process at rest may have more in use than before.
 
-A part of 1 % of the blocks comes and goes by chance; one object for each hundred events is 10 % of them after three backlogs of a
-million. Dicts that kept the tables they had at their largest were a fifth of what is malloced after two backlogs of
-300,000 more, and a third after four.
+A part of 1 % of the blocks comes and goes by chance; one object for each hundred events is 10 % of them after three
+backlogs of a million. Dicts that kept the tables they had at their largest were a fifth of what is malloced after two
+backlogs of 300,000 more, and a third after four.
 """
 
 
