@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import itemgetter
 
+from partbox.rules.emptied import give_back
 from partbox.rules.page import Page
 
 MOST_LATE_PAGES = 64
@@ -185,6 +186,7 @@ class Progress:
         for id in self._passed_late:
             if id <= target.last_id:
                 finished.pop(id, None)
+        give_back(finished)
         self._passed_late = [id for id in self._passed_late if id > target.last_id]
         self._forgotten += before - self.count_finished()
 

@@ -12,6 +12,17 @@ RAN = (
 
 MUTATIONS = (
     Mutation(
+        "emptied-dicts-keep-their-tables",
+        "Of 256 partitions each keeps the dicts that it had at its largest, and a process grows with every wave.",
+        "partbox/rules/emptied.py",
+        "            table.clear()\n",
+        "            pass\n",
+        (
+            f"{RULES}::test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved",
+            "tests/worker/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
+        ),
+    ),
+    Mutation(
         "current-floor-saved",
         "Above the floor of a later page an heir does not look for what is unfinished of an earlier one.",
         PROGRESS,

@@ -44,10 +44,14 @@ class Belongings:
     segments: int
 
 
-MEMORY = dict.fromkeys(("worker", "supervisor", "backend"), 1.1)
+MEMORY = {"worker": 1.25} | dict.fromkeys(("supervisor", "backend"), 1.1)
 LIMITS = MEMORY | dict.fromkeys(("catalogs", "relations", "attributes", "statistics", "segments"), 1.25)
 """The factor by which the greatest of the last third may exceed that of the third before: what grows for good grows
-between the two by a half and more; what is left is chance."""
+between the two by a half and more; what is left is chance.
+
+The RSS of `worker` is as large as the most that was ever in memory at once, and the holes between: it rises by a step
+whenever a backlog comes in a way that takes more than any before. A leak is seen much earlier `in_use`.
+"""
 
 
 class Watch:

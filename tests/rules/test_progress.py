@@ -1,5 +1,7 @@
 """The cursor that may be saved."""
 
+from sys import getsizeof
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -289,3 +291,14 @@ def test_the_order_in_which_records_are_finished_does_not_matter(turns, data):
         if data.draw(st.booleans()):
             made.saved(made.target())
             assert sorted(id for id, _ in made.done()) == sorted(id for id in finished if id > prefix)
+
+
+def test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved():
+    made, late = progress(), range(1, 1_001)
+    made.read(P1, late, [2_000])
+    done(made, *late)
+    assert getsizeof(made._finished) > 30_000
+    done(made, 2_000)
+    made.saved(made.target())
+    made.saved(made.target())  # late ones are passed from now on
+    assert getsizeof(made._finished) == getsizeof({})

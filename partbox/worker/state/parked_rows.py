@@ -12,6 +12,7 @@ from partbox.db.delivery.parked import Park, Stored
 from partbox.events import DeliveredEvent
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
 from partbox.events.reserved import NEVER
+from partbox.rules.emptied import give_back
 from partbox.rules.parking import OPEN, Chain, ParkedRow, Verdict
 from partbox.rules.progress import Progress
 from partbox.worker.state.key import Key, key_of
@@ -212,6 +213,7 @@ class ParkedRows:
                 keys.append(each.key)
             if row.blocks or not row.loaded:
                 self.taken.pop(row.id, None)
+        give_back(self.chains, self.taken, self.deleting)
         return keys
 
     def load(self, rows: list[Stored], open_rows: int, now: float) -> list[Key]:

@@ -17,6 +17,7 @@ from partbox.db.delivery.cursors import Owned
 from partbox.events import Claim, DeliveredEvent
 from partbox.events.record import Row
 from partbox.rules.cursor import Cursor
+from partbox.rules.emptied import give_back
 from partbox.rules.page import Page
 from partbox.rules.progress import Progress, Target
 from partbox.worker.state.key import Key, key_of
@@ -275,6 +276,7 @@ class Partition:
         self.progress.saved(target)
         self.last_save.committed(now, target.last_id, finished)
         self.resumption.saved(target.page, target.last_id, self.parked)
+        give_back(self._lanes, self.weight.sizes)
 
     # Leaving.
 
