@@ -75,4 +75,20 @@ MUTATIONS = (
         "return self.end < hi",
         (f"{RULES}::test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling", MACHINE),
     ),
+    Mutation(
+        "reads-on-though-called",
+        "On a backlog a replay, a wake-up or the end waits for the next tick.",
+        "partbox/worker/reading/poller.py",
+        "if self._holdings.called or now >= self._tick_at",
+        "if now >= self._tick_at",
+        (f"{AHEAD}::test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does",),
+    ),
+    Mutation(
+        "room-that-calls",
+        "Each save ends the reading ahead: a process waits for its server instead of working beside it.",
+        "partbox/worker/saving/saver.py",
+        "            elif self._holdings.await_saves():\n                self._holdings.look.set()",
+        "            elif self._holdings.await_saves():\n                self._holdings.call()",
+        ("tests/worker/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
+    ),
 )

@@ -1,5 +1,6 @@
 """The page of a backlog is handed over while the server makes the next one."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from psycopg import OperationalError
 from rig import Rig, counted_polls, write
 
+from partbox import Outbox
 from partbox.db.delivery import records
 from partbox.rules import sweep
 from partbox.rules.page import Page
@@ -46,6 +48,17 @@ def test_it_reads_one_page_while_something_else_is_to_be_done(rig: Rig, monkeypa
     polls = counted_polls(monkeypatch)
     rig.reader.read(rig.conn, lambda: False)
     assert len(polls) == 1
+
+
+def test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does(dsn: str) -> None:
+    outbox = Outbox(dsn)
+    outbox.register(print, "*")
+    poller = outbox.worker()._worker.poller
+    poller._tick_at = math.inf
+    poller._holdings.look.set()
+    assert poller._goes_on()
+    poller.wake()
+    assert not poller._goes_on()
 
 
 def test_a_page_is_handed_over_though_the_next_one_fails(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

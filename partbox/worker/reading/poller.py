@@ -107,12 +107,12 @@ class Poller:
     def wake(self) -> None:
         """Look at once."""
         self._parts.pace.hurry()
-        self._wake.set()
+        self._holdings.call()
 
     def end(self) -> bool:
         """End now, whatever is still owned; False if a transactional handler had to be abandoned."""
         self._ended.set()
-        self._wake.set()
+        self._holdings.call()
         quiet = self.transactor is None or self.transactor.stop(1.0)
         self._thread.join()
         self._parts.pace.stop()
@@ -122,7 +122,7 @@ class Poller:
     def break_off(self) -> None:
         """A connection is lost, or what was read is not to be trusted: read anew, on new connections."""
         self._broken.set()
-        self._wake.set()
+        self._holdings.call()
 
     def _run(self) -> None:
         try:
@@ -209,6 +209,7 @@ class Poller:
             leave(None)
         self._slot[POLL_TICK] = boottime()
         self._parts.timeouts.look()
+        self._holdings.called = False
         self._wake.clear()
         if self.ownership.outdated:
             self._take_up(session)
@@ -224,7 +225,7 @@ class Poller:
     def _goes_on(self) -> bool:
         """True while nothing but reading on needs the connection."""
         now = time.monotonic()
-        if self._wake.is_set() or now >= self._tick_at or self._slot[STOPPING]:
+        if self._holdings.called or now >= self._tick_at or self._slot[STOPPING]:
             return False
         with self._holdings.lock:
             wakeup = self._holdings.next_wakeup()

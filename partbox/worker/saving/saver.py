@@ -216,7 +216,9 @@ class Saver:
             released = [save.partition for save in saves if save.release]
             for partition in released:
                 self._holdings.drop(partition)
-            if self._holdings.await_saves() or any(save.release or save.parks or save.done_ids for save in saves):
+            if any(save.release or save.parks or save.done_ids for save in saves):
+                self._holdings.call()
+            elif self._holdings.await_saves():
                 self._holdings.look.set()
         for partition in released:
             self._signals.released(partition)

@@ -29,9 +29,15 @@ class Holdings:
         self.progressed = threading.Event()  # set while something is dirty
         self.hurried = threading.Event()  # set while something may be released: the next save need not rest so long
         self.look = threading.Event()  # set: the poller is to look at once
+        self.called = False  # and not only because there is room for more: so also where it reads page after page
         self.backlog = False  # there is more to read than there is room for, as far as the poller knows
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
         self._ticket = count()
+
+    def call(self) -> None:
+        """Have the poller look at once, whatever it does. With or without the lock."""
+        self.called = True
+        self.look.set()
 
     def touch(self, partition: Partition) -> None:
         """The partition has something to save."""
@@ -100,7 +106,7 @@ class Holdings:
         if self.charges.waiting:
             for partition, key in self.charges.turns():
                 self.wake(partition, key)
-            self.look.set()
+            self.call()
 
     def await_saves(self) -> bool:
         """True if the poller may go on when something is saved: there is room then, or a blocked key wakes."""

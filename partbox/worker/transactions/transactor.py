@@ -144,7 +144,7 @@ class Transactor:
         self._around.blame.committed(len(transaction.runs))
         self._report(transaction)
         tell_saved(self._observers, transaction.saves, transaction.save_took)
-        self._around.holdings.look.set()
+        self._around.holdings.call()
         self._around.signals.saved()
 
     def _report(self, transaction: Transaction) -> None:

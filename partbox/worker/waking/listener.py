@@ -88,7 +88,7 @@ class Listener:
             with self._holdings.lock:
                 wakes = payload == ALL or (payload.isdecimal() and int(payload) in self._holdings.partitions)
         if wakes:
-            self._holdings.look.set()
+            self._holdings.call()
 
     def _run(self) -> None:
         pause = AGAIN[0]
@@ -115,7 +115,7 @@ class Listener:
         """Hear what comes, until the end or the loss of the connection."""
         bell.listen(conn, self._settings.schema_name)
         self._proof = self._word = uuid4().hex
-        self._holdings.look.set()
+        self._holdings.call()
         waiting = select.poll()
         for socket in (conn.pgconn.socket, self._end):
             waiting.register(socket, select.POLLIN)
@@ -130,7 +130,7 @@ class Listener:
     def _lost(self, error: Exception) -> None:
         self._proof = ""
         self._hears, self._word = False, None
-        self._holdings.look.set()
+        self._holdings.call()
         if not self._told and not self._ended.is_set():
             self._told = True
             text = "nobody can wake this worker for now, so it looks every %.0f ms for new events: %s"
