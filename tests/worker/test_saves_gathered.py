@@ -103,7 +103,7 @@ def test_a_parked_event_does_not_wait_and_wakes_the_poller(saving: Saving) -> No
         saving.holdings.touch(saving.partition)
     assert not saving.holdings.look.is_set()
     assert saving.saves()
-    assert saving.holdings.look.is_set() and saving.holdings.called
+    assert (saving.holdings.look.is_set(), saving.holdings.called) == (True, True)
 
 
 def test_a_release_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
@@ -111,7 +111,7 @@ def test_a_release_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
     with saving.holdings.lock:
         saving.partition.drain()
     assert saving.saves()
-    assert saving.holdings.look.is_set() and saving.holdings.called
+    assert (saving.holdings.look.is_set(), saving.holdings.called) == (True, True)
 
 
 def test_a_save_that_nobody_waits_for_wakes_nobody(saving: Saving) -> None:
