@@ -119,7 +119,7 @@ MUTATIONS = (
         "asleep-on-a-lost-connection",
         "Nobody can wake who does not listen.",
         "partbox/worker/waking/listener.py",
-        "        self._hears, self._word = False, None\n        self._holdings.look.set()\n",
+        "        self._hears, self._word = False, None\n        self._holdings.call()\n",
         "        self._word = None\n",
         (f"{WAKING}::test_a_lost_connection_wakes_and_another_is_made",),
     ),

@@ -185,11 +185,16 @@ MUTATIONS = (
         "wake-of-a-saved-key-missed",
         "A parked row runs only when its park has committed: nobody looks for it then.",
         "partbox/worker/saving/saver.py",
-        "if self._holdings.await_saves() or any(save.release or save.parks or save.done_ids for save in saves):",
-        "if self._holdings.backlog:",
-        (
-            "tests/worker/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",
-            "tests/worker/test_saves_gathered.py::test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake",
-        ),
+        "            elif self._holdings.await_saves():\n",
+        "            elif self._holdings.backlog:\n",
+        ("tests/worker/test_saves_gathered.py::test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake",),
+    ),
+    Mutation(
+        "park-that-calls-nobody",
+        "What was parked waits for the next tick, though its time may have come; so does what a release has freed.",
+        "partbox/worker/saving/saver.py",
+        "if any(save.release or save.parks or save.done_ids for save in saves):\n                self._holdings.call()",
+        "if False:\n                self._holdings.call()",
+        ("tests/worker/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",),
     ),
 )
