@@ -29,7 +29,7 @@ backlogs of 300,000 more, and a third after four.
 
 
 def grown(before: InUse, after: InUse) -> dict[str, tuple[float, float]]:
-    """What is in use beyond its limit, before and after."""
+    """Each kind of memory in use beyond its limit: the value before, and after."""
     pairs = {name: (getattr(before, name), getattr(after, name)) for name in LIMITS}
     return {name: (least, most) for name, (least, most) in pairs.items() if most > least * LIMITS[name]}
 

@@ -168,7 +168,7 @@ class House:
         eventually(lambda: self.quiet(worker) and until(), timeout, HURRY / 4, moves=self.progress)
 
     def progress(self) -> object:
-        """What goes on, from the claim of the partitions to the guests' last attempts; it comes to an end by itself."""
+        """A mark that moves while anything goes on, from the claim of the partitions to the guests' last attempts."""
         owned = self.conn.execute("select count(owner) from partbox.partition").fetchone()
         with self._lock:
             had = len(set(self.calls))
