@@ -35,7 +35,7 @@ def lone(request: pytest.FixtureRequest) -> bool:
 
 
 def taken_meanwhile(lane: Lane, seen: list[int]) -> None:
-    """When four are left in its queue the runner takes the next, at the worst moment."""
+    """Let the runner take the next event at the worst moment: as four are left in the queue."""
 
     class Taken(type(lane.queue)):  # type: ignore[misc]
         def pop(self) -> Any:
