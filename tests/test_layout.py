@@ -6,6 +6,7 @@ that the lists can only shrink.
 
 import ast
 import io
+import re
 import tokenize
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,7 @@ CONVENTIONAL = {"Meta", "Command", "Migration"}  # Django finds them by these na
 ROWS = {"row", "_row", "record", "_record", "fetchone", "fetchall"}
 ROWS_ARE_READ = ("partbox/events/record.py", "partbox/db/")
 QUESTIONS = ("What", "Whether", "How", "Who", "Whose", "Where", "When", "Which")
+MAY_BE_OF_A_UUID = re.compile(r"""assert b?["'](?=[a-f]*\d)[0-9a-f]{3,11}["'] not in""")
 NOT_A_REASON = ("# type:", "# noqa", "# fmt:", "# pragma:")
 
 LONG_FILES: set[str] = set()
@@ -222,6 +224,16 @@ def test_every_test_file_has_a_name_of_its_own() -> None:
     names = [path.name for path in found if path.name != "conftest.py"]
     twice = {name for name in names if names.count(name) > 1}
     assert not twice, f"pytest imports test files by their base names: {sorted(twice)}"
+
+
+def test_no_test_looks_for_a_text_that_a_random_uuid_may_hold() -> None:
+    found = [
+        f"{name}:{number}"
+        for name, path in files("tests")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if MAY_BE_OF_A_UUID.search(line)
+    ]
+    assert not found, f"look for a word instead, with letters after f: {found}"
 
 
 def imports() -> Graph:

@@ -29,7 +29,7 @@ def raised(call: Callable[[], Any]) -> BaseException:
 
 
 def fails(text: str = "no such customer") -> None:
-    secret = "4711"  # noqa: F841 (a local variable, which nobody may see)
+    secret = "sesame"  # noqa: F841 (a local variable, which nobody may see)
     raise ValueError(text)
 
 
@@ -71,10 +71,10 @@ def test_it_shows_no_values_but_what_the_error_says() -> None:
         try:
             fails()
         except ValueError as error:
-            error.add_note("4711")
+            error.add_note("sesame")
             raise
 
-    assert "4711" not in (trace_of(raised(noted), LIMIT) or "").replace('secret = "4711"', "")
+    assert "sesame" not in (trace_of(raised(noted), LIMIT) or "").replace('secret = "sesame"', "")
 
 
 @pytest.mark.parametrize(
