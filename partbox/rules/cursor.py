@@ -67,12 +67,14 @@ class Cursor:
     def ask(self, room: int, shared: Page | None) -> Ask:
         """The request for the next poll; late records are read whatever the room, new ones not inside a cut page.
 
-        `shared` is the page of those in lockstep; None for partitions polled alone.
+        `shared` is the page of those in lockstep; None for partitions polled alone. Who is caught up has all up to the
+        floor of that page, however far back its last id lies.
         """
         base = self.base or shared
         assert base is not None, "a partition polled alone has a page of its own"
+        last_id = max(self.last_id, base.floor) if self.caught_up and self.lockstep else self.last_id
         until = self.until.snapshot if self.until else None
-        return Ask(self.partition, self.last_id, 0 if until else max(room, 0), base, until, self.after)
+        return Ask(self.partition, last_id, 0 if until else max(room, 0), base, until, self.after)
 
     def start(self, floor: int) -> int:
         """The late search begins above this id, if no record at or below `floor` can have appeared."""

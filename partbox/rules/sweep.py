@@ -12,6 +12,10 @@ backlog of 256 partitions was never swept. Who is far ahead does not wait, nor w
 
 So it is bounded however the records are spread: by their number and by a range of ids, not far longer than they should
 need. In a range with few records the next poll had better look partition by partition, which steps over gaps.
+
+Where hardly anything is new a sweep is better still: one search in the index, however long the log, instead of one for
+each partition. So if no more ids lie above the last ids of all than there are partitions, a brief sweep finds all that
+is new, with or without a backlog.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -77,6 +81,16 @@ def sweep(asks: Iterable[Ask], hi: int) -> Sweep | None:
     most = rooms - more * stragglers + sum(ask.room for ask in waiting)
     last_ids = {ask.partition: ask.last_id for ask in level}
     return Sweep(start, min(end, hi), most, last_ids, {ask.partition for ask in waiting}, more)
+
+
+def brief(asks: Iterable[Ask], hi: int) -> Sweep | None:
+    """The sweep that finds all that is new for these; None if more ids lie up to `hi` than one had better pass, or than
+    one of them has room for."""
+    roomy = [ask for ask in asks if ask.room > 0]
+    start = min(map(_last_id, roomy), default=hi)
+    if hi - start > len(roomy) or any(hi - ask.last_id > ask.room for ask in roomy):
+        return None
+    return Sweep(start, hi, hi - start + 1, {ask.partition: ask.last_id for ask in roomy})
 
 
 def _last_id(ask: Ask) -> int:

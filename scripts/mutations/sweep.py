@@ -8,6 +8,7 @@ MACHINE = "tests/rules/test_log_machine.py::test_nothing_is_lost_doubled_or_reor
 RULES = "tests/rules/test_sweep.py"
 INTAKE = "partbox/worker/reading/intake.py"
 AHEAD = "tests/worker/test_reading_ahead.py"
+ONE_SWEEP = "test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them"
 POLLS = "tests/db/delivery/test_records.py"
 
 MUTATIONS = (
@@ -18,6 +19,29 @@ MUTATIONS = (
         "       and r.id > (%(swept_ids)s::bigint[])[r.partition + 1]\n",
         "",
         (f"{POLLS}::test_a_sweep_reads_in_the_order_of_ids_what_is_above_the_last_id_of_each_of_its_partitions",),
+    ),
+    Mutation(
+        "a-brief-sweep-that-begins-above-an-id",
+        "The record right above the last ids is passed by, and nobody looks there again.",
+        SWEEP,
+        "return Sweep(start, hi, hi - start + 1,",
+        "return Sweep(start + 1, hi, hi - start + 1,",
+        (
+            f"{RULES}::test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them",
+            MACHINE,
+        ),
+    ),
+    Mutation(
+        "who-is-behind-asks-from-the-floor-on",
+        "What it had no room for lies below the floor of the shared page, and is lost.",
+        "partbox/rules/cursor.py",
+        "last_id = max(self.last_id, base.floor) if self.caught_up and self.lockstep else self.last_id",
+        "last_id = max(self.last_id, base.floor) if self.lockstep else self.last_id",
+        (
+            "tests/rules/test_cursor.py::test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on"
+            "_and_who_is_behind_from_its_last_id",
+            MACHINE,
+        ),
     ),
     Mutation(
         "new-records-beside-the-sweep-too",

@@ -67,6 +67,19 @@ def test_room_is_never_negative():
     assert claimed().ask(-4, None).room == 0
 
 
+def test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on_and_who_is_behind_from_its_last_id():
+    page = Page("9:9:", 90, whole=True)
+    cursor = Cursor(7, 50, None, fresh=False, full=False, caught_up=True)
+    assert cursor.ask(ROOM, page).last_id == 90
+    assert cursor.last_id == 50
+    assert cursor.ask(ROOM, Page("9:9:", 40)).last_id == 50
+    cursor.caught_up = False
+    assert cursor.ask(ROOM, page).last_id == 50
+    cursor.caught_up = True
+    cursor.stay(page)
+    assert cursor.ask(ROOM, None).last_id == 50
+
+
 def test_the_scan_starts_at_the_lower_of_floor_and_last_id():
     assert claimed(last_id=50).start(10) == 10
     assert claimed(last_id=50).start(90) == 50

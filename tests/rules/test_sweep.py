@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from partbox.rules.cursor import Ask
 from partbox.rules.page import Page
-from partbox.rules.sweep import LEAST, STRETCH, Sweep, sweep
+from partbox.rules.sweep import LEAST, STRETCH, Sweep, brief, sweep
 
 PAGE = Page("1:1:", 0)
 HI = 10_000_000
@@ -83,6 +83,28 @@ def test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling():
     assert not swept.is_cut(4, 10)
     assert swept.is_cut(5, 10)
     assert swept.is_cut(4, 11)
+
+
+def test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them():
+    places = [(1_000 + number, 300) for number in range(256)]
+    swept = brief(asks([(1_000, 0), *places[1:]]), 1_256)
+    assert swept is not None
+    assert (swept.start, swept.end) == (1_001, 1_256)
+    assert swept.last_ids == {number: 1_000 + number for number in range(1, 256)}
+    assert not swept.is_cut(255, 1_256)
+    assert not swept.waiting
+    assert brief(asks([(1_000, 0), *places[1:]]), 1_257) is None
+
+
+def test_nobody_gets_more_by_a_brief_sweep_than_there_is_room_for():
+    assert brief(asks([(1_000, 3)] * 10), 1_003) is not None
+    assert brief(asks([(1_000, 2), *[(1_000, 3)] * 9]), 1_003) is None
+
+
+def test_a_poll_without_room_for_anything_new_looks_for_nothing_new():
+    swept = brief(asks([(1_000, 0)] * 3), 1_003)
+    assert swept is not None
+    assert (swept.start, swept.last_ids) == (swept.end, {})
 
 
 @given(Asked, st.integers(0, 400_000))

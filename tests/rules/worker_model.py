@@ -15,7 +15,7 @@ from partbox.rules.cursor import Cursor
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.rules.page import Page
 from partbox.rules.progress import Progress, Target
-from partbox.rules.sweep import sweep
+from partbox.rules.sweep import brief, sweep
 
 PARTITIONS = range(2)
 WIDEST = 5  # the room of a partition that takes part in a sweep
@@ -230,8 +230,8 @@ class WorkerModel:
         asks = [held.cursor.ask(room[held.number], shared) for held in partitions]
         hi = horizon.ceiling(max(ask.last_id for ask in asks))
         behind = [ask for held, ask in zip(partitions, asks, strict=True) if held.cursor.full]
-        swept = None if alone else sweep(behind, hi)
-        if swept is not None:
+        swept = brief(asks, hi)
+        if swept is None and not alone and (swept := sweep(behind, hi)) is not None:
             asks = [ask._replace(room=swept.room(ask, WIDEST)) for ask in asks]
         text, floors, found = self.log.poll(
             asks,

@@ -24,10 +24,11 @@ from partbox.db.harness.workspace import drop
 from partbox.db.operator import segments
 from partbox.db.schema.migrate import migrate
 from partbox.events.record import ID, PARTITION
-from partbox.rules.cursor import Ask
+from partbox.rules.cursor import Cursor
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.rules.page import Page
 from partbox.rules.segments import AHEAD, Range
+from partbox.rules.sweep import brief
 
 KINDS: Final = ("publish", "quick", "poll", "save")
 LEASE: Final = 600.0
@@ -112,8 +113,8 @@ class OwnedLog:
         for _ in range(cycles):
             for _ in range(EVENTS):
                 publish.of(self._publish)
+            poll.of(self._asked())
             moved = quick.of(self._look)
-            poll.of(self._poll)
             save.of(partial(self._save, moved))
         return dict(zip(KINDS, (each.each() for each in costs), strict=True))
 
@@ -134,11 +135,14 @@ class OwnedLog:
         self._last |= came
         return {*came}
 
-    def _poll(self) -> None:
-        """A full poll of what the quick one has just read."""
-        asks = [Ask(number, self._last[number], ROOM, self._page, None, None) for number in ALL]
-        hi = self._horizon.ceiling(max(self._last.values()))
-        records.poll(self._full, self._schema, asks, self._page, lo=self._page.floor, hi=hi)
+    def _asked(self) -> Callable[[], Any]:
+        """A full poll of what the quick one is about to read, by partitions that are caught up."""
+        self._horizon.add(looks.look(self._full, self._schema, []).fence)
+        positions = [Cursor(number, self._last[number], None, full=False, caught_up=True) for number in ALL]
+        asks = [each.ask(ROOM, self._page) for each in positions]
+        hi = self._horizon.ceiling(max(ask.last_id for ask in asks))
+        swept = brief(asks, hi)
+        return lambda: records.poll(self._full, self._schema, asks, self._page, lo=self._page.floor, hi=hi, sweep=swept)
 
     def _save(self, moved: set[int]) -> None:
         page = self._page

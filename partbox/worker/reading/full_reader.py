@@ -22,7 +22,7 @@ from partbox.observe import Observers
 from partbox.rules.cursor import CAP, Ask
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.rules.page import Page
-from partbox.rules.sweep import Sweep, sweep
+from partbox.rules.sweep import Sweep, brief, sweep
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.reading.intake import Arrived, Intake
 from partbox.worker.reading.meanwhile import Meanwhile
@@ -174,10 +174,10 @@ class FullReader:
         return brought, moved
 
     def _sweep(self, partitions: list[Partition], asks: list[Ask], hi: int) -> tuple[list[Ask], Sweep | None]:
-        """The sweep of those that have a backlog, unless they had little of one in the range of the last page; and the
-        asks, in which who takes part may get more than its share, within its window."""
-        if not self._dense:
-            return asks, None
+        """The sweep of all where little is new, or of those that have a backlog, unless they had little of one in the
+        range of the last page; and the asks, in which who takes part may get more than its share, within its window."""
+        if (swept := brief(asks, hi)) is not None or not self._dense:
+            return asks, swept
         swept = sweep((ask for partition, ask in zip(partitions, asks, strict=True) if partition.cursor.full), hi)
         if swept is None:
             return asks, None
