@@ -2,14 +2,14 @@
 
     awake    nobody knows that it listens: it looks again and again
     armed    the flag is up; who asked before may not have committed yet, so it stays awake for `HEARD`
-    napping  it has looked since, has all there was, and sleeps until a ring, or for `NAP` at most
+    napping  it has looked since, has all there was, and sleeps until a ring, or for a nap at most
 
 The flag is a *time*, in a sequence: until when somebody sleeps. Who publishes asks for it after its ids are drawn, and
 rings while it lies ahead: 1 to 1,000 ms, for a clock that is set back would leave it up for ever. Each of these rules
 has its reason in a run that failed without it:
 
-- It is raised when the log stood still for `STILL`. While it stays up, whatever comes is rung for, so a worker that
-  has read what came sleeps on at once.
+- It is raised when the log stood still for `STILL`, unless another has raised it for long enough. While it stays up,
+  whatever comes is rung for, so a worker that has read what came sleeps on at once.
 - It is never set back on waking: it may be another's by then, who would sleep unheard.
 - A worker for which the log moves on, with less than `APART` from one id to the next, for `STILL`, lowers it and calls
   `back`, upon which every sleeper looks: else one idle worker would cost busy publishers two thirds of their rate.
@@ -30,9 +30,11 @@ APART = 0.002  # seconds from one id to the next at least, or they come too fast
 HEARD = 0.040  # seconds to stay awake once it is up
 ALERT = 0.003  # seconds from one look to the next, while it stays awake for that
 QUIET = 0.020  # seconds for which a publisher believes that nobody sleeps: longer than an answer takes under load
-NAP = 0.250
+NAP = 0.250  # and up to `rules.ticking.LONGEST`
 SHORT = 0.040  # a nap while a transaction is open that may have asked too early
-FLAG = 0.900  # seconds for which it is up, so several naps: raising it is a statement
+FLAG = 0.950  # seconds for which it is up, so several naps: raising it is a statement
+FAR = 1_000  # milliseconds: further ahead it is no time of ours
+LAG = 0.050  # seconds that an answer may have been on its way
 
 ALL = "*"
 BACK = "back"
@@ -66,6 +68,11 @@ def why_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int =
     return None
 
 
+def up_for(ahead: int | None) -> float:
+    """Seconds for which the flag is up, which lies so many milliseconds ahead; 0: it is down. None: nobody knows."""
+    return ahead / 1_000 if ahead is not None and 1 <= ahead <= FAR else 0.0
+
+
 class Act(Enum):
     """The change to the flag that a look calls for."""
 
@@ -83,14 +90,14 @@ class State(Enum):
 
 
 class Seen(NamedTuple):
-    """One look of a worker that has read all there is: the ids drawn by then, and whether the flag is up.
+    """One look of a worker that has read all there is: the ids drawn by then, and the seconds for which the flag is up.
 
     `settled`: no transaction is open that has drawn one of these.
     """
 
     drawn: int
     settled: bool
-    up: bool
+    up: float
 
 
 class Doze:
@@ -101,27 +108,30 @@ class Doze:
         self._drawn: int | None = None
         self._settled = False
         self._changed_at = self._busy_from = 0.0
-        self._armed_at = self._up_from = 0.0
-        self._up = False  # as far as it knows, since `_up_from`, by its own doing
+        self._nap = NAP
+        self._up = False  # as far as it knows, from `_up_from` until `_until`
+        self._up_from = self._until = 0.0
 
-    def look(self, now: float, seen: Seen | None, *, listens: bool) -> Act:
+    def look(self, now: float, seen: Seen | None, *, listens: bool, nap: float = NAP) -> Act:
         """Return the change to make after a look; `seen` None: not all was read, so the worker does not sleep.
 
-        A worker that does not hear rings (`listens` False) stays awake too, but lowers the flag for publishers.
+        A worker that does not hear rings (`listens` False) stays awake too, but lowers the flag for publishers. `nap`:
+        the seconds that it sleeps at most.
         """
-        self.state = State.AWAKE
+        self.state, self._nap = State.AWAKE, nap
         if seen is None:
             self._drawn, self._up = None, False
             return Act.NOTHING
-        self._up = self._up and seen.up and listens
+        self._up = self._up and seen.up > 0 and listens
         self._settled = seen.settled
         if self._is_busy(now, seen.drawn) and seen.up:
             return Act.LOWER
         if not listens or not (self._up or now - self._changed_at >= STILL):
             return Act.NOTHING
-        if not self._up or now + NAP >= self._armed_at + FLAG:
+        until = max(now + seen.up - LAG, self._until if self._up else 0.0)
+        if now + nap >= until:
             return Act.ARM
-        self.state = self._down(now)
+        self._raised(now, until)
         return Act.NOTHING
 
     def _is_busy(self, now: float, drawn: int) -> bool:
@@ -139,11 +149,16 @@ class Doze:
     def armed(self, now: float, *, was_up: bool) -> None:
         """The flag is up for `FLAG` from `now` at least: the time before it was sent.
 
-        `was_up`: it was up before. If by my own doing, there was no gap, and who asked has heard it.
+        `was_up`: it was up before.
         """
-        if not (self._up and was_up and now - self._armed_at < FLAG):
-            self._up_from = now
-        self._up, self._armed_at = True, now
+        self._up = self._up and was_up and now < self._until
+        self._raised(now, now + FLAG)
+
+    def _raised(self, now: float, until: float) -> None:
+        """It is up until then, by whomever. If it was up before, there was no gap, and who asked has heard it."""
+        if not self._up:
+            self._up, self._up_from = True, now
+        self._until = until
         self.state = self._down(now)
 
     def lowered(self) -> None:
@@ -157,7 +172,7 @@ class Doze:
             return None
         if self.state is State.ARMED:
             return min(ALERT, self._up_from + HEARD - now)
-        return NAP if self._settled else SHORT
+        return self._nap if self._settled else SHORT
 
 
 class Asking:

@@ -1,16 +1,28 @@
 """The time between two ticks of a process, by which it sees what is planned for it and what is due."""
 
 TICK = 0.25  # seconds
+FEW = 8  # partitions: who owns fewer of the 256 is one of more than 32, and has the less to miss
+LONGEST = 0.8  # seconds, however few they are: less than the bell's flag is up for
 SOON = 0.05  # at least, however soon a parked row is due
 AWAITING = 0.01  # and while another is to release what is planned for this process; more if it takes long
 PATIENT = 8
 
 
-def until_next(soonest: float | None, awaited: float | None) -> float:
-    """Seconds until the next tick: the first row is due in `soonest`, and a partition is awaited for `awaited` by now.
+def longest(owned: int) -> float:
+    """Seconds between two ticks at most, and so between two looks that nobody has called for.
+
+    Who owns few partitions takes them more rarely. Otherwise hundreds of processes without work would cost the server
+    a third of a processor; so it is about the partitions that decide, from 32 processes on.
+    """
+    return min(LONGEST, TICK * max(1.0, FEW / owned)) if owned else TICK
+
+
+def until_next(soonest: float | None, awaited: float | None, most: float = TICK) -> float:
+    """Seconds until the next tick, `most` at most: the first row is due in `soonest`, and a partition is awaited for
+    `awaited` by now.
 
     Nobody tells when another process has released it. One that was awaited for t seconds stays without an owner for
     t / PATIENT at most, and who waits for a handler of hours asks no more often than anybody.
     """
-    pause = TICK if soonest is None else min(TICK, max(soonest, SOON))
+    pause = most if soonest is None else min(most, max(soonest, SOON))
     return pause if awaited is None else min(pause, max(AWAITING, awaited / PATIENT))

@@ -2,7 +2,7 @@
 
 Each node looks every heartbeat, while there are up to `AT_ONCE` of them. More of them take turns: with 200 nodes each
 would otherwise compare 200 leases and 256 owners every second, and the server would spend its time on that. So about
-`AT_ONCE` looks a heartbeat are made by all together, and each node makes one in a lease at least. Whoever finds
+`AT_ONCE` looks a heartbeat are made by all together, and each node makes one in `RARELY` leases at least. Whoever finds
 something late or amiss, and whoever changes something, looks every heartbeat.
 
 A look returns only who is late. What was late at the last look's time already has been seen since then: it would have
@@ -24,6 +24,7 @@ from partbox.rules.burial import SeenHeartbeat, sightings
 from partbox.rules.turns import AT_ONCE
 from partbox.settings import Settings
 
+RARELY = 2  # leases
 TURN = (0.8, 1.2)  # of a turn's length: so nodes that started together do not stay together
 
 
@@ -62,5 +63,5 @@ class Watching:
         """Seconds until the next look at least; 0: at the next heartbeat."""
         if watch.late or watch.unassigned or watch.orphaned or watch.nodes <= AT_ONCE:
             return 0.0
-        turn = min(self._settings.heartbeat * watch.nodes / AT_ONCE, self._settings.lease)
+        turn = min(self._settings.heartbeat * watch.nodes / AT_ONCE, RARELY * self._settings.lease)
         return turn * random.uniform(*TURN)

@@ -20,10 +20,10 @@ case when {sleeps}
 -- Rings for events that were copied.
 select {rings_many}
 
--- name: up
--- Part of others: whether somebody sleeps, by the sequence that is named by its oid.
-coalesce(case when has_sequence_privilege(%(bell)s::oid, 'SELECT') then pg_sequence_last_value(%(bell)s::oid::regclass) end
-         - (extract(epoch from now()) * 1000)::bigint between 1 and 1000, false)
+-- name: flag_ahead
+-- Part of others: the milliseconds by which the flag lies ahead, in the sequence that is named by its oid.
+(case when has_sequence_privilege(%(bell)s::oid, 'SELECT') then pg_sequence_last_value(%(bell)s::oid::regclass) end
+ - (extract(epoch from now()) * 1000)::bigint)
 
 -- name: bell_found
 -- The sequence `bell`, and how many transactions may be prepared. No row where there is none that this role may set.

@@ -14,10 +14,10 @@ bit_xor(hashint8extended(mine.epoch, (mine.parked_version << 11) + (mine.partiti
                                      + (mine.owned::integer << 1) + mine.free::integer))
 
 -- name: calm
--- An idle check that makes no fence, for one who has seen all that this says: whether the bell's flag is up; whether still as
--- many ids are drawn, my partitions' digest is the one that is known, and no row of the subscription is due some time; and the
--- server's life. A third of what a tick takes, so a tick is taken when this says no.
-select {up},
+-- An idle check that makes no fence, for one who has seen all that this says: how far the bell's flag lies ahead; whether still
+-- as many ids are drawn, my partitions' digest is the one that is known, and no row of the subscription is due some time; and
+-- the server's life. A third of what a tick takes, so a tick is taken when this says no.
+select {flag_ahead},
        coalesce(pg_sequence_last_value({sequence}), 0) = %(drawn)s::bigint
        and (select {digest} from ({mine}) as mine) is not distinct from %(known)s::bigint
        and not exists (select from {schema}.parked k where k.subscription = %(subscription)s and k.due_at is not null),

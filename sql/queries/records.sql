@@ -1,6 +1,6 @@
 -- name: fence
 -- A fence (U, G): the ids drawn so far, then, forced by the data to come later, the next transaction id; whether a
--- transaction that the last snapshot listed has ended; the server's life; and whether the bell's flag is up.
+-- transaction that the last snapshot listed has ended; the server's life; and how far the bell's flag lies ahead.
 -- pg_sequence_last_value, never a SELECT from the sequence: that one can run up to 31 ahead of ids not drawn yet, and says 1
 -- before the first.
 select g as drawn,
@@ -9,7 +9,7 @@ select g as drawn,
        exists (select from unnest(%(listed)s::text[]::xid8[]) as listed (xid)
                 where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())) as ended,
        pg_sequence_last_value(%(life)s::oid::regclass) as life,
-       {up} as up
+       {flag_ahead} as ahead
   from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn
 
 -- name: light
@@ -97,7 +97,7 @@ union all
 -- transaction id, forced by the data, so the two are a fence. `lo` and `far` are but for pruning: with ids above `far` the
 -- page is too long to count, and without it each segment that lies ahead is opened. That a partition is at least 0 is
 -- true of all, and said for the index by id, which no other query may use. `partitions` is a bit for each: an array is
--- searched for every record, which costs more than all the rest. The first row also says whether the bell's flag is up.
+-- searched for every record, which costs more than all the rest. The first row also says how far the bell's flag lies ahead.
 with drawn as materialized (
     select g as id, age(case when g >= 0 then '3'::xid end)
       from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as read
@@ -109,7 +109,7 @@ with drawn as materialized (
 select null::smallint, (select floor_id from horizon), null::uuid, (select age from drawn)::text,
        pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text,
        (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, null::json,
-       null::bytea, (select id from drawn)::text, to_json({up}),
+       null::bytea, (select id from drawn)::text, to_json({flag_ahead}),
        null::timestamptz, null::timestamptz, null::timestamptz
 union all
 (select {light}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.rules.ticking import AWAITING, PATIENT, SOON, TICK, until_next
+from partbox.rules.ticking import AWAITING, FEW, LONGEST, PATIENT, SOON, TICK, longest, until_next
 
 SECONDS = st.floats(min_value=0, max_value=1e6)
 DUE = st.none() | SECONDS
@@ -23,3 +23,12 @@ def test_what_is_due_soon_is_looked_for_soon(soonest):
 def test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybody(soonest, awaited):
     assert until_next(soonest, awaited) <= max(AWAITING, awaited / PATIENT)
     assert until_next(soonest, PATIENT * TICK) == until_next(soonest, None)
+
+
+def test_who_owns_few_partitions_ticks_more_rarely_and_who_owns_none_yet_does_not():
+    assert longest(0) == TICK
+    assert {longest(owned) for owned in range(FEW, 257)} == {TICK}
+    assert longest(FEW // 2) == 2 * TICK
+    assert longest(1) == LONGEST
+    assert until_next(None, None, LONGEST) == LONGEST
+    assert until_next(LONGEST + 1, None, LONGEST) == LONGEST

@@ -67,7 +67,7 @@ def test_a_tick_tells_whether_there_is_anything_to_read(
     assert found() == [1]
     assert found() == []
     assert len(polls) <= 3, "the last step to settled may be one more"
-    assert rig.reader.seen == Seen(2, True, False)
+    assert rig.reader.seen == Seen(2, True, 0)
 
 
 def test_of_other_partitions_nothing_is_read(conn: Conn, rig_with: Callable[..., Rig]) -> None:

@@ -50,7 +50,7 @@ class Bedroom:
         lean(self.conn)
         self.pacer.begin(self.conn)
 
-    def look(self, drawn: int = 7, *, up: bool = False) -> float:
+    def look(self, drawn: int = 7, *, up: float = 0.0) -> float:
         """The pause after a look that brought nothing."""
         return self.pacer.pause(self.conn, False, Seen(drawn, True, up))
 
@@ -67,7 +67,7 @@ class Bedroom:
         """Looks until it sleeps."""
 
         def asleep() -> bool:
-            self.look(up=True)
+            self.look(up=0.2)
             return self.pacer._doze.state is State.NAPPING
 
         eventually(asleep)
@@ -142,10 +142,10 @@ def test_it_arms_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn,
         assert flag(conn) is None
         sleeper.hears()
         sleeper.sleeps()
-        assert sleeper.look(up=True) <= NAP
+        assert sleeper.look(up=0.2) <= NAP
 
         def up() -> bool:
-            sleeper.look(up=True)
+            sleeper.look(up=0.2)
             return 0 < (flag(conn) or 0) <= 1000
 
         eventually(up)
@@ -177,7 +177,7 @@ def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers
         moves = iter(range(8, 1_000_000_000, 1_000))
 
         def lowered() -> bool:
-            awake.look(next(moves), up=True)
+            awake.look(next(moves), up=0.2)
             return (flag(conn) or 0) < 0
 
         eventually(lowered)
@@ -322,15 +322,15 @@ def test_a_reader_says_that_an_id_is_drawn_and_not_committed(
     rig = rig_with()
     write(conn, 2)
     rig.read_all(5)
-    assert rig.reader.seen == Seen(2, True, False)
+    assert rig.reader.seen == Seen(2, True, 0)
     with transaction(dsn) as late:
         write(late)
         write(conn)
         rig.read_all(3)
-        assert rig.reader.seen == Seen(4, False, False)
+        assert rig.reader.seen == Seen(4, False, 0)
         late.commit()
     rig.read_all(3)
-    assert rig.reader.seen == Seen(4, True, False)
+    assert rig.reader.seen == Seen(4, True, 0)
 
 
 def test_a_reader_says_whether_the_flag_is_up(conn: Conn, rings: None, rig_with: Callable[..., Rig]) -> None:
@@ -343,7 +343,9 @@ def test_a_reader_says_whether_the_flag_is_up(conn: Conn, rings: None, rig_with:
     def says(ahead: int, up: bool) -> bool:
         conn.execute(f"select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + {ahead})")
         rig.read()
-        return rig.reader.seen == Seen(0, True, up)
+        seen = rig.reader.seen
+        assert seen is not None
+        return 0 < seen.up <= ahead / 1000 if up else seen.up == 0
 
     eventually(lambda: says(1000, True))  # at once, unless the machine takes a second
     assert says(-5, False)

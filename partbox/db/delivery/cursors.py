@@ -12,6 +12,7 @@ from partbox.db.delivery import life, looks
 from partbox.db.delivery.looks import Look
 from partbox.db.delivery.parked import Park
 from partbox.db.sql import query
+from partbox.rules.bell import up_for
 
 LOOK = len(Look._fields) + 3  # columns of a tick that are a look: a fence comes as three
 
@@ -88,9 +89,9 @@ def calm(conn: Connection[Any], schema: str, subscription: str, me: UUID, known:
     `before` listed no transaction, and `known` is the digest of my partitions as they were then.
     """
     values = {"subscription": subscription, "me": me, "known": known, "drawn": before.fence.drawn, **looks.asked(conn)}
-    ((up, is_still, alive),) = fetch(conn, "calm", schema, values)
+    ((ahead, is_still, alive),) = fetch(conn, "calm", schema, values)
     looks.check(conn, alive)
-    return before._replace(ended=False, up=up) if is_still else None
+    return before._replace(ended=False, up=up_for(ahead)) if is_still else None
 
 
 def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:

@@ -7,15 +7,17 @@ from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
 from partbox.db.delivery import bell, life
+from partbox.rules.bell import up_for
 from partbox.rules.horizon import Fence, fence
 
 
 class Look(NamedTuple):
-    """A fence, whether a transaction listed by the last snapshot has ended, and whether the bell's flag is up."""
+    """A fence, whether a transaction listed by the last snapshot has ended, and the seconds for which the bell's flag
+    is up; 0: it is down."""
 
     fence: Fence
     ended: bool
-    up: bool
+    up: float
 
 
 def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
@@ -32,9 +34,9 @@ def asked(conn: Connection[Any], listed: Iterable[int] = ()) -> Mapping[str, obj
 
 def seen(conn: Connection[Any], columns: Row) -> Look:
     """The look that came back in these columns. NewLifeError if the server is in another life than the session."""
-    drawn, age, xmax, ended, alive, up = columns
+    drawn, age, xmax, ended, alive, ahead = columns
     check(conn, alive)
-    return Look(fence(drawn, age, int(xmax)), ended, up)
+    return Look(fence(drawn, age, int(xmax)), ended, up_for(ahead))
 
 
 def check(conn: Connection[Any], alive: int | None) -> None:

@@ -15,6 +15,7 @@ from partbox.db.blocking import Row, array, fetch
 from partbox.db.delivery import bell, life
 from partbox.events.record import AVAILABLE_AT, HEADERS, PAYLOAD, PAYLOAD_BYTES
 from partbox.rules import cursor
+from partbox.rules.bell import up_for
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
@@ -38,14 +39,14 @@ class Polled(NamedTuple):
 
 class QuickPolled(NamedTuple):
     """The page of a quick poll: its snapshot N, a fence, the floor that its search began above, the rows in the order
-    of ids, the server's clock, and whether the bell's flag is up."""
+    of ids, the server's clock, and the seconds for which the bell's flag is up."""
 
     snapshot: str
     fence: Fence
     floor: int
     rows: list[Row]
     clock: int
-    up: bool
+    up: float
 
 
 # Which ids, of whom, and how: none of it says anything without the others.
@@ -104,7 +105,7 @@ def quick(conn: Connection[Any], schema: str, shared: Page, partitions: str) -> 
     life.check(conn, head[LIFE] == (None if value is None else str(value)))
     snapshot, drawn = head[SNAPSHOT], int(head[DRAWN])
     made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
-    up = head[UP] in (True, b"true")  # raw on a lean connection
+    up = up_for(None if head[UP] is None else int(head[UP]))  # raw on a lean connection
     return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up)
 
 

@@ -21,7 +21,7 @@ from partbox.db.connect import check
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.ticking import SOON, TICK, until_next
+from partbox.rules.ticking import SOON, longest, until_next
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.timeouts import Timeouts
@@ -246,7 +246,8 @@ class Poller:
         """The partitions in which a row that blocks nothing is due; a tick tells, and suspects that had no turn."""
         now = time.monotonic()
         if now >= self._tick_at or self.ownership.replanned:
-            self._tick_at = now + TICK
+            most = longest(len(self._holdings.partitions))
+            self._tick_at = now + most
             tick = self.ownership.tick(conn, self._reader.listed())
             if tick.look is not None:
                 self._reader.looked(tick.look)
@@ -254,7 +255,7 @@ class Poller:
                 self._reader.rearrange()
             self._awaits_since = (self._awaits_since or now) if tick.awaits else None
             awaited = None if self._awaits_since is None else now - self._awaits_since
-            self._tick_at = min(self._tick_at, now + until_next(tick.soonest, awaited))
+            self._tick_at = min(self._tick_at, now + until_next(tick.soonest, awaited, most))
             with self._holdings.lock:
                 self._holdings.take_turns()
             self._parts.brake.look()
@@ -266,7 +267,7 @@ class Poller:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
 
     def _wait(self, conn: Connection[Any], brought: bool) -> None:
-        pause = self._parts.pace.pause(conn, brought, self._reader.seen)
+        pause = self._parts.pace.pause(conn, brought, self._reader.seen, nap=longest(len(self._holdings.partitions)))
         if not pause:
             return
         now = time.monotonic()

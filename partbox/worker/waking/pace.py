@@ -9,7 +9,7 @@ from psycopg import Connection, Error
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.bell import Act, Doze, Seen, why_off
+from partbox.rules.bell import NAP, Act, Doze, Seen, why_off
 from partbox.settings import Settings
 from partbox.worker.waking.listener import Listener
 
@@ -50,16 +50,16 @@ class Pacer:
             assert found is not None
             self._rings_by(conn, found.sequence)
 
-    def pause(self, conn: Connection[Any], came: bool, seen: Seen | None) -> float:
+    def pause(self, conn: Connection[Any], came: bool, seen: Seen | None, nap: float = NAP) -> float:
         """Seconds until the next look at most, after one by which new records `came`, or did not.
 
-        `seen`: it has brought all there was; None: there may be more.
+        `seen`: it has brought all there was; None: there may be more. `nap`: the longest pause (seconds).
         """
         now = time.monotonic()
         if came:
             self._came_at, self._pause = now, self._settings.poll_busy
         if self._sequence is not None:
-            self._attend(conn, self._sequence, now, seen)
+            self._attend(conn, self._sequence, now, seen, nap)
             if (nap := self._doze.pause(time.monotonic())) is not None:
                 return nap
         if came and seen is None:
@@ -71,10 +71,10 @@ class Pacer:
         self._pause = min(self._settings.poll_idle, self._pause * BACKOFF)
         return self._pause
 
-    def _attend(self, conn: Connection[Any], sequence: int, now: float, seen: Seen | None) -> None:
+    def _attend(self, conn: Connection[Any], sequence: int, now: float, seen: Seen | None, nap: float) -> None:
         """Do to the flag what the rules say."""
         try:
-            self._answer(conn, sequence, now, seen)
+            self._answer(conn, sequence, now, seen, nap)
         except Error as error:
             if conn.closed:
                 raise
@@ -84,14 +84,14 @@ class Pacer:
             idle = self._settings.poll_idle * 1000
             log_event(log, "bell_lost", text, idle, error, subscription=self._subscription)
 
-    def _answer(self, conn: Connection[Any], sequence: int, now: float, seen: Seen | None) -> None:
+    def _answer(self, conn: Connection[Any], sequence: int, now: float, seen: Seen | None, nap: float) -> None:
         schema, listener, doze = self._settings.schema_name, self.listener, self._doze
         listener.start()
         if (word := listener.take_word()) is not None:
             bell.say(conn, schema, word)
         if listener.take_call():
             doze.lowered()
-        act = doze.look(now, seen, listens=listener.hears)
+        act = doze.look(now, seen, listens=listener.hears, nap=nap)
         if act is Act.ARM:
             sent = time.monotonic()
             doze.armed(sent, was_up=bell.arm(conn, schema, sequence))
