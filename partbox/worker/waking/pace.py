@@ -60,8 +60,8 @@ class Pacer:
             self._came_at, self._pause = now, self._settings.poll_busy
         if self._sequence is not None:
             self._attend(conn, self._sequence, now, seen, nap)
-            if (nap := self._doze.pause(time.monotonic())) is not None:
-                return nap
+            if (asleep := self._doze.pause(time.monotonic())) is not None:
+                return asleep
         if came and seen is None:
             return 0.0
         if now - self._came_at <= LINGER:
