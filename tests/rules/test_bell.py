@@ -218,7 +218,7 @@ def test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake
     for nap in (NAP, LONGEST):
         doze, found = Doze(), Seen(7, True, nap + LAG + MOST)
         doze.look(1.0, found, listens=True, nap=nap)
-        since = 1.0 + STILL
+        since = 1.0 + STILL + MOST
         assert doze.look(since, found, listens=True, nap=nap) is Act.NOTHING
         assert doze.state is State.ARMED
         assert doze.look(since + HEARD, found, listens=True, nap=nap) is Act.NOTHING
