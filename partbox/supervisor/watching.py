@@ -63,5 +63,13 @@ class Watching:
         """Seconds until the next look at least; 0: at the next heartbeat."""
         if watch.late or watch.unassigned or watch.orphaned or watch.nodes <= AT_ONCE:
             return 0.0
-        turn = min(self._settings.heartbeat * watch.nodes / AT_ONCE, RARELY * self._settings.lease)
-        return turn * random.uniform(*TURN)
+        return _turn(watch.nodes, self._settings) * random.uniform(*TURN)
+
+
+def longest_turn(nodes: int, settings: Settings) -> float:
+    """Seconds in which each of so many nodes looks at the others at least once, if all is calm."""
+    return settings.heartbeat if nodes <= AT_ONCE else _turn(nodes, settings) * TURN[1] + settings.heartbeat
+
+
+def _turn(nodes: int, settings: Settings) -> float:
+    return min(settings.heartbeat * nodes / AT_ONCE, RARELY * settings.lease)

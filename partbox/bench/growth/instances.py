@@ -11,6 +11,7 @@ from partbox.bench.family import Family, Results
 from partbox.bench.ground import Ground
 from partbox.db.harness import bench as statements
 from partbox.errors import PartboxError
+from partbox.supervisor.watching import longest_turn
 
 IDLE: Final = Budget(
     "instances-idle",
@@ -45,11 +46,12 @@ def curve(ground: Ground) -> Iterator[StandingCrew]:
                 ground.say(f"  no more than {there}: {error}")
                 return
             there = number
-            yield StandingCrew(number, _cpu(ground, members))
+            yield StandingCrew(number, _cpu(ground, members, number))
 
 
-def _cpu(ground: Ground, members: Crew) -> float:
-    ground.pause(ground.sizes.calm)
+def _cpu(ground: Ground, members: Crew, number: int) -> float:
+    """Only when each has looked at the others once more: who sees that somebody has joined reads all of them anew."""
+    ground.pause(max(ground.sizes.calm, longest_turn(number, ground.outbox().settings)))
     before, began = members.server(), time.monotonic()
     ground.pause(ground.sizes.growth.standing)
     return 100 * (members.server() - before) / (time.monotonic() - began)

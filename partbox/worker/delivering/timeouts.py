@@ -23,10 +23,11 @@ log = logging.getLogger("partbox.worker")
 SLOW = 60.0  # seconds
 LEAST = 1.0  # seconds that are not slow, whatever the timeout
 RESISTS = 5.0  # seconds that an async handler may take to end once it is cancelled
+APART = 0.02  # seconds between two looks: the poller steps up to a thousand times a second
 
 
 class Timeouts:
-    """The handlers of one process. The poller's thread looks, at each of its steps."""
+    """The handlers of one process. The poller's thread looks, between its steps."""
 
     def __init__(
         self,
@@ -46,11 +47,15 @@ class Timeouts:
         self._said: dict[Lane, DeliveredEvent] = {}  # of these, that they are over their time
         self._given_up: set[Lane] = set()
         self.stuck: set[Partition] = set()  # with handlers that were given up
+        self._looked_at = 0.0
 
     def look(self) -> None:
-        """One look."""
-        running = self._dispatcher.note_running()
+        """One look, if the last was not a moment ago."""
         now = time.monotonic()
+        if now - self._looked_at < APART:
+            return
+        self._looked_at = now
+        running = self._dispatcher.note_running()
         self._slow, self._said = _running(self._slow), _running(self._said)
         for lane in running:
             event = lane.current

@@ -217,7 +217,8 @@ class Poller:
             self.ownership.drain_all()
             self.ownership.leave(conn)
             self._reader.rearrange()
-        if self._parts.parked.run_due(conn, self.ownership.me, self._due_in(conn)):
+        due = self._due_in(conn)
+        if due and self._parts.parked.run_due(conn, self.ownership.me, due):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
         self._parts.parked.run_blocked(conn, self.ownership.me)
         return self._reader.read(conn, self._goes_on)

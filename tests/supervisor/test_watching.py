@@ -1,0 +1,30 @@
+"""The turns in which many nodes look at each other."""
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.db.delivery.instances import Watch
+from partbox.rules.turns import AT_ONCE
+from partbox.settings import Settings
+from partbox.supervisor.watching import RARELY, Watching, longest_turn
+
+SETTINGS = Settings()
+
+
+def calm(nodes: int) -> Watch:
+    return Watch(datetime.now(UTC), (0, nodes), nodes, unassigned=False, orphaned=False, late=[])
+
+
+@given(st.integers(AT_ONCE + 1, 1_000))
+def test_one_of_many_nodes_looks_again_within_the_longest_turn_and_at_the_heartbeat_after_it(nodes: int) -> None:
+    watching, longest = Watching(SETTINGS, "default"), longest_turn(nodes, SETTINGS)
+    assert 0 < watching._pause(calm(nodes)) <= longest - SETTINGS.heartbeat
+    assert longest <= longest_turn(1_000, SETTINGS) < (RARELY + 1) * SETTINGS.lease
+
+
+@given(st.integers(1, AT_ONCE))
+def test_one_of_few_nodes_looks_every_heartbeat(nodes: int) -> None:
+    assert Watching(SETTINGS, "default")._pause(calm(nodes)) == 0.0
+    assert longest_turn(nodes, SETTINGS) == SETTINGS.heartbeat
