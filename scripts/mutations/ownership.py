@@ -201,6 +201,14 @@ MUTATIONS = (
         (f"{DRAINING}::test_a_heartbeat_that_was_on_its_way_does_not_take_a_drain_back",),
     ),
     Mutation(
+        "a-drain-taken-back-by-a-node-of-one-process",
+        "The same, by the statement of a node that has no other process.",
+        "sql/queries/instances.sql",
+        "draining = i.draining or %(draining)s::boolean",
+        "draining = %(draining)s::boolean",
+        (f"{DRAINING}::test_a_heartbeat_that_was_on_its_way_does_not_take_a_drain_back",),
+    ),
+    Mutation(
         "a-drain-only-its-supervisor-tells",
         "Processes whose supervisor died would be accused of what they left while they drained.",
         "partbox/worker/reading/poller.py",

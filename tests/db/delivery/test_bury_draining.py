@@ -88,11 +88,12 @@ def test_the_drain_that_a_heartbeat_told_holds_when_others_bury_it_after_its_lea
     assert suspects(conn) == {}
 
 
-def test_a_heartbeat_that_was_on_its_way_does_not_take_a_drain_back(conn):
-    (me,) = join(conn)
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another"])
+def test_a_heartbeat_that_was_on_its_way_does_not_take_a_drain_back(conn, others):
+    me, *rest = join(conn, 1 + others)
     seize(conn, me)
     instances.leave(conn, SCHEMA, me)
-    instances.heartbeat(conn, SCHEMA, {me: False})
+    instances.heartbeat(conn, SCHEMA, dict.fromkeys([me, *rest], False))
     bury(conn, [me], known_dead=True)
     assert suspects(conn) == {}
 
