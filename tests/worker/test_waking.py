@@ -163,8 +163,12 @@ def test_rings_for_mine_wake_and_others_do_not(dsn: str, conn: Conn, rings: None
         sleeper.listener.heard = lambda payload: (heard.append(payload), hear(payload))  # type: ignore[assignment, return-value]
         for payload in (str(OTHER), "what", "\u00b2", "-5"):
             say(conn, payload)
-        eventually(lambda: len(heard) == 4)
-        assert not sleeper.holdings.look.is_set()
+
+        def all_heard() -> bool:
+            assert not sleeper.holdings.look.wait(0.01)
+            return len(heard) == 4
+
+        eventually(all_heard)
 
 
 def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers_get_up(

@@ -9,6 +9,7 @@ import threading
 from itertools import count, takewhile
 
 from partbox.rules.parking import ParkedRow
+from partbox.worker.state.alarm import Alarm
 from partbox.worker.state.charges import Charges
 from partbox.worker.state.key import Key
 from partbox.worker.state.partition import Partition
@@ -28,7 +29,7 @@ class Holdings:
         self.forked = False  # these are a copy, in a process that a handler or the application has forked
         self.progressed = threading.Event()  # set while something is dirty
         self.hurried = threading.Event()  # set while something may be released: the next save need not rest so long
-        self.look = threading.Event()  # set: the poller is to look at once
+        self.look = Alarm()  # set: the poller is to look at once
         self.called = False  # and not only because there is room for more: so also where it reads page after page
         self.backlog = False  # there is more to read than there is room for, as far as the poller knows
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []

@@ -1,4 +1,7 @@
-"""Hears the rings, on a connection and in a thread of its own, and wakes the poller.
+"""Hears the rings, on a connection of its own, and wakes the poller.
+
+A thread makes the connection, again and again if need be. What comes on it is read by the poller itself, when it waits
+(see `state.alarm`) and at each of its looks: PostgreSQL keeps for all what one listener does not read.
 
 Only what it has heard proves that it can hear: behind a pooler, or with a `listen_dsn` of another database, LISTEN
 succeeds and nothing ever comes. So the poller says a word on its own connection, and does not sleep before that is
@@ -6,8 +9,6 @@ heard. A connection that is lost wakes the poller, which stays awake until anoth
 """
 
 import logging
-import os
-import select
 import threading
 from collections.abc import Callable
 from uuid import uuid4
@@ -44,7 +45,10 @@ class Listener:
         self._called = False
         self._told = False  # that the connection is lost
         self._ended = threading.Event()
-        self._end, self._stop = -1, -1  # of a pipe
+        self._conn: WatchedConnection | None = None  # that the poller reads
+        self._over = threading.Event()  # set: it is to be closed
+        self._error: Exception | None = None  # that ended it
+        self._read: WatchedConnection | None = None  # the poller's: whose socket its alarm knows
         self._thread: threading.Thread | None = None
 
     @property
@@ -55,17 +59,34 @@ class Listener:
     def start(self) -> None:
         """Begin to listen; again: nothing."""
         if self._thread is None and not self._ended.is_set():
-            self._end, self._stop = os.pipe()
             self._thread = threading.Thread(target=self._run, name="partbox-listener", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         """End, and wait for it; not for long while it connects, for it has nothing to finish."""
-        if self._thread is not None and not self._ended.is_set():
-            os.write(self._stop, b"x")  # first: once it is to end, the thread closes the pipe
         self._ended.set()
+        self._over.set()
         if self._thread is not None:
             self._thread.join(PATIENCE)
+
+    def hear(self) -> None:
+        """Read what has come. The poller's thread only."""
+        conn = self._conn
+        if conn is None:
+            return
+        if conn is not self._read:
+            self._read = conn
+            self._holdings.look.hear_on(conn.pgconn.socket, self.hear)
+        try:
+            conn.pgconn.consume_input()
+            while (notify := conn.pgconn.notifies()) is not None:
+                self.heard(notify.extra.decode(errors="replace"))
+            if conn.pgconn.status != ConnStatus.OK:
+                raise OperationalError("the server closed the connection")
+        except OperationalError as error:
+            self._holdings.look.deafen()
+            self._conn, self._error = None, error
+            self._over.set()
 
     def take_word(self) -> str | None:
         """A word that is to be said to all who listen, once; None: nothing is to be said."""
@@ -100,8 +121,6 @@ class Listener:
                 pause = AGAIN[0] if self._hears else min(AGAIN[1], pause * 2)
                 self._lost(error)
             self._ended.wait(pause)
-        os.close(self._end)
-        os.close(self._stop)
 
     def _connect(self) -> WatchedConnection:
         lease, past = self._settings.lease, self._settings.listen_dsn
@@ -112,20 +131,17 @@ class Listener:
         return connect(dsn, lease=lease, pooler=pooler, name="partbox listener")
 
     def _listen(self, conn: WatchedConnection) -> None:
-        """Hear what comes, until the end or the loss of the connection."""
+        """Let the poller hear what comes, until the end or the loss of the connection."""
         bell.listen(conn, self._settings.schema_name)
+        self._over.clear()
+        self._error = None
         self._proof = self._word = uuid4().hex
+        self._conn = conn
         self._holdings.call()
-        waiting = select.poll()
-        for socket in (conn.pgconn.socket, self._end):
-            waiting.register(socket, select.POLLIN)
-        while not self._ended.is_set():
-            waiting.poll()
-            conn.pgconn.consume_input()
-            while (notify := conn.pgconn.notifies()) is not None:
-                self.heard(notify.extra.decode(errors="replace"))
-            if conn.pgconn.status != ConnStatus.OK:
-                raise OperationalError("the server closed the connection")
+        if not self._ended.is_set():
+            self._over.wait()
+        if self._error is not None:
+            raise self._error
 
     def _lost(self, error: Exception) -> None:
         self._proof = ""

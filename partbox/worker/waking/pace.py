@@ -87,6 +87,7 @@ class Pacer:
     def _answer(self, conn: Connection[Any], sequence: int, now: float, seen: Seen | None, nap: float) -> None:
         schema, listener, doze = self._settings.schema_name, self.listener, self._doze
         listener.start()
+        listener.hear()
         if (word := listener.take_word()) is not None:
             bell.say(conn, schema, word)
         if listener.take_call():

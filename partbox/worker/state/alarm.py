@@ -1,0 +1,75 @@
+"""Wakes the poller: any thread does, and so does what arrives on a socket.
+
+A thread that read the socket and then woke the poller would cost every ring one more switch of threads, and one more
+wait for the interpreter lock.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from weakref import finalize
+
+
+class Alarm:
+    """As `threading.Event`, for one thread that waits, and clears; any may set it. Linux only, by an eventfd.
+
+    The descriptor is closed when nobody can set the alarm any more: another file may get its number.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._hear: Callable[[], None] | None = None
+        self._socket = -1
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._waiting = select.poll()
+        self._waiting.register(self._fd, select.POLLIN)
+        finalize(self, os.close, self._fd).atexit = False  # daemon threads go on until the process ends
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        """Wake who waits, or whoever waits next."""
+        if not self._set:
+            self._set = True
+            os.eventfd_write(self._fd, 1)
+
+    def clear(self) -> None:
+        """Whatever it was set for until the end of this call is going to be looked at."""
+        if self._set:
+            self._drain()
+            self._set = False  # who has found it set until here is looked at too
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for so many seconds at most until it is set; True if it is. What comes on the socket is heard."""
+        end = time.monotonic() + seconds
+        while not self._set:
+            left = end - time.monotonic()
+            for fd, _ in self._waiting.poll(max(0.0, left) * 1_000):  # to the next millisecond
+                if fd != self._fd:
+                    if self._hear is not None:
+                        self._hear()
+                elif not self._set:  # it was cleared between the flag and the write of who set it
+                    self._drain()
+                    return True
+            if left <= 0:
+                break
+        return self._set
+
+    def hear_on(self, socket: int, hear: Callable[[], None]) -> None:
+        """Call `hear` in the thread that waits when something comes on this socket, until `deafen`."""
+        self.deafen()
+        self._socket, self._hear = socket, hear
+        self._waiting.register(socket, select.POLLIN)
+
+    def deafen(self) -> None:
+        """Hear nothing any more; idempotent. Before the socket is closed."""
+        if self._hear is not None:
+            self._waiting.unregister(self._socket)
+            self._hear = None
+
+    def _drain(self) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
