@@ -1,4 +1,4 @@
-"""How often the handlers that run are looked at."""
+"""Looks at the handlers that run, from a poller that steps without a pause."""
 
 from itertools import pairwise
 from types import SimpleNamespace
