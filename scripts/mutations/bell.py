@@ -116,6 +116,22 @@ MUTATIONS = (
         (f"{WAKING}::test_who_listens_elsewhere_hears_nothing_and_does_not_sleep",),
     ),
     Mutation(
+        "deaf-while-no-session-can-be-had",
+        "What a listener does not read fills the server's queue of notifications, and then nobody can publish.",
+        "partbox/worker/reading/poller.py",
+        "                self._parts.pace.listener.hear()\n                self._ended.wait(self._reconnect_in)\n",
+        "                self._ended.wait(self._reconnect_in)\n",
+        ("tests/worker/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
+    ),
+    Mutation(
+        "deaf-while-statements-fail",
+        "The same where the connection lives on.",
+        "partbox/worker/reading/poller.py",
+        "            self._parts.pace.listener.hear()\n            self._ended.wait(RETRY)\n",
+        "            self._ended.wait(RETRY)\n",
+        ("tests/worker/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
+    ),
+    Mutation(
         "asleep-on-a-lost-connection",
         "Nobody can wake who does not listen.",
         "partbox/worker/waking/listener.py",

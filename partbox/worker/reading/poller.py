@@ -138,6 +138,7 @@ class Poller:
                 self._session()
             except Error as error:
                 tell_lost(error, self._subscription, "poller")
+                self._parts.pace.listener.hear()
                 self._ended.wait(self._reconnect_in)
                 self._reconnect_in = min(RECONNECT[1], self._reconnect_in * 2)
 
@@ -195,6 +196,7 @@ class Poller:
                 raise
             text = "reading failed and is tried again: %s"
             log_event(log, "loop_error", text, error, subscription=self._subscription, loop="poller")
+            self._parts.pace.listener.hear()
             self._ended.wait(RETRY)
 
     def _step(self, session: Session) -> None:

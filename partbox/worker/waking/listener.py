@@ -1,7 +1,8 @@
 """Hears the rings, on a connection of its own, and wakes the poller.
 
 A thread makes the connection, again and again if need be. What comes on it is read by the poller itself, when it waits
-(see `state.alarm`) and at each of its looks: PostgreSQL keeps for all what one listener does not read.
+(see `state.alarm`), at each of its looks, and while none succeeds: what a listener does not read PostgreSQL keeps, and
+once its queue of notifications is full nobody can notify any more.
 
 Only what it has heard proves that it can hear: behind a pooler, or with a `listen_dsn` of another database, LISTEN
 succeeds and nothing ever comes. So the poller says a word on its own connection, and does not sleep before that is
