@@ -9,6 +9,7 @@ import { Blocked } from "./blocked.js";
 import { Dead } from "./dead.js";
 import { askToken, explain, toast } from "./ask.js";
 import { Stream, keep, post, refusal, token } from "./link.js";
+import { unlessPressed } from "./press.js";
 
 let frame = null; // the last one
 let lostAt = null; // when the stream broke
@@ -36,7 +37,7 @@ function draw(data) {
     lists.forEach((list) => list.redraw());
   }
   drawHead();
-  drawTroubles();
+  unlessPressed(drawTroubles);
   if (!data.subscription) return;
   charts.draw(data.subscription.point, data.history);
   map.draw(data.subscription, data.at);
@@ -55,7 +56,7 @@ function refresh({ subscription, at }) {
 function lost(error) {
   lostAt ??= new Date();
   drawHead(error);
-  drawTroubles(error);
+  unlessPressed(() => drawTroubles(error));
 }
 
 function drawHead(error = null) {

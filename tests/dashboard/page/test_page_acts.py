@@ -49,6 +49,24 @@ def test_a_press_is_not_lost_when_the_list_is_drawn_anew_under_it(live, plant, t
     eventually(lambda: plant.states() == {record: "ready"})
 
 
+def test_a_press_is_not_lost_when_a_trouble_comes_on_top_meanwhile_and_the_trouble_is_shown_after_it(
+    live, plant, tab
+):
+    plant.publish("7")
+    seen = tab(live.address)
+    seen.waits_for("#doctor", "looked for")  # what it finds stands on top too
+    table = seen.button("Table")
+    table.hover()
+    seen.page.mouse.down()
+    place = table.bounding_box()
+    plant.conn.execute("update partbox.subscription set paused_at = now()")
+    seen.page.locator("#subscription option", has_text="paused").wait_for(state="attached")
+    assert table.bounding_box() == place
+    seen.page.mouse.up()
+    seen.waits_for("#table-side tbody tr")
+    seen.waits_for("[data-trouble=paused]")
+
+
 def test_choosing_all_chooses_what_the_page_shows_by_then(live, plant, tab):
     first = plant.park("a")
     seen = tab(live.with_token)
