@@ -49,9 +49,7 @@ def test_a_press_is_not_lost_when_the_list_is_drawn_anew_under_it(live, plant, t
     eventually(lambda: plant.states() == {record: "ready"})
 
 
-def test_a_press_is_not_lost_when_a_trouble_comes_on_top_meanwhile_and_the_trouble_is_shown_after_it(
-    live, plant, tab
-):
+def test_a_press_is_not_lost_when_a_trouble_comes_on_top_meanwhile_and_the_trouble_is_shown_after_it(live, plant, tab):
     plant.publish("7")
     seen = tab(live.address)
     seen.waits_for("#doctor", "looked for")  # what it finds stands on top too
