@@ -101,7 +101,9 @@ class Settings(BaseModel):
         default=ByteSize(64 << 20), gt=0, description="the same in bytes per process; one larger event still passes"
     )
     max_parked: Count = Field(default=1_000, description="open parked records of a partition; beyond it reading pauses")
-    heartbeat: Interval = Field(default=1.0, description="time between two heartbeats of a node")
+    heartbeat: Interval = Field(
+        default=1.0, description="time between two heartbeats of a node (more if there are over 100)"
+    )
     lease: Interval = Field(default=6.0, description="how long a silent process keeps its partitions")
     drain_timeout: Duration = Field(default=15.0, description="how long a stopping process waits for running handlers")
     handler_timeout: Annotated[float | None, Field(gt=0), BeforeValidator(_optional_seconds)] = Field(

@@ -5,7 +5,7 @@
     napping  it has looked since, has all there was, and sleeps until a ring, or for a nap at most
 
 The flag is a *time*, in a sequence: until when somebody sleeps. Who publishes asks for it after its ids are drawn, and
-rings while it lies ahead: 1 to 1,000 ms, for a clock that is set back would leave it up for ever. Each of these rules
+rings while it lies ahead: 1 to 3,000 ms, for a clock that is set back would leave it up for ever. Each of these rules
 has its reason in a run that failed without it:
 
 - It is raised when the log stood still for `STILL`, unless another has raised it for long enough. While it stays up,
@@ -32,12 +32,14 @@ ALERT = 0.003  # seconds from one look to the next, while it stays awake for tha
 QUIET = 0.020  # seconds for which a publisher believes that nobody sleeps: longer than an answer takes under load
 NAP = 0.250  # and up to `rules.ticking.LONGEST`
 SHORT = 0.040  # a nap while a transaction is open that may have asked too early
-FLAG = 0.950  # seconds for which it is up, so several naps: raising it is a statement
-FAR = 1_000  # milliseconds: further ahead it is no time of ours
+FLAG = 0.950  # seconds for which it is up at least, so several naps: raising it is a statement
+BEYOND = 1.2  # and longer naps of which it lasts so many: one statement serves several who sleep like that
+FAR = 3_000  # milliseconds: further ahead it is no time of ours
 LAG = 0.050  # seconds that an answer may have been on its way
 
 ALL = "*"
 BACK = "back"
+CHANGED = "changed"  # and a subscription: its plan, or parked rows of it, by others than their owner
 
 _LONGEST = 63  # bytes of a channel
 
@@ -66,6 +68,11 @@ def why_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int =
             "transaction that publishes is prepared"
         )
     return None
+
+
+def raised_for(nap: float) -> float:
+    """Seconds for which somebody who sleeps for `nap` at most raises the flag."""
+    return max(FLAG, BEYOND * nap)
 
 
 def up_for(ahead: int | None) -> float:
@@ -147,12 +154,12 @@ class Doze:
         return State.NAPPING if now >= self._up_from + HEARD else State.ARMED
 
     def armed(self, now: float, *, was_up: bool) -> None:
-        """The flag is up for `FLAG` from `now` at least: the time before it was sent.
+        """The flag is up from `now` at least, the time before it was sent, for as long as the last look asked for.
 
         `was_up`: it was up before.
         """
         self._up = self._up and was_up and now < self._until
-        self._raised(now, now + FLAG)
+        self._raised(now, now + raised_for(self._nap))
 
     def _raised(self, now: float, until: float) -> None:
         """It is up until then, by whomever. If it was up before, there was no gap, and who asked has heard it."""

@@ -1,8 +1,8 @@
 """The time between two ticks of a process, by which it sees what is planned for it and what is due."""
 
 TICK = 0.25  # seconds
-FEW = 8  # partitions: who owns fewer of the 256 is one of more than 32, and has the less to miss
-LONGEST = 0.8  # seconds, however few they are: less than the bell's flag is up for
+FEW = 16  # partitions: who owns fewer of the 256 is one of more than 16, and has the less to miss
+LONGEST = 2.0  # seconds, however few they are: less than the bell's flag may lie ahead
 SOON = 0.05  # at least, however soon a parked row is due
 AWAITING = 0.01  # and while another is to release what is planned for this process; more if it takes long
 PATIENT = 8
@@ -12,7 +12,8 @@ def longest(owned: int) -> float:
     """Seconds between two ticks at most, and so between two looks that nobody has called for.
 
     Who owns few partitions takes them more rarely. Otherwise hundreds of processes without work would cost the server
-    a third of a processor; so it is about the partitions that decide, from 32 processes on.
+    a third of a processor; so it is about the partitions that decide, from 16 processes on. Nothing waits for them but
+    what a bell that hears brings anyway: events, plans, and what others do to parked rows.
     """
     return min(LONGEST, TICK * max(1.0, FEW / owned)) if owned else TICK
 

@@ -1,6 +1,6 @@
 """A node's part in the cluster: its processes' rows, everybody's leases, the plan.
 
-One tick a second, and whenever something changed:
+One tick a heartbeat, and whenever something changed:
 
 1. Renew the rows of all processes that this node vouches for, in one statement. What is renewed may be trusted until
    the time at which the statement was *sent*, plus the lease, less a margin. A row that is gone was buried: its process
@@ -31,6 +31,7 @@ from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.rules.burial import breaks, burials
 from partbox.rules.lease import deadline
+from partbox.rules.turns import between_beats
 from partbox.settings import Settings
 from partbox.supervisor.membership_pool import MembershipPool
 from partbox.supervisor.planner import Planner
@@ -99,7 +100,7 @@ class Membership:
             self._register(conn, [ward for ward in wards if ward.slot.instance is None and not ward.leaving])
             due = self._attend(conn)
             self._announce(wards)
-        return min(self._settings.heartbeat, max(0.01, due))
+        return min(self._between_beats(), max(0.01, due))
 
     def bury(self, wards: Sequence[Ward], others: Sequence[Ward] = ()) -> None:
         """Free at once the partitions of these processes, which have ended; the `others` of this node go on.
@@ -176,10 +177,10 @@ class Membership:
             ward.slot.instance = by_pid[ward.pid]
 
     def _attend(self, conn: Connection[Any]) -> float:
-        """Look at the others if it is time; seconds until the next lease may be over."""
+        """Look at the others if it is time; seconds until the next lease may be over, or the next heartbeat is due."""
         watch = self._watching.look(conn)
         if watch is None:
-            return self._settings.heartbeat
+            return self._between_beats()
         due = self._bury_expired(conn, watch)
         self._planner.attend(conn, watch)
         return due
@@ -191,7 +192,10 @@ class Membership:
         decided = burials(watch.late, self._watching.seen, now, steady_since)
         if decided.due or watch.orphaned:
             self._bury(conn, decided.due, known_dead=False)
-        return self._settings.heartbeat if decided.next_in is None else decided.next_in
+        return self._between_beats() if decided.next_in is None else decided.next_in
+
+    def _between_beats(self) -> float:
+        return between_beats(self._watching.nodes, self._settings.heartbeat, self._settings.lease)
 
     def _bury(
         self, conn: Connection[Any], victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()

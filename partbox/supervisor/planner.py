@@ -12,11 +12,12 @@ from partbox.db.operator import subscriptions
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.rules.assignment import assign, needs_plan
+from partbox.rules.turns import share
 from partbox.supervisor.wording import of_plan
 
 log = logging.getLogger("partbox.supervisor")
 
-LASTS = 30.0  # seconds after which what needs no plan is read again
+LASTS = 30.0  # seconds after which what needs no plan is read again, by some node if there are many
 
 
 class Planner:
@@ -35,7 +36,7 @@ class Planner:
         """Plan if something has changed since no plan was needed."""
         if watch.unassigned or watch.shape != self._settled or time.monotonic() >= self._settled_until:
             self._settled = watch.shape if self.plan(conn) else None
-            self._settled_until = time.monotonic() + LASTS
+            self._settled_until = time.monotonic() + LASTS / share(watch.nodes)
 
     def forget(self) -> None:
         """Read anew whether a plan is needed."""

@@ -21,10 +21,10 @@ from psycopg import Connection
 from partbox.db.delivery import instances
 from partbox.db.delivery.instances import Watch
 from partbox.rules.burial import SeenHeartbeat, sightings
-from partbox.rules.turns import AT_ONCE
+from partbox.rules.turns import AT_ONCE, between_beats
 from partbox.settings import Settings
 
-RARELY = 2  # leases
+RARELY = 4  # leases
 TURN = (0.8, 1.2)  # of a turn's length: so nodes that started together do not stay together
 
 
@@ -50,7 +50,9 @@ class Watching:
         if now < self._next_at:
             return None
         since, before = self._before or (None, now)
-        watch = instances.watch(conn, self._settings.schema_name, self._subscription, since)
+        # Of many somebody always has its beat just after this look, which would be late at the next one.
+        late_since = since if self.nodes <= AT_ONCE else None
+        watch = instances.watch(conn, self._settings.schema_name, self._subscription, late_since)
         unheard = [each for each in watch.late if since is not None and each.heartbeat_at <= since]
         late = [each for each in watch.late if since is None or each.heartbeat_at > since]
         self.seen = sightings(self.seen, late, now) | sightings(self.seen, unheard, before)
@@ -68,7 +70,8 @@ class Watching:
 
 def longest_turn(nodes: int, settings: Settings) -> float:
     """Seconds in which each of so many nodes looks at the others at least once, if all is calm."""
-    return settings.heartbeat if nodes <= AT_ONCE else _turn(nodes, settings) * TURN[1] + settings.heartbeat
+    beat = between_beats(nodes, settings.heartbeat, settings.lease)
+    return beat if nodes <= AT_ONCE else _turn(nodes, settings) * TURN[1] + beat
 
 
 def _turn(nodes: int, settings: Settings) -> float:

@@ -32,6 +32,8 @@ begin
     update {schema}.partition p set parked_version = parked_version + 1
      where p.subscription = discard.subscription and p.partition = any (changed);
 
+    perform pg_notify({channel}, 'changed ' || discard.subscription);
+
     discarded := cardinality(changed);
     select coalesce(array_agg(k.record_id order by k.record_id), '{{}}') into unread
       from {schema}.parked k

@@ -31,6 +31,7 @@ begin
     )
     update {schema}.partition p set assignee = changed.assignee
       from changed where p.subscription = plan.subscription and p.partition = changed.partition;
+    perform pg_notify({channel}, 'changed ' || plan.subscription);
     return true;
 end
 $$;

@@ -8,7 +8,7 @@ declare
     bell oid := to_regclass({bell});
 begin
     if has_sequence_privilege(bell, 'SELECT') then
-        if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 1000 then
+        if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 3000 then
             perform pg_notify({channel}, coalesce(partition::text, '*'));
             return true;
         end if;

@@ -27,7 +27,7 @@ def test_migrate_makes_the_schema_once_and_upgrades_it_later(project: Any, empty
 
     printed = project.manage("migrate")
 
-    assert "Applying partbox.0012_partitions_of_one... OK" in printed
+    assert "Applying partbox.0013_longer_naps... OK" in printed
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         check(conn)
         _look_like_version_4(conn)

@@ -28,6 +28,7 @@ from partbox.rules.bell import (
     Seen,
     State,
     channel,
+    raised_for,
     up_for,
     why_off,
 )
@@ -116,7 +117,7 @@ class World:
         act = self.doze.look(now, Seen(drawn, settled, self._ahead(now)), listens=True, nap=self.nap)
         if act is Act.ARM:
             self.doze.armed(now, was_up=self._up(now))
-            self.flag = now + FLAG
+            self.flag = now + raised_for(self.nap)
         elif act is Act.LOWER:
             self.flag = 0.0
             self.doze.lowered()
@@ -176,12 +177,12 @@ def test_where_all_is_heard_nothing_waits_longer_than_a_short_nap(
         assert each.found - each.ends <= SHORT + MOST
 
 
-def asleep(doze: Doze, since: float = 0.0, *, settled: bool = True) -> float:
+def asleep(doze: Doze, since: float = 0.0, *, settled: bool = True, nap: float = NAP) -> float:
     """Looks until it naps; the time."""
     now = since
     seen = Seen(7, settled, 0.0)
     while doze.state is not State.NAPPING:
-        if doze.look(now, seen, listens=True) is Act.ARM:
+        if doze.look(now, seen, listens=True, nap=nap) is Act.ARM:
             doze.armed(now, was_up=False)
             seen = seen._replace(up=BRIEFLY)
         else:
@@ -227,9 +228,23 @@ def test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake
         assert doze.look(since + HEARD + nap, ends_before, listens=True, nap=nap) is Act.ARM
 
 
-def test_the_flag_is_up_for_longer_than_the_longest_nap() -> None:
-    assert HEARD + LONGEST + LAG < FLAG < FAR / 1_000
-    assert [up_for(each) for each in (None, -5, 0, 1, FAR, FAR + 1)] == [0, 0, 0, 0.001, 1.0, 0]
+@given(st.floats(NAP, LONGEST))
+def test_the_flag_is_up_for_longer_than_any_nap_and_never_further_ahead_than_a_publisher_believes(nap: float) -> None:
+    assert HEARD + nap + LAG < raised_for(nap) < FAR / 1_000
+    assert [up_for(each) for each in (None, -5, 0, 1, FAR, FAR + 1)] == [0, 0, 0, 0.001, 3.0, 0]
+
+
+def test_of_many_who_sleep_for_the_longest_time_only_one_in_several_raises_the_flag() -> None:
+    """They look one after the other, ten times a second all together."""
+    flag, raised, sleepers = 0.0, 0, [Doze() for _ in range(20)]
+    for doze in sleepers:
+        asleep(doze, nap=LONGEST)
+    for look in range(1, 201):
+        now, doze = 10.0 + look / 10, sleepers[look % 20]
+        if doze.look(now, Seen(7, True, up_for(round((flag - now) * 1_000))), listens=True, nap=LONGEST) is Act.ARM:
+            raised, flag = raised + 1, now + raised_for(LONGEST)
+            doze.armed(now, was_up=True)
+    assert raised <= 200 / 3
 
 
 def test_while_an_id_is_drawn_and_not_committed_the_nap_is_short() -> None:

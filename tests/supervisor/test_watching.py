@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.db.delivery.instances import Watch
-from partbox.rules.turns import AT_ONCE
+from partbox.rules.turns import AT_ONCE, between_beats
 from partbox.settings import Settings
-from partbox.supervisor.watching import RARELY, Watching, longest_turn
+from partbox.supervisor.watching import RARELY, TURN, Watching, longest_turn
 
 SETTINGS = Settings()
 
@@ -20,8 +20,8 @@ def calm(nodes: int) -> Watch:
 @given(st.integers(AT_ONCE + 1, 1_000))
 def test_one_of_many_nodes_looks_again_within_the_longest_turn_and_at_the_heartbeat_after_it(nodes: int) -> None:
     watching, longest = Watching(SETTINGS, "default"), longest_turn(nodes, SETTINGS)
-    assert 0 < watching._pause(calm(nodes)) <= longest - SETTINGS.heartbeat
-    assert longest <= longest_turn(1_000, SETTINGS) < (RARELY + 1) * SETTINGS.lease
+    assert 0 < watching._pause(calm(nodes)) <= longest - between_beats(nodes, SETTINGS.heartbeat, SETTINGS.lease)
+    assert longest <= longest_turn(1_000, SETTINGS) < (TURN[1] * RARELY + 1) * SETTINGS.lease
 
 
 @given(st.integers(1, AT_ONCE))

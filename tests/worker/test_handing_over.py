@@ -8,7 +8,9 @@ import psycopg
 import pytest
 from rig import PARTITION, Rig, write
 
+from partbox.settings import load
 from partbox.worker.owning.slot import PLANS
+from partbox.worker.waking.listener import Listener
 
 Conn = psycopg.Connection[Any]
 OTHER = PARTITION + 1
@@ -43,6 +45,19 @@ def test_a_plan_of_its_supervisor_is_news_until_the_next_tick(rig: Rig) -> None:
 def test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody(rig: Rig) -> None:
     rig.ownership.me = None
     rig.slot[PLANS] += 1
+    rig.ownership.tick(rig.conn)
+    assert not rig.ownership.replanned
+
+
+def test_what_others_have_changed_in_this_subscription_is_news_until_the_next_tick_and_wakes(rig: Rig) -> None:
+    listener = Listener(rig.holdings, load(dsn="host=nowhere"), lambda: "host=nowhere", "default")
+    rig.holdings.look.clear()
+    listener.heard("changed others")
+    assert not rig.ownership.replanned
+    assert not rig.holdings.look.is_set()
+    listener.heard("changed default")
+    assert rig.ownership.replanned
+    assert rig.holdings.look.is_set()
     rig.ownership.tick(rig.conn)
     assert not rig.ownership.replanned
 

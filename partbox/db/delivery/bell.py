@@ -7,7 +7,7 @@ from psycopg import Connection
 from partbox.db.blocking import fetch
 from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import bare, query
-from partbox.rules.bell import BACK, FLAG
+from partbox.rules.bell import BACK, raised_for
 
 
 class BellSequence(NamedTuple):
@@ -28,9 +28,9 @@ def of(conn: Connection[Any]) -> int | None:
     return conn.bell if isinstance(conn, WatchedConnection) else None
 
 
-def arm(conn: Connection[Any], schema: str, sequence: int) -> bool:
-    """Say that somebody sleeps from now on; whether anybody did already."""
-    values = {"bell": sequence, "ahead": round(FLAG * 1000)}
+def arm(conn: Connection[Any], schema: str, sequence: int, nap: float) -> bool:
+    """Say that somebody sleeps from now on, for `nap` seconds at a time; whether anybody did already."""
+    values = {"bell": sequence, "ahead": round(raised_for(nap) * 1000)}
     ((_, was_up),) = fetch(conn, "bell_arm", schema, values)
     return bool(was_up)
 

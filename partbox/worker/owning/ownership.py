@@ -77,8 +77,8 @@ class Ownership:
 
     @property
     def replanned(self) -> bool:
-        """The supervisor has made a plan since the last tick."""
-        return self._slot[PLANS] != self._plans
+        """The supervisor has made a plan since the last tick, or others have said that they changed something."""
+        return self._holdings.changed or self._slot[PLANS] != self._plans
 
     def take_up(self, conn: Connection[Any]) -> None:
         """On a new connection, or under a new identity: what is still mine is read anew, from its saved cursor.
@@ -100,7 +100,7 @@ class Ownership:
 
     def tick(self, conn: Connection[Any], listed: Iterable[int] = ()) -> Tick:
         """See, claim, drain; and in the same round trip look whether one of the `listed` transactions has ended."""
-        self._plans = self._slot[PLANS]
+        self._plans, self._holdings.changed = self._slot[PLANS], False
         if self.me is None:
             return Tick(None, [], None, False, False)
         listed = [*listed]

@@ -31,6 +31,7 @@ class Holdings:
         self.hurried = threading.Event()  # set while something may be released: the next save need not rest so long
         self.look = Alarm()  # set: the poller is to look at once
         self.called = False  # and not only because there is room for more: so also where it reads page after page
+        self.changed = False  # somebody else has said that he changed the plan, or parked rows
         self.backlog = False  # there is more to read than there is room for, as far as the poller knows
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
         self._ticket = count()

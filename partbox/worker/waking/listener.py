@@ -21,7 +21,7 @@ from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.bell import ALL, BACK
+from partbox.rules.bell import ALL, BACK, CHANGED
 from partbox.settings import Settings
 from partbox.worker.forks import leave
 from partbox.worker.state.holdings import Holdings
@@ -106,6 +106,8 @@ class Listener:
             wakes = True
         elif payload == BACK:
             wakes = self._called = True
+        elif payload == f"{CHANGED} {self._subscription}":
+            wakes = self._holdings.changed = True
         else:
             with self._holdings.lock:
                 wakes = payload == ALL or (payload.isdecimal() and int(payload) in self._holdings.partitions)

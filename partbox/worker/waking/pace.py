@@ -95,7 +95,7 @@ class Pacer:
         act = doze.look(now, seen, listens=listener.hears, nap=nap)
         if act is Act.ARM:
             sent = time.monotonic()
-            doze.armed(sent, was_up=bell.arm(conn, schema, sequence))
+            doze.armed(sent, was_up=bell.arm(conn, schema, sequence, nap))
         elif act is Act.LOWER:
             bell.lower(conn, schema, sequence)
             doze.lowered()

@@ -25,9 +25,10 @@ def test_who_was_heard_of_lately_is_not_late(conn):
     assert look(conn).late == []
 
 
-def test_who_has_not_beaten_for_a_quarter_of_its_lease_is_late_with_what_is_left_of_it(conn):
-    quiet, _ = join(conn, 2)
+def test_who_has_not_beaten_for_three_tenths_of_its_lease_is_late_with_what_is_left_of_it(conn):
+    quiet, slow, _ = join(conn, 3)
     age(conn, quiet, 8)  # of 20
+    age(conn, slow, 5)  # a quarter: as slow as any beats
     (late,) = look(conn).late
     assert late.instance_id == quiet
     assert late.lease == 20
@@ -113,10 +114,27 @@ class TestTurns:
 
     def test_whoever_finds_somebody_late_looks_at_every_heartbeat(self, conn, now, watch):
         last = self.crowd(conn, 3 * AT_ONCE)
-        age(conn, last, 6)
+        age(conn, last, 7)
         assert watch.look(conn) is not None
         now[0] += 1
         assert watch.look(conn) is not None
+
+    def test_one_of_many_is_not_late_because_it_has_not_beaten_since_the_last_look(self, conn, now, watch):
+        self.crowd(conn, 3 * AT_ONCE)
+        watch.look(conn)
+        watch.hurry()
+        assert watch.look(conn).late == []
+
+    def test_one_of_many_that_is_late_has_been_seen_since_the_last_look_that_did_not_show_it(self, conn, now, watch):
+        last = self.crowd(conn, 3 * AT_ONCE)
+        age(conn, last, 5)
+        watch.look(conn)
+        assert watch.seen == {}
+        began, now[0] = now[0], now[0] + 2
+        conn.execute("update partbox.instance set lease = lease / 2 where instance_id = %s", [last])  # late by now
+        watch.hurry()
+        watch.look(conn)
+        assert watch.seen[last].since == began
 
     def test_who_is_late_has_been_seen_since_it_was_found_or_since_the_last_look(self, conn, now, watch):
         (a,) = join(conn)
