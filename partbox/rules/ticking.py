@@ -8,14 +8,14 @@ AWAITING = 0.01  # and while another is to release what is planned for this proc
 PATIENT = 8
 
 
-def longest(owned: int) -> float:
+def longest(owned: int, *, hears: bool) -> float:
     """Seconds between two ticks at most, and so between two looks that nobody has called for.
 
     Who owns few partitions takes them more rarely. Otherwise hundreds of processes without work would cost the server
     a third of a processor; so it is about the partitions that decide, from 16 processes on. Nothing waits for them but
-    what a bell that hears brings anyway: events, plans, and what others do to parked rows.
+    what the bell tells anyway, if the process `hears` it: events, plans, and what others do to parked rows.
     """
-    return min(LONGEST, TICK * max(1.0, FEW / owned)) if owned else TICK
+    return min(LONGEST, TICK * max(1.0, FEW / owned)) if owned and hears else TICK
 
 
 def until_next(soonest: float | None, awaited: float | None, most: float = TICK) -> float:

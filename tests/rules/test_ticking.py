@@ -26,9 +26,13 @@ def test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybod
 
 
 def test_who_owns_few_partitions_ticks_more_rarely_and_who_owns_none_yet_does_not():
-    assert longest(0) == TICK
-    assert {longest(owned) for owned in range(FEW, 257)} == {TICK}
-    assert longest(FEW // 2) == 2 * TICK
-    assert longest(1) == LONGEST
+    assert longest(0, hears=True) == TICK
+    assert {longest(owned, hears=True) for owned in range(FEW, 257)} == {TICK}
+    assert longest(FEW // 2, hears=True) == 2 * TICK
+    assert longest(1, hears=True) == LONGEST
     assert until_next(None, None, LONGEST) == LONGEST
     assert until_next(LONGEST + 1, None, LONGEST) == LONGEST
+
+
+def test_who_would_not_hear_of_a_plan_looks_for_one_as_often_as_anybody():
+    assert {longest(owned, hears=False) for owned in range(257)} == {TICK}

@@ -249,7 +249,7 @@ class Poller:
         """The partitions in which a row that blocks nothing is due; a tick tells, and suspects that had no turn."""
         now = time.monotonic()
         if now >= self._tick_at or self.ownership.replanned:
-            most = longest(len(self._holdings.partitions))
+            most = self._longest()
             self._tick_at = now + most
             tick = self.ownership.tick(conn, self._reader.listed())
             if tick.look is not None:
@@ -269,8 +269,11 @@ class Poller:
         with self._holdings.lock:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
 
+    def _longest(self) -> float:
+        return longest(len(self._holdings.partitions), hears=self._parts.pace.listener.hears)
+
     def _wait(self, conn: Connection[Any], brought: bool) -> None:
-        pause = self._parts.pace.pause(conn, brought, self._reader.seen, nap=longest(len(self._holdings.partitions)))
+        pause = self._parts.pace.pause(conn, brought, self._reader.seen, nap=self._longest())
         if not pause:
             return
         now = time.monotonic()
