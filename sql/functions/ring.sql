@@ -1,7 +1,8 @@
 -- purpose: wakes the worker that owns the partition, or all without one, if any sleeps: for events written by INSERT or COPY
 
 -- Call it after them, in their transaction: what was written then is delivered as soon as it is committed. Without it they
--- are delivered too, within a quarter of a second. False: nobody sleeps, or the bell is off.
+-- are delivered too, within a quarter of a second, or two seconds where over 16 processes share the log. False: nobody
+-- sleeps, or the bell is off.
 create or replace function {schema}.ring(partition integer default null) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
