@@ -11,8 +11,8 @@ class GrowthSizes:
     """Sizes of the lines of growth.
 
     `records` done in segments of `segment` ids, above which `turns` of so many `cycles` of traffic are measured;
-    `instances`: the numbers of idle ones at which the server's CPU is read, `standing` seconds each; events of a
-    `burst`; `large` events with a `payload` of so many bytes; `publishers` at the same time, `crowded` seconds a turn;
+    `instances`: the numbers of idle ones at which the server's CPU is read, `standing` seconds each, once they have
+    been there for `settling` seconds; events of a `burst`; `large` events with a `payload` of so many bytes; `publishers` at the same time, `crowded` seconds a turn;
     events that a subscription is `behind`; `subscriptions` of one log. `rebalances`: the numbers of processes
     between which it goes to and fro, with so many `changes` each way, while each partition gets an event every `beat`
     seconds.
@@ -23,6 +23,7 @@ class GrowthSizes:
     turns: int
     cycles: int
     instances: tuple[int, ...]
+    settling: float
     standing: float
     burst: int
     large: int
@@ -88,7 +89,8 @@ FULL: Final = Sizes(
         turns=40,
         cycles=50,
         instances=(1, 10, 50, 100, 200),
-        standing=60.0,  # a minute, in which each saves once a cursor that has only moved with the horizon
+        settling=65.0,  # each saves a cursor that has only moved with the horizon once a minute: the first time is over
+        standing=60.0,
         burst=1_000_000,
         large=300,
         payload=1_000_000,
@@ -122,6 +124,7 @@ QUICK: Final = Sizes(
         turns=4,
         cycles=10,
         instances=(1, 10, 40),
+        settling=0.0,
         standing=3.0,
         burst=40_000,
         large=40,

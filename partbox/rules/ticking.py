@@ -2,7 +2,7 @@
 
 TICK = 0.25  # seconds
 FEW = 16  # partitions: who owns fewer of the 256 is one of more than 16, and has the less to miss
-LONGEST = 2.0  # seconds, however few they are: less than the bell's flag may lie ahead
+LONGEST = 3.0  # seconds, however few they are: less than the bell's flag may lie ahead
 SOON = 0.05  # at least, however soon a parked row is due
 AWAITING = 0.01  # and while another is to release what is planned for this process; more if it takes long
 PATIENT = 8

@@ -18,6 +18,7 @@ from partbox.settings import Settings
 log = logging.getLogger("partbox.supervisor")
 
 MOST = 2  # connections
+SPARE_FOR = 10.0  # seconds that a second one is kept when one is enough
 CLOSING = 1.0  # seconds that closing waits for connections that are being made
 LEAST_PATIENCE = 0.5  # seconds that a statement may take before it counts as hanging; longer leases allow more:
 PATIENCE_OF_LEASE = 3  # the lease divided by this
@@ -116,4 +117,5 @@ def _pool(
         open=False,
         name=f"partbox supervisor of {database}" if database else "partbox supervisor",
         reconnect_timeout=0.0,
+        max_idle=SPARE_FOR,
     )

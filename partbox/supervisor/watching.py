@@ -24,7 +24,7 @@ from partbox.rules.burial import SeenHeartbeat, sightings
 from partbox.rules.turns import AT_ONCE, between_beats
 from partbox.settings import Settings
 
-RARELY = 4  # leases
+RARELY = 5  # leases
 TURN = (0.8, 1.2)  # of a turn's length: so nodes that started together do not stay together
 
 
@@ -75,4 +75,5 @@ def longest_turn(nodes: int, settings: Settings) -> float:
 
 
 def _turn(nodes: int, settings: Settings) -> float:
-    return min(settings.heartbeat * nodes / AT_ONCE, RARELY * settings.lease)
+    beat = between_beats(nodes, settings.heartbeat, settings.lease)
+    return min(beat * nodes / AT_ONCE, RARELY * settings.lease)

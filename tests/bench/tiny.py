@@ -29,6 +29,7 @@ TINY = Sizes(
         turns=1,
         cycles=2,
         instances=(1, 3),
+        settling=0.0,
         standing=0.3,
         burst=2_000,
         large=3,

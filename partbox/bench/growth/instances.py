@@ -50,8 +50,10 @@ def curve(ground: Ground) -> Iterator[StandingCrew]:
 
 
 def _cpu(ground: Ground, members: Crew, number: int) -> float:
-    """Only when each has looked at the others once more: who sees that somebody has joined reads all of them anew."""
-    ground.pause(max(ground.sizes.calm, longest_turn(number, ground.outbox().settings)))
+    """Only when each has looked at the others once more, for who sees that somebody has joined reads all of them anew,
+    and has settled."""
+    settling = ground.sizes.growth.settling
+    ground.pause(max(ground.sizes.calm, settling, longest_turn(number, ground.outbox().settings)))
     before, began = members.server(), time.monotonic()
     ground.pause(ground.sizes.growth.standing)
     return 100 * (members.server() - before) / (time.monotonic() - began)

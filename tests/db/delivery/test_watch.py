@@ -74,77 +74,82 @@ def test_of_another_subscription_it_says_nothing(conn):
     assert (look(conn).shape, look(conn).late) == ((0, 0), [])
 
 
-class TestTurns:
-    """A node that looks at others."""
+@pytest.fixture
+def now(monkeypatch):
+    """The monotonic clock of the watch."""
+    clock = [1000.0]
+    monkeypatch.setattr(watching, "time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
+    return clock
 
-    @pytest.fixture
-    def now(self, monkeypatch):
-        """The monotonic clock of the watch."""
-        clock = [1000.0]
-        monkeypatch.setattr(watching, "time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
-        return clock
 
-    @pytest.fixture
-    def watch(self):
-        return Watching(Settings(schema=SCHEMA, heartbeat=1, lease=20), DEFAULT)
+@pytest.fixture
+def watch():
+    return Watching(Settings(schema=SCHEMA, heartbeat=1, lease=20), DEFAULT)
 
-    def crowd(self, conn, nodes):
-        for number in range(nodes):
-            (last,) = join(conn, node=f"n{number}")
-            conn.execute("update partbox.instance set supervisor = gen_random_uuid() where instance_id = %s", [last])
-        seize(conn, last)
-        return last
 
-    def test_a_few_nodes_look_at_every_heartbeat(self, conn, now, watch):
-        self.crowd(conn, AT_ONCE)
-        assert watch.look(conn) is not None
-        now[0] += 0.9
-        assert watch.look(conn) is not None
+def crowd(conn, nodes):
+    for number in range(nodes):
+        (last,) = join(conn, node=f"n{number}")
+        conn.execute("update partbox.instance set supervisor = gen_random_uuid() where instance_id = %s", [last])
+    seize(conn, last)
+    return last
 
-    def test_many_take_turns_and_who_changes_something_looks_at_once(self, conn, now, watch):
-        self.crowd(conn, 3 * AT_ONCE)
-        assert watch.look(conn) is not None
-        assert watch.nodes == 3 * AT_ONCE
-        now[0] += 2
-        assert watch.look(conn) is None
-        watch.hurry()
-        assert watch.look(conn) is not None
-        now[0] += 4
-        assert watch.look(conn) is not None
 
-    def test_whoever_finds_somebody_late_looks_at_every_heartbeat(self, conn, now, watch):
-        last = self.crowd(conn, 3 * AT_ONCE)
-        age(conn, last, 7)
-        assert watch.look(conn) is not None
-        now[0] += 1
-        assert watch.look(conn) is not None
+def test_a_few_nodes_look_at_every_heartbeat(conn, now, watch):
+    crowd(conn, AT_ONCE)
+    assert watch.look(conn) is not None
+    now[0] += 0.9
+    assert watch.look(conn) is not None
 
-    def test_one_of_many_is_not_late_because_it_has_not_beaten_since_the_last_look(self, conn, now, watch):
-        self.crowd(conn, 3 * AT_ONCE)
-        watch.look(conn)
-        watch.hurry()
-        assert watch.look(conn).late == []
 
-    def test_one_of_many_that_is_late_has_been_seen_since_the_last_look_that_did_not_show_it(self, conn, now, watch):
-        last = self.crowd(conn, 3 * AT_ONCE)
-        age(conn, last, 5)
-        watch.look(conn)
-        assert watch.seen == {}
-        began, now[0] = now[0], now[0] + 2
-        conn.execute("update partbox.instance set lease = lease / 2 where instance_id = %s", [last])  # late by now
-        watch.hurry()
-        watch.look(conn)
-        assert watch.seen[last].since == began
+def test_many_take_turns_and_who_changes_something_looks_at_once(conn, now, watch):
+    crowd(conn, 3 * AT_ONCE)
+    assert watch.look(conn) is not None
+    assert watch.nodes == 3 * AT_ONCE
+    now[0] += 2
+    assert watch.look(conn) is None
+    watch.hurry()
+    assert watch.look(conn) is not None
+    now[0] += 4
+    assert watch.look(conn) is not None
 
-    def test_who_is_late_has_been_seen_since_it_was_found_or_since_the_last_look(self, conn, now, watch):
-        (a,) = join(conn)
-        seize(conn, a)
-        watch.look(conn)
-        assert watch.seen == {}
-        began, now[0] = now[0], now[0] + 1
-        found = watch.look(conn)
-        assert watch.seen == {a: SeenHeartbeat(found.late[0].heartbeat_at, began)}
-        now[0] += 1
-        watch.look(conn)
-        assert watch.seen[a].since == began
-        age(conn, a, 6)
+
+def test_whoever_finds_somebody_late_looks_at_every_heartbeat(conn, now, watch):
+    last = crowd(conn, 3 * AT_ONCE)
+    age(conn, last, 7)
+    assert watch.look(conn) is not None
+    now[0] += 1
+    assert watch.look(conn) is not None
+
+
+def test_one_of_many_is_not_late_because_it_has_not_beaten_since_the_last_look(conn, now, watch):
+    crowd(conn, 3 * AT_ONCE)
+    watch.look(conn)
+    watch.hurry()
+    assert watch.look(conn).late == []
+
+
+def test_one_of_many_that_is_late_has_been_seen_since_the_last_look_that_did_not_show_it(conn, now, watch):
+    last = crowd(conn, 3 * AT_ONCE)
+    age(conn, last, 5)
+    watch.look(conn)
+    assert watch.seen == {}
+    began, now[0] = now[0], now[0] + 2
+    conn.execute("update partbox.instance set lease = lease / 2 where instance_id = %s", [last])  # late by now
+    watch.hurry()
+    watch.look(conn)
+    assert watch.seen[last].since == began
+
+
+def test_who_is_late_has_been_seen_since_it_was_found_or_since_the_last_look(conn, now, watch):
+    (a,) = join(conn)
+    seize(conn, a)
+    watch.look(conn)
+    assert watch.seen == {}
+    began, now[0] = now[0], now[0] + 1
+    found = watch.look(conn)
+    assert watch.seen == {a: SeenHeartbeat(found.late[0].heartbeat_at, began)}
+    now[0] += 1
+    watch.look(conn)
+    assert watch.seen[a].since == began
+    age(conn, a, 6)
