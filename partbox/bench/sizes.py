@@ -12,10 +12,10 @@ class GrowthSizes:
 
     `records` done in segments of `segment` ids, above which `turns` of so many `cycles` of traffic are measured;
     `instances`: the numbers of idle ones at which the server's CPU is read, `standing` seconds each, once they have
-    been there for `settling` seconds; events of a `burst`; `large` events with a `payload` of so many bytes; `publishers` at the same time, `crowded` seconds a turn;
-    events that a subscription is `behind`; `subscriptions` of one log. `rebalances`: the numbers of processes
-    between which it goes to and fro, with so many `changes` each way, while each partition gets an event every `beat`
-    seconds.
+    been there for `settling` seconds; events of a `burst`; `large` events with a `payload` of so many bytes;
+    `publishers` at the same time, `crowded` seconds a turn; events that a subscription is `behind`; `subscriptions` of
+    one log. `rebalances`: the numbers of processes between which it goes to and fro, with so many `changes` each way,
+    while each partition gets an event every `beat` seconds.
     """
 
     records: int
