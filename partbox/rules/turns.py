@@ -2,7 +2,7 @@
 
 AT_ONCE = 10  # nodes of which each does it every time
 BEATING = 100  # nodes of which each beats every time
-SLOWEST = 0.25  # of the lease, from one heartbeat to the next of more of them
+SLOWEST = 0.22  # of the lease, from one heartbeat to the next of more of them
 
 
 def share(nodes: int) -> float:

@@ -24,7 +24,7 @@ from partbox.rules.burial import SeenHeartbeat, sightings
 from partbox.rules.turns import AT_ONCE, between_beats
 from partbox.settings import Settings
 
-RARELY = 5  # leases
+RARELY = 4  # leases
 TURN = (0.8, 1.2)  # of a turn's length: so nodes that started together do not stay together
 
 
@@ -75,5 +75,4 @@ def longest_turn(nodes: int, settings: Settings) -> float:
 
 
 def _turn(nodes: int, settings: Settings) -> float:
-    beat = between_beats(nodes, settings.heartbeat, settings.lease)
-    return min(beat * nodes / AT_ONCE, RARELY * settings.lease)
+    return min(settings.heartbeat * nodes / AT_ONCE, RARELY * settings.lease)

@@ -38,8 +38,8 @@ update {schema}.instance i set sinks = %(sinks)s::json where i.instance_id = %(i
 -- name: watch
 -- One row about a subscription: the server's clock; a number that changes whenever somebody joins, leaves or drains, and how
 -- many they are, on how many nodes; whether a partition has no assignee; whether one has an owner that is gone; and, an
--- array for each column, who is late: unheard of since `since`, or for three tenths of the lease, longer than anybody waits from
--- one heartbeat to the next. No other can be due for burial.
+-- array for each column, who is late: unheard of since `since`, or for a quarter of the lease, longer than anybody waits from one
+-- heartbeat to the next. No other can be due for burial.
 with here as materialized (
     select i.instance_id, i.node, i.heartbeat_at, i.draining, i.lease, i.supervisor
       from {schema}.instance i
@@ -54,7 +54,7 @@ select now(), seen.shape, seen.members, seen.nodes, held.unassigned, held.orphan
                array_agg(extract(epoch from h.heartbeat_at + h.lease - clock_timestamp())::float8)
                    filter (where late) as rest,
                array_agg(extract(epoch from h.lease)::float8) filter (where late) as leases
-          from (select *, heartbeat_at <= greatest(%(since)s::timestamptz, clock_timestamp() - lease * 0.3) as late
+          from (select *, heartbeat_at <= greatest(%(since)s::timestamptz, clock_timestamp() - lease / 4) as late
                   from here) as h
        ) as seen,
        (select coalesce(bool_or(p.assignee is null), true) as unassigned,

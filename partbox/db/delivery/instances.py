@@ -81,7 +81,7 @@ def leave(conn: Connection[Any], schema: str, instance: UUID) -> None:
 
 
 def watch(conn: Connection[Any], schema: str, subscription: str, since: datetime | None) -> Watch:
-    """Look at a subscription; late are those who have not beaten for three tenths of their lease, or `since` a time."""
+    """Look at a subscription; late are those who have not beaten for a quarter of their lease, or `since` a time."""
     ((clock, shape, count, nodes, unassigned, orphaned, *late),) = fetch(
         conn, "watch", schema, {"subscription": subscription, "since": since}
     )

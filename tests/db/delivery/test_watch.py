@@ -5,7 +5,7 @@ from ownership import DEFAULT, SCHEMA, assign, bury, join, seize
 
 from partbox.db.delivery import instances
 from partbox.rules.burial import SeenHeartbeat
-from partbox.rules.turns import AT_ONCE
+from partbox.rules.turns import AT_ONCE, SLOWEST
 from partbox.settings import Settings
 from partbox.supervisor import watching
 from partbox.supervisor.watching import Watching
@@ -25,10 +25,10 @@ def test_who_was_heard_of_lately_is_not_late(conn):
     assert look(conn).late == []
 
 
-def test_who_has_not_beaten_for_three_tenths_of_its_lease_is_late_with_what_is_left_of_it(conn):
+def test_who_has_not_beaten_for_a_quarter_of_its_lease_is_late_with_what_is_left_of_it(conn):
     quiet, slow, _ = join(conn, 3)
     age(conn, quiet, 8)  # of 20
-    age(conn, slow, 5)  # a quarter: as slow as any beats
+    age(conn, slow, 20 * SLOWEST)  # as slow as any beats
     (late,) = look(conn).late
     assert late.instance_id == quiet
     assert late.lease == 20
@@ -131,7 +131,7 @@ def test_one_of_many_is_not_late_because_it_has_not_beaten_since_the_last_look(c
 
 def test_one_of_many_that_is_late_has_been_seen_since_the_last_look_that_did_not_show_it(conn, now, watch):
     last = crowd(conn, 3 * AT_ONCE)
-    age(conn, last, 5)
+    age(conn, last, 4)
     watch.look(conn)
     assert watch.seen == {}
     began, now[0] = now[0], now[0] + 2
