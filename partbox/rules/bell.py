@@ -5,7 +5,7 @@
     napping  it has looked since, has all there was, and sleeps until a ring, or for a nap at most
 
 The flag is a *time*, in a sequence: until when somebody sleeps. Who publishes asks for it after its ids are drawn, and
-rings while it lies ahead: 1 to 4,000 ms, for a clock that is set back would leave it up for ever. Each of these rules
+rings while it lies ahead: 1 to 3,000 ms, for a clock that is set back would leave it up for ever. Each of these rules
 has its reason in a run that failed without it:
 
 - It is raised when the log stood still for `STILL`, unless another has raised it for long enough. While it stays up,
@@ -34,7 +34,7 @@ NAP = 0.250  # and up to `rules.ticking.LONGEST`
 SHORT = 0.040  # a nap while a transaction is open that may have asked too early
 FLAG = 0.950  # seconds for which it is up at least, so several naps: raising it is a statement
 BEYOND = 1.2  # and longer naps of which it lasts so many: one statement serves several who sleep like that
-FAR = 4_000  # milliseconds: further ahead it is no time of ours
+FAR = 3_000  # milliseconds: further ahead it is no time of ours
 LAG = 0.050  # seconds that an answer may have been on its way
 
 ALL = "*"

@@ -2,20 +2,24 @@
 
 TICK = 0.25  # seconds
 FEW = 16  # partitions: who owns fewer of the 256 is one of more than 16, and has the less to miss
-LONGEST = 3.0  # seconds, however few they are: less than the bell's flag may lie ahead
+LONGEST = 2.0  # seconds, however few they are: less than the bell's flag may lie ahead,
+OF_LEASE = 1 / 3  # and as for `poll_idle`: who sleeps for longer looks dead
 SOON = 0.05  # at least, however soon a parked row is due
 AWAITING = 0.01  # and while another is to release what is planned for this process; more if it takes long
 PATIENT = 8
 
 
-def longest(owned: int, *, hears: bool) -> float:
+def longest(owned: int, lease: float, *, calm: bool) -> float:
     """Seconds between two ticks at most, and so between two looks that nobody has called for.
 
     Who owns few partitions takes them more rarely. Otherwise hundreds of processes without work would cost the server
     a third of a processor; so it is about the partitions that decide, from 16 processes on. Nothing waits for them but
-    what the bell tells anyway, if the process `hears` it: events, plans, and what others do to parked rows.
+    what the bell tells anyway: events, plans, and what others do to parked rows. So only who hears it, and has nothing
+    in hand, is `calm`: a handler is looked after four times a second.
     """
-    return min(LONGEST, TICK * max(1.0, FEW / owned)) if owned and hears else TICK
+    if not calm or not owned:
+        return TICK
+    return max(TICK, min(LONGEST, OF_LEASE * lease, TICK * FEW / owned))
 
 
 def until_next(soonest: float | None, awaited: float | None, most: float = TICK) -> float:

@@ -32,7 +32,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a-plan-that-rings-nobody",
-        "A process that sleeps for three seconds sees after that what it is to take or to give.",
+        "A process that sleeps for two seconds sees after that what it is to take or to give.",
         "sql/functions/plan.sql",
         "    perform pg_notify({channel}, 'changed ' || plan.subscription);\n",
         "",

@@ -1,7 +1,7 @@
 -- purpose: wakes the worker that owns the partition, or all without one, if any sleeps: for events written by INSERT or COPY
 
 -- Call it after them, in their transaction: what was written then is delivered as soon as it is committed. Without it they
--- are delivered too, within a quarter of a second, or three seconds where over 16 processes share the log. False: nobody
+-- are delivered too, within a quarter of a second, or two seconds where over 16 processes share the log. False: nobody
 -- sleeps, or the bell is off.
 create or replace function {schema}.ring(partition integer default null) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -9,7 +9,7 @@ declare
     bell oid := to_regclass({bell});
 begin
     if has_sequence_privilege(bell, 'SELECT') then
-        if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 4000 then
+        if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 3000 then
             perform pg_notify({channel}, coalesce(partition::text, '*'));
             return true;
         end if;

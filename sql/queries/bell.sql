@@ -4,7 +4,7 @@
 -- that may not read it, ring nobody.
 (select case when has_sequence_privilege(bell.sequence, 'SELECT') then pg_sequence_last_value(bell.sequence) end
         - (extract(epoch from clock_timestamp()) * 1000)::bigint
-   from (select to_regclass({bell}) as sequence offset 0) as bell) between 1 and 4000
+   from (select to_regclass({bell}) as sequence offset 0) as bell) between 1 and 3000
 
 -- name: rings
 -- Part of others, inline in what an INSERT returns: rings for its partition, if a worker sleeps; whether one did.
@@ -39,8 +39,8 @@ select found.oid::bigint, current_setting('max_prepared_transactions')::integer
 -- Says that somebody sleeps for `ahead` milliseconds from now; whether somebody had said so already. It never takes back
 -- what others have said, unless that is no time of ours: a clock was set back.
 select setval(%(bell)s::oid::regclass,
-              greatest(now + %(ahead)s::bigint, case when up between 1 and 4000 then now + up end)),
-       coalesce(up between 1 and 4000, false)
+              greatest(now + %(ahead)s::bigint, case when up between 1 and 3000 then now + up end)),
+       coalesce(up between 1 and 3000, false)
   from (select now, pg_sequence_last_value(%(bell)s::oid::regclass) - now as up
           from (select (extract(epoch from clock_timestamp()) * 1000)::bigint as now offset 0) as clock offset 0) as seen
 

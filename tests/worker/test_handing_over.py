@@ -62,6 +62,16 @@ def test_what_others_have_changed_in_this_subscription_is_news_until_the_next_ti
     assert not rig.ownership.replanned
 
 
+def test_a_process_has_something_in_hand_while_a_handler_runs_and_until_what_it_has_read_is_saved(rig: Rig) -> None:
+    partition, holdings = rig.partition(), rig.holdings
+    with holdings.lock:
+        assert not holdings.is_quiet()
+        partition.progress.saved_passed = partition.progress.read_new
+        assert holdings.is_quiet()
+        partition.running = 1
+        assert not holdings.is_quiet()
+
+
 def test_the_next_save_is_hurried_as_soon_as_a_partition_may_be_released(rig: Rig) -> None:
     partition, holdings = rig.partition(), rig.holdings
     with holdings.lock:

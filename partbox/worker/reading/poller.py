@@ -21,7 +21,7 @@ from partbox.db.connect import check
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.ticking import SOON, longest, until_next
+from partbox.rules.ticking import FEW, SOON, longest, until_next
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.timeouts import Timeouts
@@ -270,7 +270,13 @@ class Poller:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
 
     def _longest(self) -> float:
-        return longest(len(self._holdings.partitions), hears=self._parts.pace.listener.hears)
+        """Seconds between two looks at most that nobody has called for."""
+        owned = len(self._holdings.partitions)
+        calm = owned < FEW and self._parts.pace.listener.hears
+        if calm:
+            with self._holdings.lock:
+                calm = self._holdings.is_quiet()
+        return longest(owned, self._settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], brought: bool) -> None:
         pause = self._parts.pace.pause(conn, brought, self._reader.seen, nap=self._longest())

@@ -41,6 +41,10 @@ class Holdings:
         self.called = True
         self.look.set()
 
+    def is_quiet(self) -> bool:
+        """True if no handler runs, and nothing that was read is not saved."""
+        return not any(each.busy or each.progress.unsaved() for each in self.partitions.values())
+
     def touch(self, partition: Partition) -> None:
         """The partition has something to save."""
         if partition not in self.dirty:
