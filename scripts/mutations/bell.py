@@ -97,6 +97,17 @@ MUTATIONS = (
         ("tests/rules/test_ticking.py::test_who_would_not_hear_of_a_plan_or_runs_a_handler_looks_as_often_as_anybody",),
     ),
     Mutation(
+        "a-tick-as-late-as-the-last-one-said",
+        "A process that was calm, and has parked an event without aggregate since, looks for it after the rest of two seconds.",
+        "partbox/worker/reading/poller.py",
+        "        self._tick_at = min(self._tick_at, self._ticked_at + most)",
+        "        self._tick_at = min(self._tick_at, self._tick_at)",
+        (
+            "tests/worker/test_long_naps.py::"
+            "test_what_blocks_nothing_runs_when_it_is_due_also_if_it_was_parked_after_a_tick_of_a_calm_process",
+        ),
+    ),
+    Mutation(
         "up-however-far-ahead",
         "A clock that is set back leaves the flag up: all who publish ring, for as long as it was set back.",
         "sql/queries/bell.sql",

@@ -20,10 +20,10 @@ def now(monkeypatch):
 
 
 @pytest.fixture
-def plans(monkeypatch):
+def plans(monkeypatch, now):
     """The times at which it was read whether a plan is needed: none was."""
     made: list[float] = []
-    monkeypatch.setattr(Planner, "plan", lambda self, conn: made.append(0.0) or True)
+    monkeypatch.setattr(Planner, "plan", lambda self, conn: made.append(now[0]) or True)
     return made
 
 

@@ -62,13 +62,17 @@ def test_what_others_have_changed_in_this_subscription_is_news_until_the_next_ti
     assert not rig.ownership.replanned
 
 
-def test_a_process_has_something_in_hand_while_a_handler_runs_and_until_what_it_has_read_is_saved(rig: Rig) -> None:
+def test_a_process_has_something_in_hand_while_a_handler_runs_and_while_what_it_has_read_is_not_saved_or_parked(
+    rig: Rig,
+) -> None:
     partition, holdings = rig.partition(), rig.holdings
     with holdings.lock:
         assert not holdings.is_quiet()
         partition.progress.saved_passed = partition.progress.read_new
         assert holdings.is_quiet()
         partition.running = 1
+        assert not holdings.is_quiet()
+        partition.running, partition.parked.open = 0, 1
         assert not holdings.is_quiet()
 
 

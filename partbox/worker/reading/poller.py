@@ -94,7 +94,7 @@ class Poller:
         self._wake = holdings.look
         self._broken = threading.Event()
         self._ended = threading.Event()
-        self._tick_at = 0.0
+        self._ticked_at = self._tick_at = 0.0
         self._awaits_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
@@ -250,7 +250,7 @@ class Poller:
         now = time.monotonic()
         if now >= self._tick_at or self.ownership.replanned:
             most = self._longest()
-            self._tick_at = now + most
+            self._ticked_at, self._tick_at = now, now + most
             tick = self.ownership.tick(conn, self._reader.listed())
             if tick.look is not None:
                 self._reader.looked(tick.look)
@@ -279,7 +279,9 @@ class Poller:
         return longest(owned, self._settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], brought: bool) -> None:
-        pause = self._parts.pace.pause(conn, brought, self._reader.seen, nap=self._longest())
+        most = self._longest()
+        self._tick_at = min(self._tick_at, self._ticked_at + most)  # less than at the last tick, if something has come
+        pause = self._parts.pace.pause(conn, brought, self._reader.seen, nap=most)
         if not pause:
             return
         now = time.monotonic()

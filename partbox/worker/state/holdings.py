@@ -42,8 +42,8 @@ class Holdings:
         self.look.set()
 
     def is_quiet(self) -> bool:
-        """True if no handler runs, and nothing that was read is not saved."""
-        return not any(each.busy or each.progress.unsaved() for each in self.partitions.values())
+        """True if no handler runs, nothing that was read is not saved, and nothing is parked that may be due some time."""
+        return not any(each.busy or each.parked.open or each.progress.unsaved() for each in self.partitions.values())
 
     def touch(self, partition: Partition) -> None:
         """The partition has something to save."""
