@@ -98,7 +98,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a-tick-as-late-as-the-last-one-said",
-        "A process that was calm, and has parked an event without aggregate since, looks for it after the rest of two seconds.",
+        "A calm process that parks an event without aggregate looks for it after the rest of two seconds.",
         "partbox/worker/reading/poller.py",
         "        self._tick_at = min(self._tick_at, self._ticked_at + most)",
         "        self._tick_at = min(self._tick_at, self._tick_at)",

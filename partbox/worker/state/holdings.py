@@ -42,7 +42,7 @@ class Holdings:
         self.look.set()
 
     def is_quiet(self) -> bool:
-        """True if no handler runs, nothing that was read is not saved, and nothing is parked that may be due some time."""
+        """True if no handler runs, nothing that was read is not saved, and nothing that is parked is open."""
         return not any(each.busy or each.parked.open or each.progress.unsaved() for each in self.partitions.values())
 
     def touch(self, partition: Partition) -> None:
