@@ -4,13 +4,16 @@ A cursor gives the interpreter lock away and waits for it again at every network
 10,000 rows, each time up to 5 ms behind a busy handler. The blocking call does so once. Results are binary; in those
 of a `lean` connection uuid, timestamps and json stay raw bytes.
 
-On a connection that is made to be `prepared` (see db/connect.py) each statement is planned once.
+On a connection that is made to be `prepared` (see db/connect.py) each statement is planned once. One that names values
+in its text is planned once for these: so its plan has no segment in it that they rule out, which would be locked and
+looked at every time.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import Any
+from functools import lru_cache
+from itertools import count
+from typing import Any, Final, NamedTuple
 
 from psycopg import Connection, Error
 from psycopg.adapt import Transformer
@@ -25,6 +28,7 @@ from partbox.db.sql import query
 Row = tuple[Any, ...]
 
 _RAW = ("uuid", "timestamptz", "json")
+_NUMBERS: Final = count()  # of prepared statements: a name is never used again
 _NAMED = re.compile(rb"%%|%\((\w+)\)s")  # a doubled % first: the schema's name may hold what looks like a parameter
 
 
@@ -34,12 +38,22 @@ def lean(conn: Connection[Any]) -> None:
         conn.adapters.register_loader(name, ByteaBinaryLoader)
 
 
-def fetch(conn: Connection[Any], name: str, schema: str, values: Mapping[str, object]) -> list[Row]:
-    """The rows of a named query; values are sent as text, None as null."""
-    text, names = _positional(name, schema)
+def fetch(
+    conn: Connection[Any],
+    name: str,
+    schema: str,
+    values: Mapping[str, object],
+    *,
+    planned: Mapping[str, int] | None = None,
+) -> list[Row]:
+    """The rows of a named query; values are sent as text, None as null.
+
+    Those `planned` are numbers that stand in its text: a connection keeps the plan for the last ones alone.
+    """
+    text, names = _positional(name, schema, tuple(planned.items()) if planned else ())
     params = [None if values[name] is None else str(values[name]).encode() for name in names]
     with (limit := deadline.of(conn)):
-        result = _sent(conn, text, params)
+        result = _sent(conn, (name, schema), text, params)
     if conn.pgconn.status != ConnStatus.OK:
         raise limit.lost()
     if result.status != ExecStatus.TUPLES_OK:
@@ -54,17 +68,26 @@ def array(values: Iterable[object]) -> str:
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
 
 
-def _sent(conn: Connection[Any], text: bytes, params: list[bytes | None]) -> PGresult:
-    prepared, server = getattr(conn, "prepared", None), conn.pgconn
-    if prepared is None:
+class _Prepared(NamedTuple):
+    name: bytes
+    text: bytes
+
+
+def _sent(conn: Connection[Any], named: tuple[str, str], text: bytes, params: list[bytes | None]) -> PGresult:
+    statements, server = getattr(conn, "prepared", None), conn.pgconn
+    if statements is None:
         return server.exec_params(text, params, result_format=Format.BINARY)
-    if text not in prepared:
-        name = b"partbox_%d" % len(prepared)
-        result = server.prepare(name, text)
+    held: _Prepared | None = statements.get(named)
+    if held is None or held.text != text:
+        made = _Prepared(b"partbox_%d" % next(_NUMBERS), text)
+        result = server.prepare(made.name, text)
         if result.status != ExecStatus.COMMAND_OK:
             return result
-        prepared[text] = name
-    return server.exec_prepared(prepared[text], params, result_format=Format.BINARY)  # type: ignore[arg-type] # None: null
+        statements[named] = made
+        if held is not None:  # that it has gone already would do no harm
+            server.exec_(b"deallocate " + held.name)
+        held = made
+    return server.exec_prepared(held.name, params, result_format=Format.BINARY)  # type: ignore[arg-type] # None: null
 
 
 def _refused(conn: Connection[Any], result: PGresult) -> Error:
@@ -77,15 +100,18 @@ def _refused(conn: Connection[Any], result: PGresult) -> Error:
     return error
 
 
-@cache
-def _positional(name: str, schema: str) -> tuple[bytes, tuple[str, ...]]:
-    """A named query with $1, $2 … for libpq, and the names of its parameters in that order."""
+@lru_cache(maxsize=256)
+def _positional(name: str, schema: str, planned: tuple[tuple[str, int], ...]) -> tuple[bytes, tuple[str, ...]]:
+    """A named query with $1, $2 … for libpq, and the names of its parameters in that order; numbers where planned."""
+    numbers = dict(planned)
     names: list[str] = []
 
     def place(match: re.Match[bytes]) -> bytes:
         if match[1] is None:
             return b"%"
-        names.append(match[1].decode())
+        if (named := match[1].decode()) in numbers:
+            return b"%d" % numbers[named]
+        names.append(named)
         return b"$%d" % len(names)
 
     return _NAMED.sub(place, query(name, schema)), tuple(names)

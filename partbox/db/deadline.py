@@ -155,7 +155,7 @@ class WatchedConnection(Connection[Any]):
     deadline: Deadline = NEVER
     life: Any = None  # see db/delivery/life.py
     bell: int | None = None  # see db/delivery/bell.py
-    prepared: dict[bytes, bytes] | None = None  # see db/connect.py: the names of prepared statements by their texts
+    prepared: dict[tuple[str, str], Any] | None = None  # see db/blocking.py: what is prepared, by query and schema
 
     def watch(self, limit: float) -> None:
         """Give it a deadline of `limit` seconds a statement."""

@@ -12,6 +12,17 @@ A partition that does not take part, since it is behind, draining or just claime
 """
 
 from partbox.rules import cursor
+from partbox.rules.page import Page
+
+
+def ids(shared: Page) -> tuple[int, int]:
+    """All ids that the next quick poll may search lie above the first of these, and below the second.
+
+    Both are whole stretches, so that they are others, and the poll is planned anew, but once in a million ids.
+    """
+    above = shared.floor // cursor.STRETCH
+    end = shared.settled // cursor.STRETCH + 2  # a page counts that reaches a stretch above `settled`
+    return above * cursor.STRETCH, end * cursor.STRETCH
 
 
 def counts(records: int, floor: int, drawn: int) -> bool:

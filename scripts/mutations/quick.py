@@ -5,6 +5,7 @@ from mutations.mutation import Mutation
 QUICK = "tests/worker/test_quick_polls.py"
 MACHINE = "tests/rules/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
 PRUNING = "tests/db/delivery/test_segment_pruning.py"
+PREPARED = "tests/db/delivery/test_prepared.py"
 CURSOR = "partbox/rules/cursor.py"
 
 MUTATIONS = (
@@ -100,9 +101,35 @@ MUTATIONS = (
     Mutation(
         "a-quick-poll-that-ends-too-early",
         "A page that counts may reach as far as a full one would search: what is left out of it nobody reads.",
-        "partbox/db/delivery/records.py",
-        '"far": shared.settled + cursor.STRETCH,',
-        '"far": shared.settled + cursor.STRETCH - 1,',
+        "partbox/rules/quick.py",
+        "shared.settled // cursor.STRETCH + 2",
+        "shared.settled // cursor.STRETCH + 1",
         (f"{PRUNING}::test_a_quick_poll_reads_to_the_end_of_the_ids_that_it_may_search",),
+    ),
+    Mutation(
+        "a-quick-poll-that-begins-too-late",
+        "What a transaction publishes that was open before lies above its bound, however far others have gone.",
+        "partbox/rules/quick.py",
+        "shared.floor // cursor.STRETCH",
+        "shared.settled // cursor.STRETCH",
+        (
+            "tests/rules/test_quick.py::test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_planned_for",
+        ),
+    ),
+    Mutation(
+        "the-plan-for-other-ids-kept",
+        "A plan is for a range of ids: beyond its end it finds nothing.",
+        "partbox/db/blocking.py",
+        "if held is None or held.text != text:",
+        "if held is None:",
+        (f"{PREPARED}::test_a_quick_poll_is_prepared_anew_once_in_a_million_ids_and_the_one_before_is_forgotten",),
+    ),
+    Mutation(
+        "plans-for-other-ids-kept",
+        "A connection that lasts for years would keep a plan for each million ids.",
+        "partbox/db/blocking.py",
+        'server.exec_(b"deallocate " + held.name)',
+        "pass",
+        (f"{PREPARED}::test_a_quick_poll_is_prepared_anew_once_in_a_million_ids_and_the_one_before_is_forgotten",),
     ),
 )

@@ -94,8 +94,8 @@ union all
 -- name: quick
 -- The quick poll: everything that has become visible since the shared page, for partitions that are caught up, by one scan
 -- of a range of ids. `drawn` is read after the snapshot is taken, so nothing that N sees lies above it, and before the next
--- transaction id, forced by the data, so the two are a fence. `lo` and `far` are but for pruning: with ids above `far` the
--- page is too long to count, and without it each segment that lies ahead is opened. That a partition is at least 0 is
+-- transaction id, forced by the data, so the two are a fence. `above` and `end` are numbers in its text, for the plan
+-- alone: it has but the segments between the two, and those done or ahead cost nothing. That a partition is at least 0 is
 -- true of all, and said for the index by id, which no other query may use. `partitions` is a bit for each: an array is
 -- searched for every record, which costs more than all the rest. The first row also says how far the bell's flag lies ahead.
 with drawn as materialized (
@@ -114,7 +114,7 @@ select null::smallint, (select floor_id from horizon), null::uuid, (select age f
 union all
 (select {light}
   from {schema}.record r
- where r.id > %(lo)s::bigint and r.id <= %(far)s::bigint
+ where r.id > %(above)s::bigint and r.id < %(end)s::bigint
        and r.id > (select floor_id from horizon) and r.id <= (select id from drawn)
        and r.partition >= 0 and get_bit(%(partitions)s::varbit, r.partition) = 1
        and not pg_visible_in_snapshot(r.xid, %(snapshot)s::pg_snapshot)

@@ -19,6 +19,7 @@ from partbox.rules.bell import up_for
 from partbox.rules.cursor import CAP, STRETCH, Ask
 from partbox.rules.horizon import Fence, fence
 from partbox.rules.page import Page
+from partbox.rules.quick import ids
 from partbox.rules.sweep import Sweep
 
 _payload, _available_at = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT)
@@ -93,14 +94,14 @@ def quick(conn: Connection[Any], schema: str, shared: Page, partitions: str) -> 
     """Everything of these `partitions` (see `bits`) that `shared` does not see, but at most `cursor.CAP` + 1."""
     sequence, value = life.of(conn)
     own = {
-        "lo": shared.floor,
-        "far": shared.settled + cursor.STRETCH,
         "partitions": partitions,
         "most": cursor.CAP,
         "life": sequence,
         "bell": bell.of(conn),
     }
-    rows = fetch(conn, "quick", schema, {**_shared(shared), **own})
+    above, end = ids(shared)
+    planned = {"above": above, "end": end}
+    rows = fetch(conn, "quick", schema, {**_shared(shared), **own, **planned}, planned=planned)
     head = _head(rows)
     life.check(conn, head[LIFE] == (None if value is None else str(value)))
     snapshot, drawn = head[SNAPSHOT], int(head[DRAWN])

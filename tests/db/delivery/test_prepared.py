@@ -7,11 +7,12 @@ import pytest
 from ownership import DEFAULT, SCHEMA, Conn, join, saving, seize, worker
 from polling import MILLION, ask, poll, write
 from psycopg import sql
-from psycopg.errors import InvalidSqlStatementName
+from psycopg.errors import InvalidSqlStatementName, UndefinedTable
 
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, looks, records
 from partbox.db.sql import query
+from partbox.rules.cursor import STRETCH
 from partbox.rules.page import Page
 
 pytestmark = pytest.mark.every_version("plans")
@@ -43,8 +44,9 @@ def plan(conn: Conn, name: str) -> str:
     last_line = NAMED.sub("?", text.splitlines()[-1])
     held = conn.execute("select name, statement from pg_prepared_statements").fetchall()
     (named,) = [named for named, sent in held if NUMBERED.sub("?", sent.splitlines()[-1]) == last_line]
-    range_of_ids = {"lo": sql.Literal(0), "hi": sql.Literal(MILLION), "far": sql.Literal(MILLION)}
-    values = sql.SQL(", ").join([range_of_ids.get(parameter, sql.NULL) for parameter in NAMED.findall(text)])
+    range_of_ids = {"lo": sql.Literal(0), "hi": sql.Literal(MILLION)}
+    parameters = [each for each in NAMED.findall(text) if each not in ("above", "end")]  # in the text of a quick poll
+    values = sql.SQL(", ").join([range_of_ids.get(parameter, sql.NULL) for parameter in parameters])
     explained = conn.execute(sql.SQL("explain (costs off) execute {} ({})").format(sql.Identifier(named), values))
     return "\n".join(line for (line,) in explained)
 
@@ -89,6 +91,29 @@ def test_look_tick_save_poll_and_bodies_are_each_prepared_once(prepared: Conn) -
         cursors.tick(prepared, SCHEMA, DEFAULT, me, [])
         cursors.save(prepared, SCHEMA, DEFAULT, me, [saving(owned[5])])
     assert prepared.execute("select count(*) from pg_prepared_statements").fetchone() == (5,)
+
+
+def test_a_quick_poll_is_prepared_anew_once_in_a_million_ids_and_the_one_before_is_forgotten(prepared: Conn) -> None:
+    def held(settled: int) -> str:
+        records.quick(prepared, SCHEMA, Page("1:1:", settled), records.bits({5}))
+        ((name,),) = prepared.execute("select name from pg_prepared_statements")
+        return str(name)
+
+    names = [held(settled) for settled in (0, 5, STRETCH - 1, STRETCH, 2 * STRETCH - 1, 7 * STRETCH, 3)]
+    assert names[0] == names[1] == names[2]
+    assert names[3] == names[4]
+    assert len({*names}) == 4
+
+
+def test_a_quick_poll_that_cannot_be_prepared_anew_keeps_the_one_that_it_has(prepared: Conn) -> None:
+    records.quick(prepared, SCHEMA, Page("1:1:", 0), records.bits({5}))
+    prepared.execute("alter table partbox.record rename to aside")
+    with pytest.raises(UndefinedTable):
+        records.quick(prepared, SCHEMA, Page("1:1:", STRETCH), records.bits({5}))
+    prepared.execute("alter table partbox.aside rename to record")
+    for settled in (0, STRETCH):
+        records.quick(prepared, SCHEMA, Page("1:1:", settled), records.bits({5}))
+    assert prepared.execute("select count(*) from pg_prepared_statements").fetchone() == (1,)
 
 
 def test_behind_a_pooler_nothing_is_prepared(dsn: str) -> None:
