@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from psycopg import Connection, Error
 from psycopg.adapt import Transformer
@@ -26,6 +26,10 @@ from partbox.db import deadline
 from partbox.db.sql import query
 
 Row = tuple[Any, ...]
+
+MOST: Final = 16
+"""Statements that a connection keeps prepared: twice those that a worker's may send, for some are there for several
+ranges of ids."""
 
 _RAW = ("uuid", "timestamptz", "json")
 _NUMBERS: Final = count()  # of prepared statements: a name is never used again
@@ -48,12 +52,12 @@ def fetch(
 ) -> list[Row]:
     """The rows of a named query; values are sent as text, None as null.
 
-    Those `planned` are numbers that stand in its text: a connection keeps the plan for the last ones alone.
+    Those `planned` are numbers that stand in its text, as if it were another statement for each.
     """
     text, names = _positional(name, schema, tuple(planned.items()) if planned else ())
     params = [None if values[name] is None else str(values[name]).encode() for name in names]
     with (limit := deadline.of(conn)):
-        result = _sent(conn, (name, schema), text, params)
+        result = _sent(conn, text, params)
     if conn.pgconn.status != ConnStatus.OK:
         raise limit.lost()
     if result.status != ExecStatus.TUPLES_OK:
@@ -68,26 +72,22 @@ def array(values: Iterable[object]) -> str:
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
 
 
-class _Prepared(NamedTuple):
-    name: bytes
-    text: bytes
-
-
-def _sent(conn: Connection[Any], named: tuple[str, str], text: bytes, params: list[bytes | None]) -> PGresult:
-    statements, server = getattr(conn, "prepared", None), conn.pgconn
-    if statements is None:
+def _sent(conn: Connection[Any], text: bytes, params: list[bytes | None]) -> PGresult:
+    prepared, server = getattr(conn, "prepared", None), conn.pgconn
+    if prepared is None:
         return server.exec_params(text, params, result_format=Format.BINARY)
-    held: _Prepared | None = statements.get(named)
-    if held is None or held.text != text:
-        made = _Prepared(b"partbox_%d" % next(_NUMBERS), text)
-        result = server.prepare(made.name, text)
+    if text in prepared:
+        prepared.move_to_end(text)
+    else:
+        name = b"partbox_%d" % next(_NUMBERS)
+        result = server.prepare(name, text)
         if result.status != ExecStatus.COMMAND_OK:
             return result
-        statements[named] = made
-        if held is not None:  # that it has gone already would do no harm
-            server.exec_(b"deallocate " + held.name)
-        held = made
-    return server.exec_prepared(held.name, params, result_format=Format.BINARY)  # type: ignore[arg-type] # None: null
+        prepared[text] = name
+        if len(prepared) > MOST:
+            _, longest_unused = prepared.popitem(last=False)
+            server.exec_(b"deallocate " + longest_unused)  # that it is gone already would do no harm
+    return server.exec_prepared(prepared[text], params, result_format=Format.BINARY)  # type: ignore[arg-type] # None: null
 
 
 def _refused(conn: Connection[Any], result: PGresult) -> Error:

@@ -1,5 +1,6 @@
 """Connections of worker processes and supervisors, and what is checked on each new one."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -198,7 +199,7 @@ def connect(
 def _prepare(conn: WatchedConnection) -> None:
     """Prepare its statements from here on, unless a pooler took the options and did not hand them on."""
     if conn.execute(query("is_planned", "partbox")).fetchone() == (True,):  # of no schema
-        conn.prepared = {}
+        conn.prepared = OrderedDict()
 
 
 def _pooler_refused(error: psycopg.OperationalError) -> str:

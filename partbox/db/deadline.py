@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import inf
@@ -155,7 +156,9 @@ class WatchedConnection(Connection[Any]):
     deadline: Deadline = NEVER
     life: Any = None  # see db/delivery/life.py
     bell: int | None = None  # see db/delivery/bell.py
-    prepared: dict[tuple[str, str], Any] | None = None  # see db/blocking.py: what is prepared, by query and schema
+    prepared: OrderedDict[bytes, bytes] | None = (
+        None  # see db/blocking.py: the names of what is prepared, by their texts
+    )
 
     def watch(self, limit: float) -> None:
         """Give it a deadline of `limit` seconds a statement."""

@@ -18,6 +18,11 @@ CAP = 1_000
 STRETCH = 1_000_000
 
 
+def stretch_of(id: int) -> int:
+    """Where the stretch of ids begins that this one lies in: the same for a million of them."""
+    return id // STRETCH * STRETCH
+
+
 class Ask(NamedTuple):
     """The request for one partition; `base` is the page that it was read from last, its own or the shared one."""
 

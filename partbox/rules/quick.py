@@ -20,9 +20,8 @@ def ids(shared: Page) -> tuple[int, int]:
 
     Both are whole stretches, so that they are others, and the poll is planned anew, but once in a million ids.
     """
-    above = shared.floor // cursor.STRETCH
-    end = shared.settled // cursor.STRETCH + 2  # a page counts that reaches a stretch above `settled`
-    return above * cursor.STRETCH, end * cursor.STRETCH
+    end = cursor.stretch_of(shared.settled) + 2 * cursor.STRETCH  # a page counts that reaches one above `settled`
+    return cursor.stretch_of(shared.floor), end
 
 
 def counts(records: int, floor: int, drawn: int) -> bool:

@@ -36,7 +36,8 @@ r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r
 -- records and the new.
 -- Rows and N come from one plain statement in autocommit; see rules/horizon.py for why each bound is where it is.
 -- A partition in lockstep is read from the shared page; another one from a page of its own, named by its number.
--- The first row also has the ids drawn by then: no record that N sees has a higher one.
+-- The first row also has the ids drawn by then: no record that N sees has a higher one. `above` is a number in its text, for
+-- the plan alone: no segment below it is in that, so what is done costs nothing.
 -- The last branch is the sweep, see rules/sweep.py: what is new for partitions with a backlog, in the order of ids. `swept`
 -- is a bit for each of them, `swept_ids` the last id of each partition, from 0 to 255; `swept_most` 0 for no sweep.
 with horizon as materialized (
@@ -71,7 +72,7 @@ select {light}
     (select r.*
        from {schema}.record r
       where start.id < c.last_id
-            and r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint
+            and r.partition = c.partition and r.id > %(above)s::bigint and r.id <= %(hi)s::bigint
             and r.id > start.id and r.id <= least(c.last_id, start.id + %(stretch)s::bigint)
             and not pg_visible_in_snapshot(r.xid, coalesce(own.snapshot, %(snapshot)s::pg_snapshot))
             and (c.until is null or pg_visible_in_snapshot(r.xid, c.until))
@@ -80,13 +81,13 @@ select {light}
     (select r.*
        from {schema}.record r
       where c.room > 0
-            and r.partition = c.partition and r.id > %(lo)s::bigint and r.id <= %(hi)s::bigint and r.id > c.last_id
+            and r.partition = c.partition and r.id > %(above)s::bigint and r.id <= %(hi)s::bigint and r.id > c.last_id
       order by r.id limit c.room)
  ) as r
 union all
 (select {light}
   from {schema}.record r
- where r.id > %(swept_from)s::bigint and r.id <= %(swept_to)s::bigint
+ where r.id > %(above)s::bigint and r.id > %(swept_from)s::bigint and r.id <= %(swept_to)s::bigint
        and r.partition >= 0 and get_bit(%(swept)s::varbit, r.partition) = 1
        and r.id > (%(swept_ids)s::bigint[])[r.partition + 1]
  order by r.id limit %(swept_most)s::bigint)

@@ -62,7 +62,8 @@ def poll(
     cap: int | None = None,
     sweep: Sweep | None = None,
 ) -> Polled:
-    """Read one page of ids in (lo, hi]; `shared` is the page of the partitions in lockstep. Each base is sent once.
+    """Read one page of ids up to `hi`; every ask reads above `lo`. `shared` is the page of the partitions in lockstep.
+    Each base is sent once.
 
     Returns at most `cap` + 1 late records of each partition. What is new for those that take part in the `sweep` comes
     last, in the order of ids, whatever their rooms.
@@ -76,14 +77,14 @@ def poll(
         **_own(own),
         **_asked(asks, sweep),
         **_swept(sweep),
-        "lo": lo,
         "hi": hi,
         "cap": CAP if cap is None else cap,
         "stretch": STRETCH,
         "bases": array(numbers),
         "life": sequence,
     }
-    rows = fetch(conn, "poll", schema, values)
+    planned = {"above": cursor.stretch_of(lo)}
+    rows = fetch(conn, "poll", schema, values | planned, planned=planned)
     head = _head(rows)
     life.check(conn, head[LIFE] == (None if value is None else str(value)))
     floors = {0: head[FLOOR]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}

@@ -9,6 +9,7 @@ from polling import MILLION, ask, poll, write
 from psycopg import sql
 from psycopg.errors import InvalidSqlStatementName, UndefinedTable
 
+from partbox.db.blocking import MOST
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, looks, records
 from partbox.db.sql import query
@@ -44,8 +45,8 @@ def plan(conn: Conn, name: str) -> str:
     last_line = NAMED.sub("?", text.splitlines()[-1])
     held = conn.execute("select name, statement from pg_prepared_statements").fetchall()
     (named,) = [named for named, sent in held if NUMBERED.sub("?", sent.splitlines()[-1]) == last_line]
-    range_of_ids = {"lo": sql.Literal(0), "hi": sql.Literal(MILLION)}
-    parameters = [each for each in NAMED.findall(text) if each not in ("above", "end")]  # in the text of a quick poll
+    range_of_ids = {"hi": sql.Literal(MILLION)}
+    parameters = [each for each in NAMED.findall(text) if each not in ("above", "end")]  # numbers in the text
     values = sql.SQL(", ").join([range_of_ids.get(parameter, sql.NULL) for parameter in parameters])
     explained = conn.execute(sql.SQL("explain (costs off) execute {} ({})").format(sql.Identifier(named), values))
     return "\n".join(line for (line,) in explained)
@@ -93,27 +94,37 @@ def test_look_tick_save_poll_and_bodies_are_each_prepared_once(prepared: Conn) -
     assert prepared.execute("select count(*) from pg_prepared_statements").fetchone() == (5,)
 
 
-def test_a_quick_poll_is_prepared_anew_once_in_a_million_ids_and_the_one_before_is_forgotten(prepared: Conn) -> None:
-    def held(settled: int) -> str:
-        records.quick(prepared, SCHEMA, Page("1:1:", settled), records.bits({5}))
-        ((name,),) = prepared.execute("select name from pg_prepared_statements")
-        return str(name)
-
-    names = [held(settled) for settled in (0, 5, STRETCH - 1, STRETCH, 2 * STRETCH - 1, 7 * STRETCH, 3)]
-    assert names[0] == names[1] == names[2]
-    assert names[3] == names[4]
-    assert len({*names}) == 4
+def names(conn: Conn) -> set[str]:
+    """Of what the connection has prepared."""
+    return {name for (name,) in conn.execute("select name from pg_prepared_statements")}
 
 
-def test_a_quick_poll_that_cannot_be_prepared_anew_keeps_the_one_that_it_has(prepared: Conn) -> None:
-    records.quick(prepared, SCHEMA, Page("1:1:", 0), records.bits({5}))
+def test_polls_are_prepared_anew_once_in_a_million_ids(prepared: Conn) -> None:
+    counts = []
+    for at in (0, 5, STRETCH - 1, STRETCH, 2 * STRETCH - 1, 3 * STRETCH, 5):
+        records.quick(prepared, SCHEMA, Page("1:1:", at), records.bits({5}))
+        poll(prepared, ask(last_id=at, floor=at), lo=at)
+        counts.append(len(names(prepared)))
+    assert counts == [2, 2, 2, 4, 4, 6, 6]
+
+
+def test_no_more_than_some_statements_are_kept_and_those_in_use_are_among_them(prepared: Conn) -> None:
+    looks.look(prepared, SCHEMA, [])
+    in_use = names(prepared)
+    for number in range(3 * MOST):
+        records.quick(prepared, SCHEMA, Page("1:1:", number * STRETCH), records.bits({5}))
+        looks.look(prepared, SCHEMA, [])
+    assert len(names(prepared)) == MOST
+    assert in_use < names(prepared)
+
+
+def test_a_poll_that_cannot_be_prepared_once_is_prepared_the_next_time(prepared: Conn) -> None:
     prepared.execute("alter table partbox.record rename to aside")
     with pytest.raises(UndefinedTable):
-        records.quick(prepared, SCHEMA, Page("1:1:", STRETCH), records.bits({5}))
+        records.quick(prepared, SCHEMA, Page("1:1:", 0), records.bits({5}))
     prepared.execute("alter table partbox.aside rename to record")
-    for settled in (0, STRETCH):
-        records.quick(prepared, SCHEMA, Page("1:1:", settled), records.bits({5}))
-    assert prepared.execute("select count(*) from pg_prepared_statements").fetchone() == (1,)
+    records.quick(prepared, SCHEMA, Page("1:1:", 0), records.bits({5}))
+    assert len(names(prepared)) == 1
 
 
 def test_behind_a_pooler_nothing_is_prepared(dsn: str) -> None:

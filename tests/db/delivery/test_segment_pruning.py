@@ -1,7 +1,8 @@
 """The segments and indexes that a poll touches."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ def scanned(conn: Conn, monkeypatch: pytest.MonkeyPatch, asks: Sequence[Ask], lo
     seen: dict[str, Any] = {}
     fetch = records.fetch
     with monkeypatch.context() as patch:
-        patch.setattr(records, "fetch", lambda *args: seen.update(args[3]) or fetch(*args))
+        patch.setattr(records, "fetch", lambda *args, **planned: seen.update(args[3]) or fetch(*args, **planned))
         poll(conn, *asks, lo=lo, hi=hi)
     plan = conn.execute(b"explain (costs off) " + query("poll", SCHEMA), seen).fetchall()
     return set(re.findall(r"\bon (record_\w+)", "\n".join(line for (line,) in plan)))
@@ -58,10 +59,25 @@ def test_segments_outside_of_the_range_of_a_poll_are_not_even_planned(conn, monk
 
 
 @pytest.mark.usefixtures("segments")
-def test_the_range_of_a_poll_leaves_its_lower_end_out_and_its_upper_end_in(conn):
+def test_a_poll_reads_to_the_upper_end_of_its_range(conn):
     for id in (10 * MILLION - 1, 10 * MILLION, 20 * MILLION, 20 * MILLION + 1):
         write_at(conn, id)
-    assert poll(conn, ask(), lo=10 * MILLION - 1, hi=20 * MILLION)[1] == [10 * MILLION, 20 * MILLION]
+    found = poll(conn, ask(last_id=10 * MILLION - 1), lo=10 * MILLION - 1, hi=20 * MILLION)[1]
+    assert found == [10 * MILLION, 20 * MILLION]
+
+
+@pytest.mark.usefixtures("segments")
+@pytest.mark.every_version("plans")
+def test_the_plan_of_a_full_poll_has_no_segment_in_it_below_the_ids_that_it_reads(conn, dsn):
+    with worker(dsn) as prepared:
+        for lo, planned in (
+            (5 * MILLION, {"record_1", "record_2", "record_3", "record_4", "record_default"}),
+            (10 * MILLION, {"record_2", "record_3", "record_4", "record_default"}),
+            (39 * MILLION, {"record_4", "record_default"}),
+        ):
+            asks = [ask(lo, floor=lo, partition=number) for number in range(256)]
+            send = partial(poll, prepared, *asks, lo=lo, hi=lo + 5, swept=sweep(asks, lo + 5))
+            assert locked(prepared, send) == planned, lo
 
 
 @pytest.mark.usefixtures("segments")
@@ -80,7 +96,7 @@ def test_a_poll_walks_the_primary_key_and_a_sweep_the_index_of_ids_and_nothing_i
     conn.execute("set enable_bitmapscan = off")
     seen: dict[str, Any] = {}
     fetch = records.fetch
-    monkeypatch.setattr(records, "fetch", lambda *args: seen.update(args[3]) or fetch(*args))
+    monkeypatch.setattr(records, "fetch", lambda *args, **planned: seen.update(args[3]) or fetch(*args, **planned))
     asks = [ask(partition=number) for number in range(256)]
     swept = sweep(asks[:128], 5 * MILLION)
     assert swept is not None
@@ -108,16 +124,9 @@ def test_the_plan_of_a_quick_poll_has_no_segment_in_it_that_the_poll_cannot_need
             (39 * MILLION, None, {"record_4", "record_default"}),
         ):
             listed = () if open_since is None else ((1, open_since),)
-            records.quick(prepared, SCHEMA, Page(unseeing(conn), settled, listed), records.bits(range(256)))
-            ((name, count),) = prepared.execute("select name, cardinality(parameter_types) from pg_prepared_statements")
-            nulls = sql.SQL(", ").join([sql.NULL] * count)
-            with prepared.transaction():
-                prepared.execute("set local enable_partition_pruning = off")  # when it runs, not when it is planned
-                told = prepared.execute(
-                    sql.SQL("explain (costs off) execute {} ({})").format(sql.Identifier(name), nulls)
-                ).fetchall()
-            found = set(re.findall(r"\bon (record_\w+)", "\n".join(line for (line,) in told)))
-            assert found == planned, settled
+            page = Page(unseeing(conn), settled, listed)
+            send = partial(records.quick, prepared, SCHEMA, page, records.bits(range(256)))
+            assert locked(prepared, send) == planned, settled
 
 
 @pytest.mark.usefixtures("segments")
@@ -128,6 +137,15 @@ def test_a_quick_poll_reads_to_the_end_of_the_ids_that_it_may_search(conn):
         write_at(conn, id)
     polled = records.quick(conn, SCHEMA, page, records.bits(range(256)))
     assert [row[1] for row in polled.rows] == ids
+
+
+def locked(conn: Conn, send: Callable[[], Any]) -> set[str]:
+    """The segments that are locked when it is sent once more: those in its plan, whatever is ruled out as it begins."""
+    send()
+    with conn.transaction():
+        send()
+        held = conn.execute("select relname from pg_locks join pg_class on oid = relation where pid = pg_backend_pid()")
+        return {name for (name,) in held if re.fullmatch("record_[0-9]+|record_default", name)}
 
 
 def unseeing(conn: Conn) -> str:
