@@ -1,6 +1,6 @@
 """The quick poll: what counts, and the ids that it is planned for."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from partbox.rules import quick
@@ -10,6 +10,8 @@ from partbox.rules.page import Page
 Ids = st.integers(0, 1 << 62)
 
 
+@example(settled=5 * STRETCH, behind=STRETCH + 1, searched=STRETCH, place=0.0)
+@example(settled=5 * STRETCH - 1, behind=0, searched=STRETCH, place=1.0)
 @given(settled=Ids, behind=st.integers(0, 3 * STRETCH), searched=st.integers(0, STRETCH), place=st.floats(0, 1))
 def test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_planned_for(
     settled, behind, searched, place
@@ -20,7 +22,7 @@ def test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_pl
     drawn = floor + searched
     assert quick.counts(CAP, floor, drawn)
     above, end = quick.ids(page)
-    assert above <= floor
+    assert above <= page.floor <= floor
     assert drawn < end
 
 
