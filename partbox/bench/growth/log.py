@@ -62,7 +62,7 @@ class StatementCost:
 
 
 class OwnedLog:
-    """A log whose partitions one instance owns, all of them caught up."""
+    """A log whose partitions one instance owns, all of them caught up, until the end of `stack`."""
 
     def __init__(self, ground: Ground, schema: str, stack: ExitStack) -> None:
         self._schema = schema
@@ -79,6 +79,7 @@ class OwnedLog:
             life.live(each, life.begin(each, schema))
             lean(each)
         self._own()
+        stack.callback(instances.bury, self._publisher, schema, [self._me], known_dead=True)
 
     def _own(self) -> None:
         """Claim everything at the end of the log."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Set
 from contextlib import ExitStack
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -23,9 +24,32 @@ BUDGETS: Final = {
 }
 
 
-def _costs(ground: Ground, log: OwnedLog) -> dict[str, float]:
+SITTING: Final = 10
+"""Rounds by the same sessions: two that do the same may differ by some percent for as long as they last."""
+
+Costs = dict[str, float]
+
+
+def _costs(ground: Ground, log: OwnedLog) -> Costs:
     ground.check()
     return log.costs(ground.sizes.growth.cycles)
+
+
+def _compared(ground: Ground, grown_log: str) -> tuple[list[Costs], list[Costs]]:
+    """The costs of each round above the records and beside them, by new sessions for every few rounds."""
+    above: list[Costs] = []
+    beside: list[Costs] = []
+    sides = [(grown_log, above), (ground.schema, beside)]
+    left = ground.sizes.growth.turns
+    while left > 0:
+        with ExitStack() as stack:
+            first, second = (partial(_costs, ground, OwnedLog(ground, schema, stack)) for schema, _ in sides)
+            found = in_turn(min(SITTING, left), first, second)
+        for (_, costs), new in zip(sides, found, strict=True):
+            costs += new
+        sides.reverse()  # whose sessions come first
+        left -= SITTING
+    return above, beside
 
 
 def _measure(ground: Ground, wanted: Set[str]) -> Results:
@@ -35,10 +59,9 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
         return
     sizes = ground.sizes.growth
     ground.fresh()
-    with grown(ground, sizes.records, sizes.segment) as schema, ExitStack() as stack:
+    with grown(ground, sizes.records, sizes.segment) as schema:
         tables = len(segments.segments(ground.conn, schema))
-        full, empty = (OwnedLog(ground, each, stack) for each in (schema, ground.schema))
-        above, beside = in_turn(sizes.turns, lambda: _costs(ground, full), lambda: _costs(ground, empty))
+        above, beside = _compared(ground, schema)
     for kind in KINDS:
         ours, theirs = ([each[kind] * 1e6 for each in side] for side in (above, beside))
         said = f"{median(ours):,.0f} µs, empty {median(theirs):,.0f} µs"
