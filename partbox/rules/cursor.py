@@ -19,7 +19,7 @@ STRETCH = 1_000_000
 
 
 def stretch_of(id: int) -> int:
-    """Where the stretch of ids begins that this one lies in: the same for a million of them."""
+    """Beginning of the stretch of ids that this one lies in, the same for a million of them."""
     return id // STRETCH * STRETCH
 
 

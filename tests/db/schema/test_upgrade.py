@@ -54,13 +54,13 @@ SINCE = {
 def first(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A database with the schema of the first version, in a process whose program knows no other."""
     old = {name: composed(text, "partbox").as_bytes() for name, text in (("marker", MARKER), ("register", REGISTER))}
-    watch, names = blocking._positional("watch", "partbox")
+    watch, names = blocking._positional("watch", "partbox", ())
     assert WATCH[0] in watch
     positional = blocking._positional
     monkeypatch.setattr(
         blocking,
         "_positional",
-        lambda name, schema: (watch.replace(*WATCH), names) if name == "watch" else positional(name, schema),
+        lambda name, *of: (watch.replace(*WATCH), names) if name == "watch" else positional(name, *of),
     )
     monkeypatch.setattr(migrations, "migrations", lambda: ALL[:1])
     monkeypatch.setattr(migrations, "_function", lambda path, schema: composed(then(path), schema))
