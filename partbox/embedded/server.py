@@ -99,7 +99,8 @@ class Server:
         if postmaster is None:
             return
         os.kill(postmaster, signal.SIGSTOP)  # no new children from here on
-        family = [postmaster, *processes.children(postmaster)]
+        # It goes last: a commit that waits for a standby gives up when it sees it gone, and others then see what it wrote.
+        family = [*processes.children(postmaster), postmaster]
         processes.signal_all(family, signal.SIGKILL)
         _wait(lambda: not any(map(processes.alive, family)), "the killed server did not end")
 
