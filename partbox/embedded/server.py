@@ -99,7 +99,7 @@ class Server:
         if postmaster is None:
             return
         os.kill(postmaster, signal.SIGSTOP)  # no new children from here on
-        # It goes last: a commit that waits for a standby gives up when it sees it gone, and others then see what it wrote.
+        # It goes last: a commit that waits for a standby ends its wait when it sees it gone, and is visible then.
         family = [*processes.children(postmaster), postmaster]
         processes.signal_all(family, signal.SIGKILL)
         _wait(lambda: not any(map(processes.alive, family)), "the killed server did not end")
