@@ -2,6 +2,7 @@
 
 import os
 import struct
+import time
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import cached_property
@@ -80,8 +81,10 @@ def _saving(ground: Ground) -> Results:
     ):
         ground.until(lambda: bool(sender.sent()), "the first event", TO_START)
         ground.pause(ground.sizes.open - counted)
-        before = path.stat().st_size
+        before, began = path.stat().st_size, time.monotonic()
         ground.pause(counted)
+        ground.until(lambda: path.stat().st_size >= before + SAVE.size or sender.ended, "a save", TO_START)
+        counted = time.monotonic() - began
         times = [seconds for (seconds,) in SAVE.iter_unpack(_whole(path.read_bytes()[before:]))]
         if sender.ended or not times:
             raise PartboxError("nothing was saved beside the open transaction, so nothing was measured")
