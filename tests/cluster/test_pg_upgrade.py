@@ -154,4 +154,9 @@ def _upgrade(old: Server, new: Server) -> None:
         group=user and user.pw_gid,
         extra_groups=user and [],
     )
+    logs = "".join(
+        each.read_text(errors="replace") for each in new._pgdata.glob("pg_upgrade_output.d/*/log/*_dump_*.log")
+    )
+    if done.returncode and "unrecognized parameter" in logs:
+        pytest.skip("the new server is of an older minor release than the old one, and cannot read its dump")
     assert done.returncode == 0, done.stdout + done.stderr
