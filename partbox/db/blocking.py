@@ -28,8 +28,7 @@ from partbox.db.sql import query
 Row = tuple[Any, ...]
 
 MOST: Final = 16
-"""Statements that a connection keeps prepared: twice those that a worker's may send, for some are there for several
-ranges of ids."""
+"""Statements that a connection keeps prepared; polls are among them for several ranges of ids."""
 
 _RAW = ("uuid", "timestamptz", "json")
 _NUMBERS: Final = count()  # of prepared statements: a name is never used again

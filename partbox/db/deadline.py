@@ -156,9 +156,7 @@ class WatchedConnection(Connection[Any]):
     deadline: Deadline = NEVER
     life: Any = None  # see db/delivery/life.py
     bell: int | None = None  # see db/delivery/bell.py
-    prepared: OrderedDict[bytes, bytes] | None = (
-        None  # see db/blocking.py: the names of what is prepared, by their texts
-    )
+    prepared: OrderedDict[bytes, bytes] | None = None  # see db/blocking.py: names of what is prepared, by texts
 
     def watch(self, limit: float) -> None:
         """Give it a deadline of `limit` seconds a statement."""

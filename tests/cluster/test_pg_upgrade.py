@@ -157,6 +157,6 @@ def _upgrade(old: Server, new: Server) -> None:
     logs = "".join(
         each.read_text(errors="replace") for each in new._pgdata.glob("pg_upgrade_output.d/*/log/*_dump_*.log")
     )
-    if done.returncode and "unrecognized parameter" in logs:
+    if done.returncode and 'unrecognized parameter "pg_attver"' in logs:  # 15.20 dumps it, and 18.4 does not know it
         pytest.skip("the new server is of an older minor release than the old one, and cannot read its dump")
     assert done.returncode == 0, done.stdout + done.stderr
