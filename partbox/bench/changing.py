@@ -1,4 +1,8 @@
-"""Small segments of the log, made, emptied and dropped again and again by the functions that do it for any log."""
+"""Segments of the log, as long as others, made, emptied and dropped by the functions that do it for any log.
+
+Only a few ids of each are drawn before the sequence is moved on to the next one. So what takes hours comes in seconds,
+and polls are planned for as few segments as in any log: those that their ids lie in.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,18 +13,17 @@ from psycopg import Connection
 from partbox import settings
 from partbox.db.harness import bench as statements
 from partbox.db.operator import segments as steps
+from partbox.errors import PartboxError
 from partbox.rules import segments as rules
 from partbox.rules.segments import Range
 from partbox.segments import passed
 from partbox.segments.patience import tried
 
-IDS: Final = 200  # of a segment
-LEAD: Final = 200  # ids that lie at least between the newest and a new segment
-AHEAD: Final = 5
+TRIES: Final = 100
 
 
-class SmallSegments:
-    """Changes them step by step, and counts what was done."""
+class ChangingSegments:
+    """Changes them step by step, and counts what was done. Supervisors may do the same beside it."""
 
     def __init__(self, conn: Connection[Any], schema: str) -> None:
         self._conn = conn
@@ -28,32 +31,40 @@ class SmallSegments:
         self._settings = settings.load(schema=schema, retain_done=0)
         self.made = self.emptied = self.dropped = 0
 
-    def begin(self, ids: int) -> None:
-        """Make the first segment of an empty log, for so many ids, in which nothing is to be changed."""
-        self._make(Range(1, ids))
+    def drawn(self) -> int:
+        """The newest id."""
+        return steps.drawn(self._conn, self._schema)
 
     def add(self) -> None:
-        """Make the next one, unless there are enough; those that supervisors make lie far above."""
-        found, drawn = steps.segments(self._conn, self._schema), steps.drawn(self._conn, self._schema)
-        near = [each for each in found if each.upper is not None and each.upper < drawn + rules.LEAD]
-        if rules.ahead(near, drawn) < AHEAD:
-            begin = max([drawn + LEAD, *(each.upper or 0 for each in near)])
-            self._make(Range(begin, begin + IDS))
+        """Make one more after the last, unless somebody is in the way."""
+        end = max(each.upper or 0 for each in steps.segments(self._conn, self._schema))
+        self.made += tried(partial(steps.add, self._conn, self._schema, Range(end, end + rules.SMALLEST))) is None
 
-    def leave(self, ids: int) -> None:
-        """Make those that are to lie ahead, and go on in them: no more ids are drawn in the first one, of so many."""
-        for _ in range(AHEAD):
-            self.add()
-        statements.skip_ids(self._conn, self._schema, ids - 1)
-
-    def remove(self) -> None:
-        """Empty the oldest that can be, and drop the oldest that is empty."""
+    def empty(self) -> None:
+        """Empty the oldest that can be."""
         emptied, _ = passed.empty(self._conn, self._settings, _once())
         self.emptied += len(emptied)
+
+    def drop(self) -> None:
+        """Drop the oldest that is empty."""
         self.dropped += len(passed.drop(self._conn, self._settings))
 
-    def _make(self, ids: Range) -> None:
-        self.made += tried(partial(steps.add, self._conn, self._schema, ids)) is None
+    def leave(self) -> int:
+        """Go on in the next one, which is made if need be, and return its first id."""
+        for _ in range(TRIES):
+            drawn = self.drawn()
+            found = steps.segments(self._conn, self._schema)
+            if begin := min((each.lower for each in found if each.lower is not None and each.lower > drawn), default=0):
+                statements.skip_ids(self._conn, self._schema, begin - 1)
+                return begin
+            self.add()
+        raise PartboxError(f"the bench could make no segment of the log in {TRIES} tries: somebody keeps it locked")
+
+    def near_the_end(self, ids: int) -> None:
+        """Go on where so many ids of this one are left."""
+        drawn, found = self.drawn(), steps.segments(self._conn, self._schema)
+        end = next(each.upper for each in found if each.upper is not None and each.upper > drawn)
+        statements.skip_ids(self._conn, self._schema, end - 1 - ids)
 
     def __str__(self) -> str:
         return f"{self.made} made, {self.emptied} emptied, {self.dropped} dropped"

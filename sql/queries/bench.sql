@@ -154,10 +154,6 @@ create table if not exists {schema}.elsewhere (id bigint generated always as ide
 -- A row of it, and a ring as publishers have it.
 insert into {schema}.elsewhere (note) values (repeat('x', 200)) returning {schema}.ring()
 
--- name: bench_first_segment
--- Have no segment but the default one; for an empty log.
-drop table if exists {schema}.record_1
-
 -- name: bench_skip
 -- Leave out the ids up to this one, all of which lie ahead.
 select setval({sequence}, %(last)s) where coalesce(pg_sequence_last_value({sequence}), 0) < %(last)s

@@ -5,17 +5,19 @@ only sleeps. The distributions of all of it are in the details.
 """
 
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import cycle
+from math import ceil
 from typing import Any, Final
 
 import psycopg
 from psycopg import Connection
 
 from partbox.bench.budget import Budget, Direction, Measured
-from partbox.bench.bystanders import Bystanders, BystanderTask
-from partbox.bench.changing import SmallSegments
+from partbox.bench.bystanders import BystanderNotes, Bystanders, BystanderTask
+from partbox.bench.changing import ChangingSegments
 from partbox.bench.family import Family, Results
 from partbox.bench.ground import Ground
 from partbox.bench.handlers import Notebook, Noted, NoteTaker
@@ -37,11 +39,12 @@ PUBLISH, DELIVERY, PUBLISH_OPEN, DELIVERY_OPEN = (
     )
 )
 PROCESSES: Final = 2
-STEP: Final = 0.1  # seconds between two changes
-SHORTEST, SHARE = 1.0, 0.75  # seconds of a phase, and the part of what lines of growth stand still for
+STEP: Final = 0.3  # seconds between two changes: a segment is made, one emptied, and one dropped in 0.9 s
+CYCLE: Final = 3 * STEP
+SHORTEST, SHARE = 1.0, 0.25  # seconds of a phase, and the part of what lines of growth stand still for
+FEW: Final = 50  # ids of a segment that is filled
 TO_START: Final = 30.0
 TO_ARRIVE: Final = 60.0
-STOCK: Final = 0.25  # of a phase's time: segments are made and filled, so that there are some to be emptied in it
 
 
 @dataclass(slots=True)
@@ -116,27 +119,30 @@ class _Watch:
         return phase
 
     def changing(self, phase: PausePhase) -> PausePhase:
-        """Make, empty and drop segments, as fast as they fill."""
+        """Make, empty and drop segments, in turn; half of the time later, publishers come to the next one."""
         ground = self._ground
-        self._for(_length(ground) * STOCK, SmallSegments(ground.conn, ground.schema).add)
+        self._fill(ChangingSegments(ground.conn, ground.schema))
         with phase.beside(ground):
-            segments = SmallSegments(ground.conn, ground.schema)
-
-            def change() -> None:
-                segments.add()
-                segments.remove()
-
+            segments = ChangingSegments(ground.conn, ground.schema)
             phase.began = time.monotonic_ns()
-            self._for(_length(ground), change)
+            for change in self._paced(cycle((segments.add, segments.empty, segments.drop))):
+                change()
             phase.ended = time.monotonic_ns()
         phase.changes = str(segments)
         return phase
 
+    def _fill(self, segments: ChangingSegments) -> None:
+        """Have segments to empty, one for each cycle of the phase, and all that is in them delivered."""
+        ground = self._ground
+        for _ in range(ceil(_length(ground) / CYCLE)):
+            last = segments.leave() + FEW
+            ground.until(lambda last=last: segments.drawn() >= last, "publishing", TO_ARRIVE)  # type: ignore[misc]
+        segments.near_the_end(round(ground.sizes.load * _length(ground) / 2))
+        self._until_arrived()
+
     def judge(self, phases: list[PausePhase]) -> None:
         """Wait for what is on its way, and find each phase's pauses."""
-        seen = self._bystanders.seen()
-        self._ground.until(lambda: seen.publishes.keys() <= self._arrived().keys(), "delivering", TO_ARRIVE)
-        arrived = self._arrived()
+        seen, arrived = self._until_arrived()
         deliveries = [Span(span.ended, arrived[number]) for number, span in seen.publishes.items()]
         kinds = {
             "publish": [*seen.publishes.values()],
@@ -154,11 +160,20 @@ class _Watch:
                 phase.found[kind] = distribution(each.ms for each in within)
                 phase.pauses[kind] = beyond(within, controls)
 
-    def _for(self, seconds: float, change: Callable[[], None]) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            change()
+    def _paced(self, changes: Iterable[Callable[[], None]]) -> Iterator[Callable[[], None]]:
+        """One after the other, as long as a phase takes."""
+        end = time.monotonic() + _length(self._ground)
+        for change in changes:
+            if time.monotonic() >= end:
+                return
+            yield change
             self._ground.pause(STEP)
+
+    def _until_arrived(self) -> tuple[BystanderNotes, dict[int, int]]:
+        """Wait until all that is published by now is delivered; both, by the numbers of the events."""
+        seen = self._bystanders.seen()
+        self._ground.until(lambda: seen.publishes.keys() <= self._arrived().keys(), "delivering", TO_ARRIVE)
+        return seen, self._arrived()
 
     def _moments(self, pid: int) -> list[int]:
         return [note.at for note in self._notes if note.pid == pid]
@@ -171,16 +186,12 @@ class _Watch:
 def _measure(ground: Ground, wanted: Set[str]) -> Results:
     ground.fresh()
     statements.open_elsewhere(ground.conn, ground.schema)
-    statements.drop_first_segment(ground.conn, ground.schema)
-    first = round(2 * _length(ground) * ground.sizes.load)
-    SmallSegments(ground.conn, ground.schema).begin(first)
     notebook = Notebook(ground.folder / "pauses")
     task = BystanderTask(ground.dsn, ground.schema, ground.sizes.load, ground.folder / "bystanders")
     with BenchNode(ground, ground.outbox(NoteTaker(notebook.path), bell="on"), PROCESSES), Bystanders(task) as others:
         ground.until(others.begun, "the first events", TO_START)
         watch = _Watch(ground, others, notebook)
         still = watch.still()
-        SmallSegments(ground.conn, ground.schema).leave(first)
         changed = watch.changing(PausePhase("changing"))
         opened = [
             watch.changing(PausePhase(name, beside))

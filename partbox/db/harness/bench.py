@@ -205,11 +205,6 @@ def write_elsewhere(conn: Conn, schema: str) -> None:
     conn.execute(query("bench_elsewhere_write", schema), {})
 
 
-def drop_first_segment(conn: Conn, schema: str) -> None:
-    """Leave an empty log with its default segment alone."""
-    conn.execute(query("bench_first_segment", schema), {})
-
-
 def skip_ids(conn: Conn, schema: str, last: int) -> None:
     """Leave out the ids up to this one, unless publishing has passed it."""
     conn.execute(query("bench_skip", schema), {"last": last})
