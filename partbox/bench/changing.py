@@ -6,6 +6,7 @@ and polls are planned for as few segments as in any log: those that their ids li
 
 from collections.abc import Callable
 from functools import partial
+from math import ceil
 from typing import Any, Final
 
 from psycopg import Connection
@@ -13,13 +14,12 @@ from psycopg import Connection
 from partbox import settings
 from partbox.db.harness import bench as statements
 from partbox.db.operator import segments as steps
-from partbox.errors import PartboxError
 from partbox.rules import segments as rules
 from partbox.rules.segments import Range
 from partbox.segments import passed
 from partbox.segments.patience import tried
 
-TRIES: Final = 100
+MILLION: Final = 1_000_000
 
 
 class ChangingSegments:
@@ -36,9 +36,11 @@ class ChangingSegments:
         return steps.drawn(self._conn, self._schema)
 
     def add(self) -> None:
-        """Make one more after the last, unless somebody is in the way."""
+        """Make one more after the last, or ahead of need if publishing has passed that, unless somebody is in the way."""
         end = max(each.upper or 0 for each in steps.segments(self._conn, self._schema))
-        self.made += tried(partial(steps.add, self._conn, self._schema, Range(end, end + rules.SMALLEST))) is None
+        begin = max(end, ceil((self.drawn() + rules.LEAD) / MILLION) * MILLION)
+        ids = Range(begin, begin + rules.SMALLEST)
+        self.made += tried(partial(steps.add, self._conn, self._schema, ids)) is None
 
     def empty(self) -> None:
         """Empty the oldest that can be."""
@@ -49,22 +51,32 @@ class ChangingSegments:
         """Drop the oldest that is empty."""
         self.dropped += len(passed.drop(self._conn, self._settings))
 
-    def leave(self) -> int:
-        """Go on in the next one, which is made if need be, and return its first id."""
-        for _ in range(TRIES):
-            drawn = self.drawn()
-            found = steps.segments(self._conn, self._schema)
-            if begin := min((each.lower for each in found if each.lower is not None and each.lower > drawn), default=0):
-                statements.skip_ids(self._conn, self._schema, begin - 1)
-                return begin
+    def passed(self) -> int:
+        """The number of those that can be emptied."""
+        return sum(each.goes for each in passed.held(self._conn, self._settings))
+
+    def ready(self) -> bool:
+        """True if there is a next one; if not, it is made if nobody is in the way."""
+        if self._next() is None:
             self.add()
-        raise PartboxError(f"the bench could make no segment of the log in {TRIES} tries: somebody keeps it locked")
+        return self._next() is not None
+
+    def leave(self) -> int:
+        """Go on in the next one, which must be there, and return its first id."""
+        begin = self._next()
+        assert begin is not None
+        statements.skip_ids(self._conn, self._schema, begin - 1)
+        return begin
 
     def near_the_end(self, ids: int) -> None:
         """Go on where so many ids of this one are left."""
         drawn, found = self.drawn(), steps.segments(self._conn, self._schema)
         end = next(each.upper for each in found if each.upper is not None and each.upper > drawn)
         statements.skip_ids(self._conn, self._schema, end - 1 - ids)
+
+    def _next(self) -> int | None:
+        drawn, found = self.drawn(), steps.segments(self._conn, self._schema)
+        return min((each.lower for each in found if each.lower is not None and each.lower > drawn), default=None)
 
     def __str__(self) -> str:
         return f"{self.made} made, {self.emptied} emptied, {self.dropped} dropped"

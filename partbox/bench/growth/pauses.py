@@ -5,7 +5,7 @@ only sleeps. The distributions of all of it are in the details.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -43,6 +43,7 @@ STEP: Final = 0.3  # seconds between two changes: a segment is made, one emptied
 CYCLE: Final = 3 * STEP
 SHORTEST, SHARE = 1.0, 0.25  # seconds of a phase, and the part of what lines of growth stand still for
 FEW: Final = 50  # ids of a segment that is filled
+SECOND: Final = 1_000_000_000  # nanoseconds
 TO_START: Final = 30.0
 TO_ARRIVE: Final = 60.0
 
@@ -125,20 +126,25 @@ class _Watch:
         with phase.beside(ground):
             segments = ChangingSegments(ground.conn, ground.schema)
             phase.began = time.monotonic_ns()
-            for change in self._paced(cycle((segments.add, segments.empty, segments.drop))):
-                change()
+            changes = cycle((segments.add, segments.empty, segments.drop))
+            while time.monotonic_ns() - phase.began < _length(ground) * SECOND:
+                next(changes)()
+                ground.pause(STEP)
             phase.ended = time.monotonic_ns()
         phase.changes = str(segments)
         return phase
 
     def _fill(self, segments: ChangingSegments) -> None:
-        """Have segments to empty, one for each cycle of the phase, and all that is in them delivered."""
-        ground = self._ground
-        for _ in range(ceil(_length(ground) / CYCLE)):
+        """Have segments to empty, one for each cycle of the phase, and be where few ids of the last one are left."""
+        ground, number = self._ground, ceil(_length(self._ground) / CYCLE)
+        for _ in range(number):
+            ground.until(segments.ready, "making segments", TO_ARRIVE)
             last = segments.leave() + FEW
             ground.until(lambda last=last: segments.drawn() >= last, "publishing", TO_ARRIVE)  # type: ignore[misc]
+        ground.until(segments.ready, "making segments", TO_ARRIVE)
         segments.near_the_end(round(ground.sizes.load * _length(ground) / 2))
         self._until_arrived()
+        ground.until(lambda: segments.passed() >= number, "saving", TO_ARRIVE)
 
     def judge(self, phases: list[PausePhase]) -> None:
         """Wait for what is on its way, and find each phase's pauses."""
@@ -159,15 +165,6 @@ class _Watch:
                     raise PartboxError(f"nothing was seen of {kind} in the phase {phase.name!r}: it was too short")
                 phase.found[kind] = distribution(each.ms for each in within)
                 phase.pauses[kind] = beyond(within, controls)
-
-    def _paced(self, changes: Iterable[Callable[[], None]]) -> Iterator[Callable[[], None]]:
-        """One after the other, as long as a phase takes."""
-        end = time.monotonic() + _length(self._ground)
-        for change in changes:
-            if time.monotonic() >= end:
-                return
-            yield change
-            self._ground.pause(STEP)
 
     def _until_arrived(self) -> tuple[BystanderNotes, dict[int, int]]:
         """Wait until all that is published by now is delivered; both, by the numbers of the events."""
