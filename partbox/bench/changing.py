@@ -36,7 +36,7 @@ class ChangingSegments:
         return steps.drawn(self._conn, self._schema)
 
     def add(self) -> None:
-        """Make one more after the last, or ahead of need if publishing has passed that, unless somebody is in the way."""
+        """Make one after the last, or ahead of need if publishing has passed that, unless somebody is in the way."""
         end = max(each.upper or 0 for each in steps.segments(self._conn, self._schema))
         begin = max(end, ceil((self.drawn() + rules.LEAD) / MILLION) * MILLION)
         ids = Range(begin, begin + rules.SMALLEST)
