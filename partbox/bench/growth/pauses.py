@@ -21,7 +21,8 @@ from partbox.bench.changing import ChangingSegments
 from partbox.bench.family import Family, Results
 from partbox.bench.ground import Ground
 from partbox.bench.handlers import Notebook, Noted, NoteTaker
-from partbox.bench.node import BenchNode
+from partbox.bench.metronome import one_for_each_partition
+from partbox.bench.node import ALL, BenchNode
 from partbox.bench.pauses import LIMIT, Distribution, Span, beyond, distribution, gaps
 from partbox.bench.sender import KIND
 from partbox.db.harness import bench as statements
@@ -143,6 +144,8 @@ class _Watch:
             ground.until(lambda last=last: segments.drawn() >= last, "publishing", TO_ARRIVE)  # type: ignore[misc]
         ground.until(segments.ready, "making segments", TO_ARRIVE)
         segments.near_the_end(round(ground.sizes.load * _length(ground) / 2))
+        with ground.conn.transaction():  # every partition has something to save
+            ground.outbox().publish_many(ground.conn, one_for_each_partition(-ALL))
         self._until_arrived()
         ground.until(lambda: segments.passed() >= number, "saving", TO_ARRIVE)
 
