@@ -78,6 +78,10 @@ class ChangingSegments:
         drawn, found = self.drawn(), steps.segments(self._conn, self._schema)
         return min((each.lower for each in found if each.lower is not None and each.lower > drawn), default=None)
 
+    def __bool__(self) -> bool:
+        """True if any was made, emptied or dropped."""
+        return bool(self.made or self.emptied or self.dropped)
+
     def __str__(self) -> str:
         return f"{self.made} made, {self.emptied} emptied, {self.dropped} dropped"
 

@@ -57,7 +57,7 @@ class PausePhase:
     beside: Callable[[Ground], AbstractContextManager[None]] = lambda _: nullcontext()
     began: int = 0
     ended: int = 0
-    changes: str | None = None
+    changes: ChangingSegments | None = None
     found: dict[str, Distribution] = field(default_factory=dict)
     pauses: dict[str, float] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ class PausePhase:
 
     def told(self, kind: str) -> str:
         """The distribution in words, beside that of the control."""
-        done = f" ({self.changes})" if self.changes else ""
+        done = f" ({self.changes})" if self.changes is not None else ""
         return f"{self.name}{done}: {self.found[kind]}, elsewhere {self.found['elsewhere']}"
 
     def plain(self) -> dict[str, float]:
@@ -121,7 +121,7 @@ class _Watch:
         return phase
 
     def changing(self, phase: PausePhase) -> PausePhase:
-        """Make, empty and drop segments, in turn; half of the time later, publishers come to the next one."""
+        """Make, empty and drop segments, in turn; before half of the time is over, publishers come to the next one."""
         ground = self._ground
         self._fill(ChangingSegments(ground.conn, ground.schema))
         with phase.beside(ground):
@@ -132,7 +132,7 @@ class _Watch:
                 next(changes)()
                 ground.pause(STEP)
             phase.ended = time.monotonic_ns()
-        phase.changes = str(segments)
+        phase.changes = segments
         return phase
 
     def _fill(self, segments: ChangingSegments) -> None:
@@ -143,7 +143,7 @@ class _Watch:
             last = segments.leave() + FEW
             ground.until(lambda last=last: segments.drawn() >= last, "publishing", TO_ARRIVE)  # type: ignore[misc]
         ground.until(segments.ready, "making segments", TO_ARRIVE)
-        segments.near_the_end(round(ground.sizes.load * _length(ground) / 2))
+        segments.near_the_end(ALL + round(ground.sizes.load * _length(ground) / 2))
         with ground.conn.transaction():  # every partition has something to save
             ground.outbox().publish_many(ground.conn, one_for_each_partition(-ALL))
         self._until_arrived()
@@ -193,6 +193,8 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
         watch = _Watch(ground, others, notebook)
         still = watch.still()
         changed = watch.changing(PausePhase("changing"))
+        if not changed.changes:
+            raise PartboxError("no segment could be changed, so nothing was measured: somebody keeps the log locked")
         opened = [
             watch.changing(PausePhase(name, beside))
             for name, beside in (("published", _published), ("early xid", _early), ("read", _read))
