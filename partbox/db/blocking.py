@@ -23,6 +23,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.types.string import ByteaBinaryLoader
 
 from partbox.db import deadline
+from partbox.db.adapters import DEFAULTS
 from partbox.db.sql import query
 
 Row = tuple[Any, ...]
@@ -61,7 +62,7 @@ def fetch(
         raise limit.lost()
     if result.status != ExecStatus.TUPLES_OK:
         raise _refused(conn, result)
-    transformer = Transformer(conn)
+    transformer = Transformer(DEFAULTS if getattr(conn, "lent", False) else conn)
     transformer.set_pgresult(result)
     return transformer.load_rows(0, result.ntuples, tuple)
 

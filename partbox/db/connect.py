@@ -10,6 +10,7 @@ from psycopg import Connection, Cursor
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format
 
+from partbox.db.adapters import DEFAULTS
 from partbox.db.deadline import WatchedConnection, allowed
 from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
@@ -174,15 +175,18 @@ def connect(
     """
     more = PLANNED if prepared else ""
     conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
-    factory = Cursor[Any] if lent else Binary
+    factory, adapters = (Cursor[Any], None) if lent else (Binary, DEFAULTS)
     try:
-        conn = WatchedConnection.connect(conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory)
+        conn = WatchedConnection.connect(
+            conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory, context=adapters
+        )
     except psycopg.OperationalError as error:
         if REFUSED in str(error) and not pooler:
             raise PoolerRefused(_pooler_refused(error)) from None
         raise
     if not (lent or instrumented):
         conn.cursor_factory = factory
+    conn.lent = lent
     not_inherited(conn)
     conn.watch(allowed(lease) if limit is None else limit)
     try:
@@ -214,7 +218,7 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
     """True if a standby answers where `connect` failed; False also if nobody answers."""
     kwargs = parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
     try:
-        psycopg.connect(make_conninfo("", **kwargs), autocommit=True).close()
+        psycopg.connect(make_conninfo("", **kwargs), autocommit=True, context=DEFAULTS).close()
     except psycopg.Error:
         return False
     return True

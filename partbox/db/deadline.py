@@ -154,6 +154,7 @@ class WatchedConnection(Connection[Any]):
     """A connection with a deadline. psycopg sends every statement by `wait`, db/blocking.py by libpq's own call."""
 
     deadline: Deadline = NEVER
+    lent: bool = False  # an application's code gets it too, and may change how it converts values
     life: Any = None  # see db/delivery/life.py
     bell: int | None = None  # see db/delivery/bell.py
     prepared: OrderedDict[bytes, bytes] | None = None  # see db/blocking.py: names of what is prepared, by texts

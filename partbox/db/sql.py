@@ -13,6 +13,7 @@ from string import Formatter
 
 from psycopg import sql as compose
 
+from partbox.db.adapters import DEFAULTS
 from partbox.rules.bell import channel
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -69,13 +70,13 @@ def _named(schema: str, percent: str) -> dict[str, compose.Composable]:
 @cache
 def bare(name: str, schema: str) -> bytes:
     """The named query for a COPY, which takes no parameters."""
-    return composed(_texts()[name], schema).as_bytes()
+    return composed(_texts()[name], schema).as_bytes(DEFAULTS)
 
 
 @cache
 def query(name: str, schema: str) -> bytes:
     """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
-    return _composed(_texts()[name], _named(schema, "%%")).as_bytes()
+    return _composed(_texts()[name], _named(schema, "%%")).as_bytes(DEFAULTS)
 
 
 def template(name: str) -> compose.SQL:
@@ -88,4 +89,4 @@ def template(name: str) -> compose.SQL:
 
 def escaped(part: compose.Composable) -> compose.Composable:
     """`part` of a query that is executed with parameters: a % in it is doubled."""
-    return compose.SQL(part.as_string(None).replace("%", "%%"))
+    return compose.SQL(part.as_string(DEFAULTS).replace("%", "%%"))

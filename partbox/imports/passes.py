@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from psycopg import Connection, Cursor
-from psycopg.rows import tuple_row
+from psycopg import Connection
 
 from partbox.db import statements
+from partbox.db.adapters import OwnCursor
 from partbox.db.operator import imports as steps
 from partbox.db.operator.imports import Choice, OpenWriter, SourceTable
 from partbox.db.schema.contents import subscriptions
@@ -190,7 +190,7 @@ class _Pass:
 
     def _publish(self, batch: list[ImportRow]) -> None:
         clock, newest = steps.moment(self.writer, self._schema)
-        with Cursor(self.writer, row_factory=tuple_row) as cursor:
+        with OwnCursor(self.writer) as cursor:
             statement = statements.publish_copy_timed(self._schema)
             publishing.Copy(statement, self._schema, COLUMNS, columns(batch, clock)).run(cursor)
         failed = [each.failed for each in batch if each.failed is not None]

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from psycopg import Connection, Cursor, DataError
-from psycopg.rows import tuple_row
+from psycopg import Connection, DataError
 
 from partbox.archive.source import Entry, Source
 from partbox.db import statements
+from partbox.db.adapters import OwnCursor
 from partbox.db.operator import imports as steps
 from partbox.db.operator.archive import ArchiveRow
 from partbox.db.session import session
@@ -160,7 +160,7 @@ class _Restore:
         new = [row for key, row in by_key.items() if key in fresh]
         if new and not self.dry_run:
             clock, _ = steps.moment(self.conn, schema)
-            with Cursor(self.conn, row_factory=tuple_row) as cursor:
+            with OwnCursor(self.conn) as cursor:
                 statement = statements.publish_copy_timed(schema)
                 copied = (_columns(row, clock) for row in new)
                 publishing.Copy(statement, schema, COLUMNS, copied).run(cursor)

@@ -25,7 +25,7 @@ BOTH = (COMMIT, ROLLBACK)
 NO_TRANSACTION = "there is no transaction, and the event would not share the fate of your changes"
 
 Parameters = Mapping[str, Any]
-"""Values by name: str, int, float, bytes, None, and lists of str or int."""
+"""Values by name: str, int, float, bytes, None."""
 
 
 class Library:

@@ -18,15 +18,15 @@ MOST = 256  # databases that are remembered
 
 AnyConnection = Connection[Any] | AsyncConnection[Any]
 
-_places: WeakKeyDictionary[AnyConnection, Hashable] = WeakKeyDictionary()
+_places: WeakKeyDictionary[Any, Hashable] = WeakKeyDictionary()
 
 
 def place_of(conn: AnyConnection) -> Hashable:
     """The database of a connection of psycopg."""
-    place = _places.get(conn)
+    server = conn.pgconn  # not the connection, which may be a proxy of a moment
+    place = _places.get(server)
     if place is None:
-        server = conn.pgconn
-        place = _places[conn] = (server.host, server.port, server.db)
+        place = _places[server] = (server.host, server.port, server.db)
     return place
 
 

@@ -74,17 +74,23 @@ _open: dict[int, tuple[Any, TransactionEnd]] = {}
 """By the id of the connection, which is held here so that no other gets its id: not all allow weak references."""
 
 
+def _bare(conn: Any) -> Any:
+    """The one object of a connection that all proxies of it share: libpq's connection, or what the proxy wraps."""
+    return getattr(conn, "pgconn", None) or getattr(conn, "__wrapped__", conn)
+
+
 def begin(conn: Any) -> TransactionEnd:
     """Have the end of the transaction of `conn` reported, until `forget`."""
-    _open[id(conn)] = conn, TransactionEnd()
-    return _open[id(conn)][1]
+    bare, end = _bare(conn), TransactionEnd()
+    _open[id(bare)] = bare, end
+    return end
 
 
 def of(conn: Any) -> TransactionEnd | None:
     """The end of the transaction of `conn`; None if it is not reported."""
-    found = _open.get(id(conn))
+    found = _open.get(id(_bare(conn))) if _open else None
     return None if found is None else found[1]
 
 
 def forget(conn: Any) -> None:
-    _open.pop(id(conn), None)
+    _open.pop(id(_bare(conn)), None)

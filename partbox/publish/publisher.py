@@ -11,11 +11,9 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.rows import tuple_row
-
 from partbox.codecs import Codecs
 from partbox.db import statements
+from partbox.db.adapters import AsyncOwnCursor, OwnCursor
 from partbox.db.kinds import AnyAsync, AnySync
 from partbox.errors import PublishError
 from partbox.events import Event
@@ -26,6 +24,7 @@ from partbox.publish.bell import Bell, place_of
 from partbox.publish.failures import Explained
 from partbox.publish.fields import all_fields, fields_of, parameters
 from partbox.publish.hooks import Moment, PublishHooks
+from partbox.publish.integrations.psycopg import is_async_psycopg, is_psycopg
 from partbox.publish.sleepers import Sleepers
 from partbox.publish.writing import write
 
@@ -50,12 +49,12 @@ class Publisher:
 
     def publish(self, conn: AnySync, event: Event) -> UUID | None:
         """Write the event in the caller's transaction; its id, or None if a hook or its key prevented that."""
-        if not isinstance(conn, Connection) or self._is_special(event):
+        if not is_psycopg(conn) or self._is_special(event):
             return _id_of(event, self._publish(conn, [event]))
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
         transaction.settle(conn)
         transaction.check(conn)
-        with Explained(self.schema), Cursor(conn, row_factory=tuple_row) as cursor:
+        with Explained(self.schema), OwnCursor(conn) as cursor:
             if (asked := self.bell.asking(place_of(conn))) is None:
                 cursor.execute(statements.publish(self.schema), values)
             else:
@@ -66,13 +65,13 @@ class Publisher:
 
     async def publish_async(self, conn: AnyAsync, event: Event) -> UUID | None:
         """`publish` on an asynchronous connection."""
-        if not isinstance(conn, AsyncConnection) or self._is_special(event):
+        if not is_async_psycopg(conn) or self._is_special(event):
             return _id_of(event, await self._publish_async(conn, [event]))
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
         await transaction.settle_async(conn)
         transaction.check(conn)
         with Explained(self.schema):
-            async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
+            async with AsyncOwnCursor(conn) as cursor:
                 if (asked := self.bell.asking(place_of(conn))) is None:
                     await cursor.execute(statements.publish(self.schema), values)
                 else:

@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction, Connection, Cursor, Transaction
+from psycopg import AsyncConnection, AsyncTransaction, Connection, Transaction
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 
 from partbox.db import statements
+from partbox.db.adapters import AsyncOwnCursor, OwnCursor
 from partbox.errors import PublishError
 from partbox.publish import ending, integrations, transaction
 from partbox.publish.adapter import AsyncAdapter, Library
@@ -92,7 +92,7 @@ def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
             yield conn
             failed = _has_failed(conn)
             if end.marked and _answers(conn):
-                with Cursor(conn, row_factory=tuple_row) as cursor:
+                with OwnCursor(conn) as cursor:
                     marks = _MARKS.run(cursor)
         _check_not_lost(opened)
         committed = opened.status == opened.Status.COMMITTED and not failed
@@ -118,7 +118,7 @@ async def _opened_async(conn: Any) -> AsyncIterator[Any]:
             yield conn
             failed = _has_failed(conn)
             if end.marked and _answers(conn):
-                async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
+                async with AsyncOwnCursor(conn) as cursor:
                     marks = await _MARKS.run_async(cursor)
         _check_not_lost(opened)
         committed = opened.status == opened.Status.COMMITTED and not failed

@@ -1,7 +1,8 @@
 """Statements and values in the forms that other drivers than psycopg take.
 
-Ids, times and JSON travel as text, which PostgreSQL casts: how a driver would send them is the application's to change
-(asyncpg's `set_type_codec`, psycopg2's `register_adapter`), and a payload would be encoded twice.
+Ids, times, JSON and arrays travel as text, which PostgreSQL casts: how a driver would send them is the application's to
+change (asyncpg's `set_type_codec`, psycopg2's `register_adapter`, the adapters of psycopg), and a payload would be
+encoded twice, or a list be jsonb.
 """
 
 import re
@@ -15,15 +16,20 @@ CHUNK = 1 << 16  # characters
 
 _PARAMETER = re.compile(r"%\((\w+)\)s(?:::(\w+)(\[\])?)?|%%")
 _AS_TEXT = ("uuid", "json", "timestamptz")
+_QUOTED = re.compile(r'["\\]')
 _SPECIAL = re.compile(r"[\\\t\n\r]")
 _ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 
 def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with ids and times as text."""
-    return {
-        name: [*map(_plain, value)] if isinstance(value, list) else _plain(value) for name, value in parameters.items()
-    }
+    """The same, with ids, times and arrays as text."""
+    return {name: _array(value) if isinstance(value, list) else _plain(value) for name, value in parameters.items()}
+
+
+def _array(values: list[Any]) -> str:
+    """The literal of an array of numbers, ids or texts."""
+    quoted = (_QUOTED.sub(r"\\\g<0>", str(_plain(value))) for value in values)
+    return "{" + ",".join(f'"{each}"' for each in quoted) + "}"
 
 
 def _plain(value: Any) -> Any:
@@ -45,7 +51,7 @@ def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
         if kind is None:
             return place
         array = array or ""
-        return f"{place}::text{array}::{kind}{array}" if kind in _AS_TEXT else f"{place}::{kind}{array}"
+        return f"{place}::text::{kind}{array}" if array or kind in _AS_TEXT else f"{place}::{kind}"
 
     return _PARAMETER.sub(number, statement), tuple(names)
 

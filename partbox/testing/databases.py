@@ -18,6 +18,7 @@ from psycopg import Connection, sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege, UndefinedFunction
 
+from partbox.db.adapters import DEFAULTS
 from partbox.errors import PartboxError
 from partbox.testing.migrated import Migrated
 from partbox.testing.sessions import Sessions
@@ -60,7 +61,7 @@ class Shelf:
         self.template = template
         self.clones = 0
         self._staying = sessions
-        self._admin = psycopg.connect(dsn, autocommit=True)
+        self._admin = psycopg.connect(dsn, autocommit=True, context=DEFAULTS)
         self._migrated: Migrated | None = None
         self._lent: Lent | None = None
 
@@ -122,7 +123,7 @@ class Shelf:
         if self._staying is not None:
             yield self._staying.own(self._dsn(lent))
             return
-        with psycopg.connect(self._dsn(lent), autocommit=True) as conn:
+        with psycopg.connect(self._dsn(lent), autocommit=True, context=DEFAULTS) as conn:
             pid = conn.info.backend_pid
             yield conn
         while self._ask(RUNS, pid):
@@ -154,7 +155,7 @@ class Shelf:
             return self._admin.execute(statement, values)
         except psycopg.OperationalError:
             self._admin.close()
-            self._admin = psycopg.connect(self.dsn, autocommit=True)
+            self._admin = psycopg.connect(self.dsn, autocommit=True, context=DEFAULTS)
             return self._admin.execute(statement, values)
 
     def _discard(self) -> None:
@@ -163,7 +164,7 @@ class Shelf:
         if self._staying is not None:
             self._staying.close()
         for (transaction,) in self._ask(PREPARED, name):
-            with psycopg.connect(make_conninfo(self.dsn, dbname=name), autocommit=True) as conn:
+            with psycopg.connect(make_conninfo(self.dsn, dbname=name), autocommit=True, context=DEFAULTS) as conn:
                 conn.execute(sql.SQL("rollback prepared {}").format(transaction))
         self._execute("drop database if exists {} with (force)", name)
 

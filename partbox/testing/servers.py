@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from partbox.db.adapters import DEFAULTS
 from partbox.db.schema.migrate import migrate
 from partbox.embedded import server_user, wheel
 from partbox.embedded.filelock import locked
@@ -130,5 +131,5 @@ def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -
 
 def execute(dsn: str, statement: str, *names: str) -> None:
     """A statement with names in it, which no transaction may be around."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
+    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
         conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
+from partbox.db.adapters import DEFAULTS
 from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection
 from partbox.settings import Settings
@@ -45,7 +46,7 @@ class Sessions:
     def own(self, dsn: str) -> Connection[Any]:
         """A plain connection in autocommit, for restoring the database."""
         if self._own is None or self._own[0] != dsn or not _answers(self._own[1]):
-            self._own = (dsn, psycopg.connect(dsn, autocommit=True, application_name=NAME))
+            self._own = (dsn, psycopg.connect(dsn, autocommit=True, context=DEFAULTS, application_name=NAME))
         return self._own[1]
 
     def pids(self) -> list[int]:

@@ -12,6 +12,7 @@ from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Schema
 from partbox.cli.shell.output import print_json, printable
+from partbox.db.adapters import DEFAULTS
 from partbox.db.operator import cdc as db
 from partbox.db.operator.cdc import CdcReadiness
 from partbox.db.schema import migrate
@@ -82,7 +83,7 @@ def debezium(  # its parameters are its options
     """
     settings = load(flags={"dsn": dsn, "schema": schema})
     route = TopicRoute(topic)
-    with psycopg.connect(database(settings), autocommit=True) as conn:
+    with psycopg.connect(database(settings), autocommit=True, context=DEFAULTS) as conn:
         migrate.check(conn, settings.schema_name)
         made = _connector(conn, settings, route, start, name, role)
         state = db.prepared(conn, made.schema, made.name)

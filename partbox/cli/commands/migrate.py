@@ -9,6 +9,7 @@ from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.cli.views.granted import print_granted
+from partbox.db.adapters import DEFAULTS
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.contents import is_there
 from partbox.db.schema.grants import Roles
@@ -59,7 +60,7 @@ def migrate(
 
 def _require(dsn: str, schema: str) -> None:
     """Require that the schema exists: a mistyped name must not create another outbox."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
+    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
         if not is_there(conn, schema):
             raise migrations.missing(conn, schema)
         if migrations.is_inbox_only(conn, schema):

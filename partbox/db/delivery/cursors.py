@@ -7,6 +7,7 @@ from uuid import UUID
 import orjson
 from psycopg import Connection
 
+from partbox.db.adapters import OwnCursor
 from partbox.db.blocking import array, fetch
 from partbox.db.delivery import life, looks
 from partbox.db.delivery.looks import Look
@@ -161,9 +162,9 @@ def _saved(savings: Sequence[Saving]) -> dict[str, str]:
 
 def begin_effects(conn: Connection[Any], schema: str) -> None:
     """Lift the time limits of a transaction of handlers, while it locks none of our rows."""
-    conn.execute(query("begin_effects", schema), {})
+    OwnCursor(conn).execute(query("begin_effects", schema), {})
 
 
 def end_effects(conn: Connection[Any], schema: str, limit: float) -> None:
     """Limit it again before its save: a client that freezes loses the transaction after `limit` seconds."""
-    conn.execute(query("end_effects", schema), {"limit": f"{int(limit * 1000)}ms"})
+    OwnCursor(conn).execute(query("end_effects", schema), {"limit": f"{int(limit * 1000)}ms"})

@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.rows import tuple_row
+from psycopg import AsyncConnection, Connection
 
+from partbox.db.adapters import AsyncOwnCursor, OwnCursor
 from partbox.db.sql import query
 
 Row = tuple[Any, ...]
@@ -21,13 +21,13 @@ class HeldEvent(NamedTuple):
 
 def published(conn: Connection[Any], schema: str) -> list[Row]:
     """Every record that the transaction of `conn` sees, in the order of the log; a row is what DeliveredEvent takes."""
-    with Cursor(conn, row_factory=tuple_row) as cursor:
+    with OwnCursor(conn) as cursor:
         return cursor.execute(query("testing_published", schema), binary=True).fetchall()
 
 
 async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
     """`published` on an asynchronous connection."""
-    async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
+    async with AsyncOwnCursor(conn) as cursor:
         await cursor.execute(query("testing_published", schema), binary=True)
         return await cursor.fetchall()
 
@@ -49,7 +49,7 @@ def leave(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> No
 def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[HeldEvent]:
     """The events held behind another of their key since `me` registered."""
     values = {"subscription": subscription, "me": me}
-    with Cursor(conn, row_factory=tuple_row) as cursor:
+    with OwnCursor(conn) as cursor:
         rows = cursor.execute(query("testing_held", schema), values, binary=True).fetchall()
     return [HeldEvent(row[1:-1], row[0], row[-1]) for row in rows]
 

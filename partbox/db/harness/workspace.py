@@ -13,6 +13,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
+from partbox.db.adapters import DEFAULTS
 from partbox.db.schema.migrate import migrate
 from partbox.db.sql import query
 from partbox.embedded import server_user
@@ -36,7 +37,7 @@ class Workspace:
     def connect(self, role: str) -> Connection[Any]:
         """An autocommit connection, `role` in pg_stat_activity."""
         dsn = make_conninfo(self.dsn, application_name=self.named(role))
-        return psycopg.connect(dsn, autocommit=True, prepare_threshold=None)
+        return psycopg.connect(dsn, autocommit=True, context=DEFAULTS, prepare_threshold=None)
 
     def named(self, role: str) -> str:
         """The name of a session of this run, which no other run has."""
@@ -119,7 +120,7 @@ def _embedded(schema: str, folder: Path, options: Mapping[str, str]) -> Iterator
 
 @contextmanager
 def _borrowed(dsn: str, schema: str, folder: Path, clear: Callable[[Connection[Any]], None]) -> Iterator[Workspace]:
-    with psycopg.connect(dsn, autocommit=True) as conn:
+    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
         clear(conn)
     made = Workspace(dsn, schema, folder, None)
     try:
@@ -127,5 +128,5 @@ def _borrowed(dsn: str, schema: str, folder: Path, clear: Callable[[Connection[A
         yield made
     finally:
         if not made.keep:
-            with psycopg.connect(dsn, autocommit=True) as conn:
+            with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
                 drop(conn, schema)

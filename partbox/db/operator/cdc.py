@@ -6,6 +6,7 @@ from psycopg import Connection
 from psycopg import sql as compose
 from psycopg.rows import tuple_row
 
+from partbox.db.adapters import DEFAULTS
 from partbox.db.sql import bare, folder, query
 
 
@@ -34,7 +35,7 @@ def script(schema: str, *, role: str, publication: str) -> str:
         role_name=compose.Literal(role),
         publication=compose.Identifier(publication),
     )
-    return made.as_string(None)
+    return made.as_string(DEFAULTS)
 
 
 def snapshot(schema: str) -> str:

@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg import Connection, IsolationLevel, errors
 from psycopg import sql as compose
 
+from partbox.db.adapters import DEFAULTS
 from partbox.db.deadline import allowing
 from partbox.db.sql import escaped, query, template
 from partbox.errors import PartboxError
@@ -197,4 +198,4 @@ def _filled(name: str, schema: str, choice: Choice) -> bytes:
         "where": choice.where,
         **choice.slots,
     }
-    return template(name).format(**{slot: escaped(part) for slot, part in parts.items()}).as_bytes(None)
+    return template(name).format(**{slot: escaped(part) for slot, part in parts.items()}).as_bytes(DEFAULTS)

@@ -3,18 +3,18 @@
 from typing import Any
 
 from psycopg import Connection
-from psycopg.rows import tuple_row
 
+from partbox.db.adapters import OwnCursor
 from partbox.db.sql import query
 
 
 def is_there(conn: Connection[Any], schema: str) -> bool:
     """True if `schema` has a table meta, of partbox or of somebody else."""
-    with conn.cursor(row_factory=tuple_row) as cursor:
+    with OwnCursor(conn) as cursor:
         return cursor.execute(query("migrate_found", schema), {}).fetchone() != (False,)
 
 
 def subscriptions(conn: Connection[Any], schema: str) -> list[str]:
     """The names of all subscriptions; none of a writer-only outbox."""
-    with conn.cursor(row_factory=tuple_row) as cursor:
+    with OwnCursor(conn) as cursor:
         return [name for (name,) in cursor.execute(query("stats_subscriptions", schema), {})]

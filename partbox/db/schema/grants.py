@@ -10,8 +10,8 @@ from typing import Any
 
 from psycopg import Connection
 from psycopg import sql as compose
-from psycopg.rows import tuple_row
 
+from partbox.db.adapters import OwnCursor
 from partbox.db.sql import bare, folder, query
 from partbox.errors import SchemaError
 
@@ -95,7 +95,7 @@ def _is_name(name: str) -> bool:
 
 
 def _rows(conn: Connection[Any], statement: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-    with conn.cursor(row_factory=tuple_row) as cursor:
+    with OwnCursor(conn) as cursor:
         return cursor.execute(statement, values).fetchall()
 
 

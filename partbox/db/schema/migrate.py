@@ -26,8 +26,8 @@ from psycopg.errors import (
     InvalidFunctionDefinition,
     WrongObjectType,
 )
-from psycopg.rows import tuple_row
 
+from partbox.db.adapters import DEFAULTS, OwnCursor
 from partbox.db.schema import grants
 from partbox.db.schema.contents import is_there, subscriptions
 from partbox.db.schema.grants import NOBODY, Roles
@@ -67,7 +67,7 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
     """
     check_name(schema)
     grants.check(roles)
-    with psycopg.connect(dsn, autocommit=True) as conn, conn.transaction():
+    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn, conn.transaction():
         return migrate_in(conn, schema, writer_only=writer_only, roles=roles)
 
 
@@ -86,7 +86,7 @@ def migrate_in(
     check_name(schema)
     grants.check(roles)
     _check_server(conn)
-    conn.execute(fixed("begin", schema))
+    OwnCursor(conn).execute(fixed("begin", schema))
     since = _version(conn, schema) or Version(0, 0)
     if below is not None and since.newest >= below:
         return []
@@ -97,7 +97,7 @@ def migrate_in(
     roles = grants.granted(conn, schema) | roles  # as they are before functions are replaced
     with _explained(schema):
         for step in steps(schema, since, roles, writer_only=writer_only):
-            conn.execute(step)
+            OwnCursor(conn).execute(step)
     return [migration.name for migration in migrations() if migration.version > since.newest]
 
 
@@ -116,17 +116,17 @@ def _explained(schema: str) -> Iterator[None]:
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
     """Create a schema with nothing but an inbox, or bring one up to date; False if there is a whole outbox already."""
     check_name(schema)
-    with psycopg.connect(dsn, autocommit=True) as conn, conn.transaction():
+    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn, conn.transaction():
         _check_server(conn)
-        conn.execute(fixed("begin", schema))
+        OwnCursor(conn).execute(fixed("begin", schema))
         since = _version(conn, schema)
         if since is None:
             with _explained(schema):
-                conn.execute(composed(migrations()[0].text, schema))
-            conn.execute(fixed("inbox_only", schema))
+                OwnCursor(conn).execute(composed(migrations()[0].text, schema))
+            OwnCursor(conn).execute(fixed("inbox_only", schema))
         elif not since.inbox_only:
             return False
-        conn.execute(_function(folder() / "functions" / "purge_inbox.sql", schema))
+        OwnCursor(conn).execute(_function(folder() / "functions" / "purge_inbox.sql", schema))
     return True
 
 
@@ -155,7 +155,7 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
 
 def missing(conn: psycopg.Connection[Any], schema: str) -> SchemaError:
     """The error for a missing schema, naming those that may be meant."""
-    with conn.cursor(row_factory=tuple_row) as cursor:
+    with OwnCursor(conn) as cursor:
         others = [name for (name,) in cursor.execute(query("migrate_schemas", schema), {})]
     near = get_close_matches(schema, others, n=1)
     hint = f", which has {near[0]!r} (is that meant?)" if near else f", which has {listed(others)}" if others else ""
@@ -232,7 +232,7 @@ def _version(conn: psycopg.Connection[Any], schema: str) -> Version | None:
     """The version of `schema`; None if it does not exist or holds nothing of ours."""
     if not is_there(conn, schema):
         return None
-    with conn.cursor(row_factory=tuple_row) as cursor:
+    with OwnCursor(conn) as cursor:
         try:
             row = cursor.execute(query("migrate_versions", schema), {}).fetchone()
             newest, breaking, inbox_only = row or (None, None, False)

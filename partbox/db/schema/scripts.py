@@ -6,6 +6,7 @@ that take one at a time; each migration looks by itself whether it is needed, so
 
 from psycopg import sql as compose
 
+from partbox.db.adapters import DEFAULTS
 from partbox.db.schema import grants, migrate
 from partbox.db.schema.grants import NOBODY, Roles
 from partbox.db.schema.migrate import Version
@@ -77,7 +78,7 @@ def _as_one(step: compose.Composable) -> str:
 
 
 def _do(body: compose.Composable) -> str:
-    return compose.SQL("do {}").format(_literal(body)).as_string(None)
+    return compose.SQL("do {}").format(_literal(body)).as_string(DEFAULTS)
 
 
 def _literal(text: compose.Composable) -> compose.Literal:
@@ -89,4 +90,4 @@ def _restore(schema: str) -> str:
 
 
 def _text(step: compose.Composable) -> str:
-    return step.as_string(None).strip()
+    return step.as_string(DEFAULTS).strip()

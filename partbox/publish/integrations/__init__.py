@@ -1,7 +1,8 @@
 """The adapter of whatever the application publishes on: one file a library, loaded when the first such object comes.
 
 A file names the types of its library that it knows in `KINDS`: to each its adapter, or what to pass instead. A type is
-known by its package and name, its own or that of a class it extends, so no library is imported to find out.
+known by its package and name, its own or that of a class it extends, so no library is imported to find out. A tracer's
+proxy is what it wraps: its `__class__` says so, while `type` does not.
 """
 
 from importlib import import_module
@@ -22,7 +23,7 @@ _FILES = {
     "sqlalchemy": "sqlalchemy",
 }
 _own: dict[type, Known] = {}
-_seen: dict[type, type[Adapter] | type[AsyncAdapter]] = {}
+_seen: dict[tuple[type, type], type[Adapter] | type[AsyncAdapter]] = {}
 
 
 def register(kind: type, adapter: type[Adapter] | type[AsyncAdapter]) -> None:
@@ -33,22 +34,28 @@ def register(kind: type, adapter: type[Adapter] | type[AsyncAdapter]) -> None:
 
 def sync_of(conn: Any, remedies: tuple[str, str] = PUBLISHES) -> Adapter:
     """The adapter of `conn`. PublishError, with the remedy, if there is none or it is asynchronous."""
-    found = _seen.get(type(conn)) or _found(type(conn))
+    found = adapter_of(conn)
     if issubclass(found, Adapter):
         return found(conn)
-    raise PublishError(f"{_name(type(conn))} is asynchronous: {remedies[1]}")
+    raise PublishError(f"{_name(conn.__class__)} is asynchronous: {remedies[1]}")
 
 
 def async_of(conn: Any, remedies: tuple[str, str] = PUBLISHES) -> AsyncAdapter:
     """The adapter of `conn`. PublishError, with the remedy, if there is none or it is synchronous."""
-    found = _seen.get(type(conn)) or _found(type(conn))
+    found = adapter_of(conn)
     if issubclass(found, AsyncAdapter):
         return found(conn)
-    raise PublishError(f"{_name(type(conn))} is synchronous: {remedies[0]}")
+    raise PublishError(f"{_name(conn.__class__)} is synchronous: {remedies[0]}")
 
 
-def _found(kind: type) -> type[Adapter] | type[AsyncAdapter]:
-    found = _known(kind)
+def adapter_of(conn: Any) -> type[Adapter] | type[AsyncAdapter]:
+    """The class of the adapter of `conn`; PublishError if there is none."""
+    kinds = type(conn), conn.__class__
+    return _seen.get(kinds) or _found(*kinds)
+
+
+def _found(outer: type, kind: type) -> type[Adapter] | type[AsyncAdapter]:
+    found = _known(outer) or _known(kind)
     if isinstance(found, str):
         raise PublishError(f"a {_name(kind)} holds no transaction of yours: {found}")
     if found is None:
@@ -56,7 +63,7 @@ def _found(kind: type) -> type[Adapter] | type[AsyncAdapter]:
             f"a connection or session of psycopg, SQLAlchemy, Django or asyncpg is needed, not a {_name(kind)}: "
             "pass that which your transaction is on, or register an adapter for its type"
         )
-    _seen[kind] = found
+    _seen[outer, kind] = found
     return found
 
 

@@ -1,12 +1,12 @@
 """psycopg 3: cursors of its own, pipelines, and an end that only `outbox.transaction(conn)` reports."""
 
 from collections.abc import Hashable
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.rows import tuple_row
+from psycopg import AsyncConnection, Connection
 
-from partbox.publish import ending, steps, transaction
+from partbox.db.adapters import AsyncOwnCursor, OwnCursor
+from partbox.publish import ending, integrations, steps, transaction
 from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Library
 from partbox.publish.bell import place_of
 from partbox.publish.steps import Steps
@@ -39,7 +39,7 @@ class PsycopgAdapter(_Psycopg, Adapter):
         transaction.check(self.conn)
 
     def run(self, steps_: Steps[T]) -> T:
-        with Cursor(self.conn, row_factory=tuple_row) as cursor:
+        with OwnCursor(self.conn) as cursor:
             return steps.run(steps_, cursor)
 
 
@@ -51,8 +51,18 @@ class AsyncPsycopgAdapter(_Psycopg, AsyncAdapter):
         transaction.check(self.conn)
 
     async def run(self, steps_: Steps[T]) -> T:
-        async with AsyncCursor(self.conn, row_factory=tuple_row) as cursor:
+        async with AsyncOwnCursor(self.conn) as cursor:
             return await steps.run_async(steps_, cursor)
+
+
+def is_psycopg(conn: Any) -> TypeGuard[Connection[Any]]:
+    """True if it is published on as a connection of psycopg."""
+    return integrations.adapter_of(conn) is PsycopgAdapter
+
+
+def is_async_psycopg(conn: Any) -> TypeGuard[AsyncConnection[Any]]:
+    """True if it is published on as an asynchronous connection of psycopg."""
+    return integrations.adapter_of(conn) is AsyncPsycopgAdapter
 
 
 _POOL = "take a connection, `with pool.connection() as conn:`, and pass that"

@@ -68,7 +68,7 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
     untold = _UNTOLD
 
     async def in_transaction(self) -> bool:
-        target = self.conn() if isinstance(self.conn, async_scoped_session) else self.conn
+        target = self.conn.registry() if isinstance(self.conn, async_scoped_session) else self.conn
         self._run = target.run_sync
 
         def there(within: Session | Connection) -> bool:

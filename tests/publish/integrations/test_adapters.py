@@ -156,16 +156,32 @@ def test_a_registered_adapter_comes_before_those_that_ship(outbox: Outbox, conn:
 def test_statements_are_numbered_and_what_codecs_could_change_is_cast_from_text() -> None:
     text = "select %(a)s, %(b)s::json, %(c)s::uuid[], %(a)s, %(n)s::smallint, '%%'"
     assert values.numbered(text) == (
-        "select $1, $2::text::json, $3::text[]::uuid[], $1, $4::smallint, '%'",
+        "select $1, $2::text::json, $3::text::uuid[], $1, $4::smallint, '%'",
         ("a", "b", "c", "n"),
     )
 
 
 def test_values_are_as_every_driver_takes_them() -> None:
     moment = datetime(2024, 2, 29, tzinfo=UTC)
-    given = {"id": UUID(int=7), "ids": [UUID(int=7)], "at": moment, "n": 1, "none": None, "bytes": b"\0"}
+    given = {
+        "id": UUID(int=7),
+        "ids": [UUID(int=7)],
+        "keys": ['"a,\\', ""],
+        "at": moment,
+        "n": 1,
+        "none": None,
+        "bytes": b"\0",
+    }
     id = "00000000-0000-0000-0000-000000000007"
-    expected = {"id": id, "ids": [id], "at": "2024-02-29T00:00:00+00:00", "n": 1, "none": None, "bytes": b"\0"}
+    expected = {
+        "id": id,
+        "ids": f'{{"{id}"}}',
+        "keys": r'{"\"a,\\",""}',
+        "at": "2024-02-29T00:00:00+00:00",
+        "n": 1,
+        "none": None,
+        "bytes": b"\0",
+    }
     assert values.plain(given) == expected
 
 

@@ -26,8 +26,8 @@ from kits.of_sqlalchemy import (
 )
 
 __all__ = [
-    "KITS", "Kit", "async_engine_of", "configure_django", "connect_asyncpg", "engine_of", "install_django", "opened",
-    "parts",
+    "KITS", "AsyncPsycopg", "Asyncpg", "Kit", "Psycopg", "async_engine_of", "configure_django", "connect_asyncpg",
+    "engine_of", "install_django", "opened", "parts",
 ]  # fmt: skip
 
 KITS: list[type[Kit]] = [
