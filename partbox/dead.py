@@ -133,16 +133,10 @@ class DeadRecords:
         return self._bulk("replay", dead.replay, filters, subscription, progress)
 
     def discard(self, id: asked.Id, *, subscription: str = "default") -> int:
-        """Give up a dead record for good: it counts as done, and what it blocked goes on: 1."""
+        """Give up a dead record for good: it is never delivered, and what it blocked goes on: 1."""
         with self._session(subscription) as conn:
             record_id = self._record(conn, subscription, id)
-            discarded = dead.discard(conn, self._schema, subscription, [record_id])
-            if discarded.unread:
-                raise PartboxError(
-                    f"dead record {record_id} lies ahead of its partition's saved cursor and would be delivered again "
-                    "if it were discarded now: try again when a worker has gone on"
-                )
-            if not discarded.discarded:
+            if not dead.discard(conn, self._schema, subscription, [record_id]):
                 self._refuse(conn, subscription, record_id)
         _tell("discard", subscription, "discarded dead record %d of subscription %r", record_id, subscription)
         return 1
@@ -158,9 +152,9 @@ class DeadRecords:
         subscription: str = "default",
         progress: Progress | None = None,
     ) -> int:
-        """Give up all that are dead now and match; their number. Those that no saved cursor has passed yet are left."""
+        """Give up all that are dead now and match; their number."""
         filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
-        return self._bulk("discard", _discarded, filters, subscription, progress)
+        return self._bulk("discard", dead.discard, filters, subscription, progress)
 
     def _bulk(self, what: str, act: Act, filters: Filters, subscription: str, progress: Progress | None) -> int:
         """`act` on chunk after chunk, logged also where it ends early."""
@@ -207,15 +201,11 @@ class DeadRecords:
                 f"dead record {record_id} was imported, and no saved cursor has passed it yet: replayed now it would "
                 "be dead again; try again when a worker has gone on"
             )
-        now = f"; it is {state} (see `partbox blocked list`)" if state else ""
+        now = f"; it is {state}" + ("" if state == "discarded" else " (see `partbox blocked list`)") if state else ""
         raise PartboxError(
             f"no dead record {record_id} in subscription {subscription!r}{now}: "
             "`partbox dead list` shows those there are"
         )
-
-
-def _discarded(conn: Connection[Any], schema: str, subscription: str, ids: list[int]) -> int:
-    return dead.discard(conn, schema, subscription, ids).discarded
 
 
 def _filters(

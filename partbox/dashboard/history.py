@@ -32,7 +32,7 @@ class History:
         if self._last is not None and (at - self._last).total_seconds() > GAP:
             self.points.clear()
         self._last = at
-        parked = sum(count for state, count in cluster.parked.items() if state != "dead")
+        parked = sum(cluster.waiting.values())
         known = rates if self.points else None
         published, delivered = (known.published, known.delivered) if known else (None, None)
         self.points.append(ChartPoint(published, delivered, cluster.unfinished_age or 0.0, cluster.pending + parked))

@@ -62,7 +62,7 @@ class Stats:
             return pages.parked(conn, self._schema, subscription, FAILED, *_page(limit, after))
 
     def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Records that are parked in any state: failed, deferred, delayed, held behind others, ready, dead."""
+        """Records that are parked in any state: failed, deferred, delayed, held, ready, dead, discarded."""
         with self._session(subscription) as conn:
             return pages.parked(conn, self._schema, subscription, STATES, *_page(limit, after))
 

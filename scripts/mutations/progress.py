@@ -197,4 +197,23 @@ MUTATIONS = (
         "if False:\n                self._holdings.call()",
         ("tests/worker/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",),
     ),
+    Mutation(
+        "discarded-forgotten-by-an-owner",
+        "A discarded record that no cursor has passed is read again: its parked row alone keeps it from handlers.",
+        "sql/queries/parked.sql",
+        "and k.record_id > least(p.floor_id, p.last_id)",
+        "and k.record_id > least(p.floor_id, p.last_id) and k.state <> 'discarded'",
+        (
+            "tests/db/operator/test_dead_replays.py::test_what_no_saved_cursor_has_passed_is_discarded_at_once_and_not_delivered",
+        ),
+    ),
+    Mutation(
+        "discarded-row-before-its-record",
+        "Without its row a discarded record reads as done.",
+        "sql/functions/purge_dead.sql",
+        "and not exists (select from {schema}.record r\n"
+        "                                            where r.partition = k.partition and r.id = k.record_id)",
+        "",
+        ("tests/db/operator/test_purge.py::test_a_discarded_row_does_not_keep_its_record_and_goes_after_it",),
+    ),
 )

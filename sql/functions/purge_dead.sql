@@ -1,4 +1,5 @@
--- purpose: delete (dry_run: count) dead parked rows that died more than `retain` s ago; their records go after them
+-- purpose: delete (dry_run: count) dead parked rows that died more than `retain` s ago; after them their records, and
+-- discarded ones whose records are gone
 --
 -- One bounded step of a purge, as in purge_records; `place` is {{block, row}} of the table, {{0, 0}} at first. A row that
 -- the saved cursor has not passed stays: it is what tells an owner that the record was consumed, and without it the
@@ -32,7 +33,11 @@ begin
               join {schema}.partition p on p.subscription = k.subscription and p.partition = k.partition
              where k.ctid > format('(%s,%s)', place[1], place[2])::tid
                    and k.ctid < format('(%s,0)', place[1] + stretch)::tid
-                   and {schema}.expired_dead(k, before) and k.record_id <= least(p.floor_id, p.last_id)
+                   and k.record_id <= least(p.floor_id, p.last_id)
+                   and ({schema}.expired_dead(k, before)
+                        or k.state = 'discarded'
+                           and not exists (select from {schema}.record r
+                                            where r.partition = k.partition and r.id = k.record_id))
              order by k.ctid limit batch) found;
     gone := coalesce(cardinality(ids), 0);
 
@@ -43,7 +48,8 @@ begin
             for no key update;
         with deleted as (
             delete from {schema}.parked k
-             where k.ctid = any (places) and k.record_id = any (ids) and {schema}.expired_dead(k, before)
+             where k.ctid = any (places) and k.record_id = any (ids)
+                   and (k.state = 'discarded' or {schema}.expired_dead(k, before))
             returning k.subscription, k.partition
         ), raised as (
             update {schema}.partition p

@@ -5,7 +5,7 @@
 -- from there a step does not pass over the dead tuples of the steps before it.
 --
 -- A record may go when its id is up to least(floor_id, last_id) of every subscription (with no subscription: whatever its
--- id) and none has it parked. Such a record stays so: cursors go back, and subscriptions begin, only under the same
+-- id) and none has it parked, unless as discarded. Such a record stays so: cursors go back, and subscriptions begin, only under the same
 -- lock, and nothing is parked behind a cursor. A dry run counts as gone what purge_dead would take first.
 --
 -- A segment that is full goes whole, by segment_empty, when its newest record has expired: until a quarter of the
@@ -65,7 +65,7 @@ begin
         select count(*), max(r.id), coalesce(max(r.id) filter (where r.created_at >= before) = max(r.id), false),
                array_agg(r.id order by r.id) filter (where r.created_at < before and not exists (
                    select from {schema}.parked k
-                    where k.subscription = any (names) and k.record_id = r.id
+                    where k.subscription = any (names) and k.record_id = r.id and k.state <> 'discarded'
                           and not (dry_run and {schema}.expired_dead(k, dead_before))))
           into seen, upto, young, ids
           from (select r.id, r.created_at

@@ -58,7 +58,7 @@ begin
       from {schema}.record r
      where r.id >= found.lower and r.id < found.upper
            and (r.partition, r.id) in (select k.partition, k.record_id from {schema}.parked k
-                                        where k.subscription = any (names)
+                                        where k.subscription = any (names) and k.state <> 'discarded'
                                               and k.record_id >= found.lower and k.record_id < found.upper);
 
     perform set_config('synchronous_commit', 'off', true);

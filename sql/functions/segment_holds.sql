@@ -8,7 +8,7 @@
 --   young     its newest records were created since `before`; null: their age does not matter
 --   cursor    a subscription has not passed its newest record: `partition` is the furthest behind, `id` its least
 --             (floor_id, last_id); a partition without a cursor has passed nothing
---   parked    `count` records of it are parked and not dead, or their dead-letter hook is owed; `id` is the first
+--   parked    `count` records of it are parked and neither dead nor discarded, or their dead-letter hook is owed; `id` is the first
 --   dead      there are more dead records than may be set aside: `count`
 --
 -- Ids and times rise together, nearly: the newest are the last thousand. Locks and cursors: as in purge_records, nothing
@@ -57,7 +57,7 @@ begin
     select 'parked', k.subscription, (array_agg(k.partition order by k.record_id))[1], min(k.record_id), count(*)
       from {schema}.parked k
      where k.subscription = any (names) and k.record_id >= segment_holds.lower and k.record_id < segment_holds.upper
-           and (k.state <> 'dead' or k.due_at is not null)
+           and (k.state not in ('dead', 'discarded') or k.due_at is not null)
      group by k.subscription;
 
     return query
@@ -66,7 +66,7 @@ begin
      where r.id >= segment_holds.lower and r.id < segment_holds.upper
            and (r.partition, r.id) in (select k.partition, k.record_id from {schema}.parked k
                                         where k.subscription = any (names) and k.record_id >= segment_holds.lower
-                                              and k.record_id < segment_holds.upper)
+                                              and k.record_id < segment_holds.upper and k.state <> 'discarded')
     having count(*) > most_dead
            or sum(coalesce(pg_column_size(r.payload), 0)::bigint + coalesce(pg_column_size(r.payload_bytes), 0)
                   + coalesce(pg_column_size(r.headers), 0)) > most_size;
@@ -74,7 +74,8 @@ begin
     if not exists (select from {schema}.record r
                     where r.partition >= 0 and r.id >= segment_holds.lower and r.id < segment_holds.upper
                           and not exists (select from {schema}.parked k
-                                           where k.subscription = any (names) and k.record_id = r.id)) then
+                                           where k.subscription = any (names) and k.record_id = r.id
+                                                 and k.state <> 'discarded')) then
         return query select 'empty', null::text, null::smallint, null::bigint, null::bigint;
     end if;
 end

@@ -12,7 +12,7 @@ begin
     execute format('select format(''%%s of %%s'', max(r.id), max(r.created_at)) from (select n.id, n.created_at from %s n'
                    ' where n.partition >= 0 order by n.id desc limit 1000) r', segment_state.segment::regclass) into newest;
     return (select format('%s, %s parked, %s of them needed, archived to %s', newest, count(*),
-                          count(*) filter (where k.state <> 'dead' or k.due_at is not null),
+                          count(*) filter (where k.state not in ('dead', 'discarded') or k.due_at is not null),
                           (select m.value from {schema}.meta m where m.key = 'archived_id'))
               from {schema}.parked k
              where k.subscription = any (array(select s.name from {schema}.subscription s))

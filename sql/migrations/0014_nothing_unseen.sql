@@ -1,4 +1,8 @@
 -- purpose: functions that name what they read by schema, tell a full notification queue, and take no lock of outsiders
 -- breaking: no
 
--- No table changes: the functions are made anew.
+-- A discarded record keeps its parked row.
+alter table {schema}.parked drop constraint if exists parked_state_check;
+alter table {schema}.parked add constraint parked_state_check
+    check (state in ('retrying', 'deferred', 'scheduled', 'held', 'dead', 'discarded', 'ready'));
+drop function if exists {schema}.discard(text, bigint[]);

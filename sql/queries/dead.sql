@@ -104,7 +104,7 @@ select {schema}.replay(%(subscription)s, %(record_ids)s::bigint[])
 
 -- name: dead_discard
 -- These records are given up; see the function.
-select discarded, unread from {schema}.discard(%(subscription)s, %(record_ids)s::bigint[])
+select {schema}.discard(%(subscription)s, %(record_ids)s::bigint[])
 
 -- name: parked_state
 -- What a record is parked as, if it is.

@@ -120,7 +120,7 @@ select subscription, max(last_id) from {schema}.partition group by subscription 
 -- Partitions with open parked rows, which count against the brake, and how many of those wait behind others.
 select subscription, partition, count(*), count(*) filter (where state = 'held')
   from {schema}.parked
- where state not in ('scheduled', 'dead')
+ where state not in ('scheduled', 'dead', 'discarded')
  group by subscription, partition
  order by subscription, partition
 

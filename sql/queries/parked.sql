@@ -8,7 +8,7 @@ select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.at
  order by k.record_id
 
 -- name: ahead
--- The parked rows that the saved cursor may not have passed, dead ones too: the poll will return their records.
+-- The parked rows that the saved cursor may not have passed, dead and discarded ones too: the poll will return their records.
 select k.partition, k.record_id
   from {schema}.parked k
   join {schema}.partition p on p.subscription = k.subscription and p.partition = k.partition
@@ -20,7 +20,7 @@ select k.partition, k.record_id
 select k.partition, count(*)
   from {schema}.parked k
  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
-       and k.state not in ('scheduled', 'dead')
+       and k.state not in ('scheduled', 'dead', 'discarded')
  group by k.partition
 
 -- name: due

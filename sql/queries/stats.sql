@@ -49,9 +49,9 @@ with chosen as materialized (
       from gaps g
     window upwards as (partition by g.partition order by g.last_id desc, g.subscription desc rows unbounded preceding)
 ), shelves as materialized (
-    -- The first of each state that is late by now; dead ones are through.
+    -- The first of each state that is late by now; dead and discarded ones are through.
     select k.subscription, k.partition, k.state, count(*) as count,
-           min(k.record_id) filter (where k.state <> 'dead' and (k.state <> 'scheduled' or k.due_at <= statement_timestamp()))
+           min(k.record_id) filter (where k.state not in ('dead', 'discarded') and (k.state <> 'scheduled' or k.due_at <= statement_timestamp()))
                as first_id
       from chosen
       join {schema}.parked k on k.subscription = chosen.name

@@ -62,7 +62,7 @@ select s.name, s.created_at, s.paused_at, s.type_filters,
                        order by r.id limit %(limit)s + 1) read) new
         where p.subscription = s.name) backlog
  cross join lateral (
-       select count(*) filter (where k.state <> 'dead') as parked, count(*) filter (where k.state = 'dead') as dead
+       select count(*) filter (where k.state not in ('dead', 'discarded')) as parked, count(*) filter (where k.state = 'dead') as dead
          from {schema}.parked k where k.subscription = s.name) parked
  order by s.name
 

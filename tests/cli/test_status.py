@@ -294,6 +294,9 @@ def test_status_says_what_is_dead_or_paused_and_the_command_for_each(conn, partb
         ("dead          1 event, which nobody tries any more", "`partbox dead list` shows them"),
     ):
         assert lines[lines.index(line) + 1].startswith(remedy)
+    conn.execute("update partbox.parked set state = 'discarded'")
+    lines = [line.strip() for line in partbox("status", "--dsn", dsn).out.splitlines()]
+    assert {"parked        none", "dead          none", "discarded     1 event, by an operator"} <= {*lines}
 
 
 RUNNING = """

@@ -300,16 +300,16 @@ def test_records_are_replayed_and_discarded_and_those_that_cannot_be_are_named(l
     answer = live.post("/api/dead/replay", records=[one, 999]).plain
     assert (answer["done"], [each["record"] for each in answer["failed"]]) == (1, [999])
     assert live.post("/api/dead/discard", records=[two]).plain == {"done": 1, "failed": []}
-    assert plant.states() == {one: "ready", three: "dead"}
+    assert plant.states() == {one: "ready", two: "discarded", three: "dead"}
 
 
-@pytest.mark.parametrize(("verb", "left"), [("replay", "ready"), ("discard", None)])
+@pytest.mark.parametrize(("verb", "left"), [("replay", "ready"), ("discard", "discarded")])
 def test_all_that_match_are_done_line_by_line(live, plant, verb, left):
     records = [plant.park("a"), plant.park("b")]
     other = plant.park("b", event_type="Paid")
     lines = live.post(f"/api/dead/{verb}-all", filters={"event_type": "Placed"}).lines
     assert lines == [{"done": 2, "total": 2}, {"finished": 2}]
-    assert plant.states() == ({} if left is None else dict.fromkeys(records, left)) | {other: "dead"}
+    assert plant.states() == dict.fromkeys(records, left) | {other: "dead"}
 
 
 def test_a_blocked_aggregate_is_retried_or_skipped_by_its_head(live, plant):

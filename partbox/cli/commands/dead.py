@@ -175,7 +175,7 @@ def discard(  # its parameters are its options
     schema: Schema = None,
     json: Json = False,
 ) -> None:
-    """Give dead records up for good: they count as done, and a later purge removes them.
+    """Give dead records up for good: they are never delivered, and purged as if they were done.
 
     Example: partbox dead discard 4711
 
@@ -183,22 +183,20 @@ def discard(  # its parameters are its options
     """
     records, filters = _records(dsn, schema), _filters(type, aggregate_type, aggregate_id, older_than)
     _check_choice("discard", id, all, filters)
-    left = 0
     if id is not None:
         done = records.discard(id, subscription=subscription)
     elif total := records.count(**filters, subscription=subscription):
         confirm(f"discard {counted(total, 'dead record')}{_said(filters)} for good", yes)
         with progressing("discard", "discarded", total) as progress:
             done = records.discard_all(**filters, subscription=subscription, progress=progress)
-        left = max(0, total - done)
     else:
         done = 0
     if json:
-        print_json({"discarded": done, "left": left})
-    elif not done and not left:
+        print_json({"discarded": done})
+    elif not done:
         typer.echo(f"{_none(filters, subscription)}: nothing to discard")
     else:
-        typer.echo(f"discarded {counted(done, 'dead record')}{_left(left)}")
+        typer.echo(f"discarded {counted(done, 'dead record')}")
 
 
 def _records(dsn: str | None, schema: str | None) -> DeadRecords:

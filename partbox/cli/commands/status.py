@@ -180,16 +180,16 @@ def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
 
 
 def _summary(cluster: stats.Cluster, rates: Rates | None) -> list[Line]:
-    waiting = {state: count for state, count in cluster.parked.items() if state != "dead"}
     lines = [
         ("subscription", f"{cluster.subscription} in schema {cluster.schema}"),
         *_paused(cluster),
         ("processes", _processes(cluster)),
         ("partitions", f"{len(cluster.partitions)}, {_unowned(cluster)}"),
         ("pending", _pending(cluster)),
-        ("parked", ", ".join(f"{count:,} {state}" for state, count in waiting.items()) or "none"),
+        ("parked", ", ".join(f"{count:,} {state}" for state, count in cluster.waiting.items()) or "none"),
         *_blocked(cluster),
         *_dead(cluster),
+        *_discarded(cluster),
         ("completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"),
         *([("trouble", f"{command('doctor', cluster.schema)} says why, and what to do")] if _trouble(cluster) else []),
     ]
@@ -251,3 +251,8 @@ def _dead(cluster: stats.Cluster) -> list[Line]:
         ("dead", f"{counted(dead, 'event')}, which nobody tries any more"),
         ("", f"{command('dead list', cluster.schema, cluster.subscription)} shows them"),
     ]
+
+
+def _discarded(cluster: stats.Cluster) -> list[Line]:
+    discarded = cluster.parked.get("discarded", 0)
+    return [("discarded", f"{counted(discarded, 'event')}, by an operator")] if discarded else []

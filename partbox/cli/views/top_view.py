@@ -111,14 +111,13 @@ def _lines(sighting: Sighting) -> list[tuple[str, str, str]]:
     """Name, value and style of each total."""
     cluster, rates = sighting.cluster, sighting.rates
     dead = cluster.parked.get("dead", 0)
-    waiting = {state: count for state, count in cluster.parked.items() if state != "dead"}
     away = cluster.unowned and not cluster.paused
     return [
         ("published", f"{rates.published:,.0f}/s" if rates else "-", "bold"),
         ("delivered", f"{rates.delivered:,.0f}/s" if rates else "-", "bold"),
         ("pending", _pending(cluster), "bold"),
         ("oldest", f"published {age(cluster.oldest_age)} ago" if cluster.oldest_age is not None else "-", ""),
-        ("parked", ", ".join(f"{count:,} {state}" for state, count in waiting.items()) or "0", ""),
+        ("parked", ", ".join(f"{count:,} {state}" for state, count in cluster.waiting.items()) or "0", ""),
         ("dead", f"{dead:,}", "bold red" if dead else ""),
         ("blocked", counted(cluster.blocked_keys, "aggregate"), "bold yellow" if cluster.blocked_keys else ""),
         ("unowned", f"{cluster.unowned} of {len(cluster.partitions)}", "bold red" if away else ""),

@@ -12,6 +12,7 @@ const STATES = {
   held: "waits behind another event of its aggregate",
   ready: "about to run",
   dead: "given up: replay or discard it",
+  discarded: "dead, and discarded by an operator",
 };
 
 export function drawWorkers({ instances, nodes, running, sinks }, highlight) {
@@ -94,7 +95,7 @@ function drawSinks(sinks) {
 
 export function drawParked({ parked, blocked_keys }) {
   const states = Object.keys(STATES);
-  const all = states.reduce((sum, state) => sum + (parked[state] ?? 0), 0);
+  const all = states.reduce((sum, state) => sum + (state === "discarded" ? 0 : parked[state] ?? 0), 0);
   byId("parked-note").textContent = all ? `${counted(all, "event")}; ${counted(blocked_keys, "aggregate")} blocked` : "nothing: every event was finished at once";
   const facts = states.map((state) =>
     el("div", { "data-none": !parked[state] }, el("dt", { "data-parked": state }, state), el("dd", {}, number(parked[state] ?? 0)), el("dd", { class: "note" }, STATES[state])),

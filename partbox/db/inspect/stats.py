@@ -18,7 +18,8 @@ from partbox.errors import SchemaError
 from partbox.rules.naming import no_subscription
 
 EXACT_UP_TO: Final = 10_000
-STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead")
+STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded")
+THROUGH: Final = ("dead", "discarded")  # nobody tries them any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,11 @@ class Cluster:
     completed: int
     blocked_keys: int
     segments_ahead: int = 0
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """Those of `parked` that are to be delivered: neither dead nor discarded."""
+        return {state: count for state, count in self.parked.items() if state not in THROUGH}
 
     @property
     def unowned(self) -> int:

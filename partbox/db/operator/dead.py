@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -87,13 +87,6 @@ class DeadGroup:
     newest: DeadRecord
 
 
-class Discarded(NamedTuple):
-    """The number discarded, and the ids that could not be because no saved cursor has passed them."""
-
-    discarded: int
-    unread: list[int]
-
-
 def listed(
     conn: Connection[Any], schema: str, subscription: str, filters: Filters, limit: int, after: int | None = None
 ) -> list[DeadRecord]:
@@ -148,10 +141,11 @@ def replay(conn: Connection[Any], schema: str, subscription: str, record_ids: Se
     return int(replayed)
 
 
-def discard(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> Discarded:
-    """Discard those of these records that are dead and consumed."""
+def discard(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> int:
+    """Discard those of these records that are dead; returns how many."""
     values = {"subscription": subscription, "record_ids": list(record_ids)}
-    return Discarded(*_one(conn, "dead_discard", schema, values))
+    (discarded,) = _one(conn, "dead_discard", schema, values)
+    return int(discarded)
 
 
 def state(conn: Connection[Any], schema: str, subscription: str, record_id: int) -> str | None:

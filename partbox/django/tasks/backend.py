@@ -16,7 +16,7 @@ from partbox.django.tasks import calls
 from partbox.django.tasks.api import BaseTaskBackend, DoesNotExist, Status, TaskError, signals
 from partbox.errors import PublishError
 
-STATUS = {"done": Status.SUCCESSFUL, "dead": Status.FAILED}
+STATUS = {"done": Status.SUCCESSFUL, "dead": Status.FAILED, "discarded": Status.FAILED}
 
 
 class PartboxBackend(BaseTaskBackend):

@@ -22,7 +22,7 @@ ACKNOWLEDGED_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 HANDOVER_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 PARKED = ("retrying", "deferred", "scheduled", "held", "ready", "dead")
-STATUSES = ("pending", "completed", *PARKED)
+STATUSES = ("pending", "completed", *PARKED, "discarded")
 
 
 class MetricSource(Enum):

@@ -22,19 +22,19 @@ def test_dead_records_are_replayed_at_once_and_discarded_after_a_question_alone_
     assert plant.states() == {one: "ready", two: "dead"} | others
     seen.button("Discard …", f"#dead tr[data-record='{two}']").click()
     seen.button("Discard", "#ask").click()
-    eventually(lambda: plant.states() == {one: "ready"} | others)
+    eventually(lambda: plant.states() == {one: "ready", two: "discarded"} | others)
     seen.waits_until_gone(f"#dead tr[data-record='{two}']")
 
     for record in chosen[:2]:
         seen.waits_for(f"#dead tr[data-record='{record}'] input").check()
     seen.button("Replay 2").click()
-    ready = dict.fromkeys([one, *chosen[:2]], "ready")
+    ready = dict.fromkeys([one, *chosen[:2]], "ready") | {two: "discarded"}
     eventually(lambda: plant.states() == ready | {chosen[2]: "dead"})
     seen.waits_until_gone(f"#dead tr[data-record='{chosen[0]}']")
     seen.page.get_by_label("Choose all dead records of this page").check()
     seen.button("Discard 1 …").click()
     seen.button("Discard", "#ask").click()
-    eventually(lambda: plant.states() == ready)
+    eventually(lambda: plant.states() == ready | {chosen[2]: "discarded"})
     seen.waits_for("#dead", "No record is dead")
 
 
@@ -88,8 +88,7 @@ def test_all_that_match_a_filter_go_after_a_question_with_their_number_and_no_ot
     left = dict.fromkeys(records, "ready") | {other: "dead"}
     eventually(lambda: plant.states() == left)
     seen.waits_for("#toast", "replayed 2 records")
-    for name in "de":
-        plant.park(name)
+    discarded = [plant.park(name) for name in "de"]
     seen.waits_for("[data-key=discard-all]", "Discard all 2 …")
     # Those that were counted, whatever the fields say by now. In one task: the page draws itself anew meanwhile.
     seen.page.evaluate(
@@ -98,7 +97,7 @@ def test_all_that_match_a_filter_go_after_a_question_with_their_number_and_no_ot
     )
     seen.button("Discard 2", "#ask").click()
     seen.waits_for("#toast", "discarded 2 records")
-    assert plant.states() == left
+    assert plant.states() == left | dict.fromkeys(discarded, "discarded")
 
 
 def test_a_filter_that_is_not_answered_yet_has_no_buttons_and_late_answers_are_dropped(live, plant, tab):
@@ -188,7 +187,7 @@ def test_nothing_of_one_subscription_is_left_where_another_is_chosen(live, plant
     seen.button("Discard …", f"#dead tr[data-record='{other}']").click()
     seen.button("Discard", "#ask").click()
     seen.waits_for("#toast", "discarded 1 record")  # whose request passes through `held`
-    assert sorted(plant.states().values()) == ["dead", "retrying"]
+    assert sorted(plant.states().values()) == ["dead", "discarded", "retrying"]
 
 
 def test_a_replay_on_the_page_is_delivered(live, dsn, conn, tab):

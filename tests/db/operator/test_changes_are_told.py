@@ -41,7 +41,7 @@ def replay(conn: Conn, plant: Any) -> None:
 
 
 def discard(conn: Conn, plant: Any) -> None:
-    assert dead.discard(conn, SCHEMA, DEFAULT, [plant.park("a")]).discarded == 1
+    assert dead.discard(conn, SCHEMA, DEFAULT, [plant.park("a")]) == 1
 
 
 @pytest.mark.parametrize("change", [plan, pause, retry_now, skip, replay, discard])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ownership import background
 from waiting import eventually
 
+from partbox import Outbox
 from partbox.db.operator import dead
 from partbox.db.operator.dead import Filters
 from partbox.errors import PartboxError
@@ -110,15 +111,17 @@ def test_a_replay_that_is_interrupted_has_replayed_whole_keys_and_can_go_on(plan
     assert outbox.dead.replay_all() == 3
 
 
-def test_a_discarded_record_is_done_and_its_key_goes_on(plant, outbox, conn, caplog):
+def test_a_discarded_record_is_told_from_a_done_one_and_its_key_goes_on(plant, outbox, conn, caplog):
     record = plant.park("a", blocks=True, due=0)
     follower = plant.park("a", "held", blocks=True, attempts=0, error=None)
     with caplog.at_level(logging.INFO, "partbox.commands"):
         assert outbox.dead.discard(record) == 1
-    assert plant.states() == {follower: "held"}
+    assert plant.states() == {record: "discarded", follower: "held"}
+    row = plant.row(record)
+    assert (row["blocks"], row["due_at"], row["last_error"]) == (False, None, "ValueError: boom")
     assert len(plant.versions()) == 1
     status = conn.execute("select status from partbox.record_status where id = %s", [record]).fetchone()
-    assert status == ("done",)
+    assert status == ("discarded",)
     assert f"discarded dead record {record}" in caplog.text
 
 
@@ -127,29 +130,42 @@ def test_discard_all_leaves_what_does_not_match(plant, outbox):
         plant.park("a", age=7_200)
     young = plant.park("a", age=1)
     assert outbox.dead.discard_all(older_than="1h") == 3
-    assert plant.states() == {young: "dead"}
+    assert sorted(plant.states().values()) == ["dead", *3 * ["discarded"]]
+    assert plant.states()[young] == "dead"
 
 
-def test_what_no_saved_cursor_has_passed_cannot_be_discarded_yet_for_it_would_be_delivered_again(plant, outbox, conn):
-    passed = plant.park("a")
-    ahead = plant.park("a", consumed=False)
-    with pytest.raises(PartboxError, match=f"dead record {ahead} lies ahead .*: try again when a worker has gone on"):
-        outbox.dead.discard(ahead)
-    assert outbox.dead.discard_all() == 1
-    assert plant.states() == {ahead: "dead"}
+def test_a_discarded_record_is_counted_as_such_and_as_nothing_else(plant, outbox, conn):
+    records = [plant.park("a"), plant.park("b")]
+    plant.publish("c")
     plant.consume()
-    assert outbox.dead.discard_all() == 1
-    assert passed not in plant.states()
+    assert outbox.dead.discard_all() == 2
+    conn.execute("analyze")
+    cluster = outbox.stats.cluster()
+    assert (cluster.parked, cluster.waiting, cluster.blocked_keys) == ({"discarded": 2}, {}, 0)
+    assert cluster.unfinished_age is None
+    assert outbox.stats.records()["discarded"] == 2
+    assert [each.id for each in outbox.stats.completed()] == [3]
+    assert [each.status for each in outbox.stats.parked()] == ["discarded"] * 2
+    assert outbox.stats.failed() == []
+    (listed,) = outbox.subscriptions.list()
+    assert (listed.parked, listed.dead) == (0, 0)
+    for act in (outbox.dead.show, outbox.dead.replay, outbox.dead.discard):
+        with pytest.raises(PartboxError, match=f"no dead record {records[0]} in .*; it is discarded: "):
+            act(records[0])
 
 
-def test_a_record_below_the_cursor_that_had_not_committed_at_its_snapshot_is_not_passed(plant, outbox, conn):
+def test_what_no_saved_cursor_has_passed_is_discarded_at_once_and_not_delivered(plant, conn):
+    """The row stays: whoever reads the record finds it."""
+    seen = []
+    outbox = Outbox(conn.info.dsn)
+    outbox.register(seen.append, "Placed")
     ahead = plant.park("a", consumed=False)
-    ((snapshot,),) = conn.execute("select pg_current_snapshot()::text").fetchall()
-    conn.execute("update partbox.partition set snapshot = '1:1:', last_id = 1000, floor_id = 0")
-    with pytest.raises(PartboxError, match="ahead"):
-        outbox.dead.discard(ahead)
-    conn.execute("update partbox.partition set snapshot = %s::pg_snapshot", [snapshot])
+    after = plant.publish("a")
     assert outbox.dead.discard(ahead) == 1
+    outbox.drain()
+    assert [each.event_id for each in seen] == [after]
+    statuses = conn.execute("select status from partbox.record_status order by id").fetchall()
+    assert statuses == [("discarded",), ("done",)]
 
 
 @pytest.mark.parametrize("command", ["replay", "discard"])
@@ -188,4 +204,4 @@ def test_a_group_is_replayed_or_discarded_without_the_others(plant, outbox):
     assert plant.states() == dict.fromkeys(alike, "ready") | {other: "dead"}
     (left,) = outbox.dead.groups()
     assert outbox.dead.discard_all(group=left.group) == 1
-    assert plant.states() == dict.fromkeys(alike, "ready")
+    assert plant.states() == dict.fromkeys(alike, "ready") | {other: "discarded"}

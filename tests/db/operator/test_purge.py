@@ -9,7 +9,7 @@ from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ownership import DEFAULT
-from purgeable import ANCIENT, YOUNG, Planted
+from purgeable import ANCIENT, OLD, YOUNG, Planted
 
 from partbox import Outbox
 from partbox.db.schema.migrate import migrate
@@ -105,8 +105,12 @@ class Model:
             if state != "dead" or age <= 30 or blocks or due or not self.passed(name, id)
         )
 
+    def rows_of_records_left(self) -> list[tuple[str, int]]:
+        """After one more purge: a discarded row goes after its record."""
+        return [each for each in self.rows_left() if self.rows[each][0] != "discarded" or each[1] in self.left()]
+
     def left(self) -> list[int]:
-        kept = {id for _, id in self.rows_left()}
+        kept = {id for name, id in self.rows_left() if self.rows[name, id][0] != "discarded"}
         names = {name for name, _ in self.cursors}
         return sorted(
             id
@@ -117,7 +121,9 @@ class Model:
 
 IDS = st.integers(1, 12)
 ROWS = st.tuples(
-    st.sampled_from(["dead", "dead", "dead", "retrying", "held"]), st.sampled_from([29.0, 31.0]), *[st.booleans()] * 2
+    st.sampled_from(["dead", "dead", "dead", "discarded", "retrying", "held"]),
+    st.sampled_from([29.0, 31.0]),
+    *[st.booleans()] * 2,
 )
 MODELS = st.builds(
     Model,
@@ -149,6 +155,8 @@ def test_a_purge_leaves_what_the_rule_says(dsn, conn, model, batch):
     counted = purge(lambda: dsn, load(), dry_run=True)
     assert purge(lambda: dsn, load(purge_batch=batch)) == went == counted
     assert (planted.left(), planted.parked()) == (model.left(), model.rows_left())
+    purge(lambda: dsn, load())
+    assert planted.parked() == model.rows_of_records_left()
 
 
 def test_a_subscription_without_a_cursor_keeps_everything(planted, purged):
@@ -168,6 +176,16 @@ def test_retentions_count_from_publish_and_from_death(planted, purged):
     planted.record(3, age=0)
     assert purged(retain_done=0) == Purged(records=1)
     assert purged(retain_done=1e299) == Purged()
+
+
+def test_a_discarded_row_does_not_keep_its_record_and_goes_after_it(planted, purged):
+    for id, age in ((1, YOUNG), (2, OLD)):
+        planted.park(planted.record(id, age=age), "discarded")
+    planted.consume(10)
+    assert purged() == Purged(records=1)
+    assert (planted.left(), planted.parked()) == ([1], [(DEFAULT, 1), (DEFAULT, 2)])
+    assert purged() == Purged(dead=1)
+    assert planted.parked() == [(DEFAULT, 1)]
 
 
 def test_old_keys_and_inbox_rows_go_and_young_ones_stay(conn, purged):

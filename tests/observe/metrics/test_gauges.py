@@ -42,7 +42,7 @@ def test_every_status_is_there_even_if_nothing_has_it():
     expected = {"pending": 5, "completed": 100, "retrying": 0, "deferred": 0, "scheduled": 0, "held": 0, "ready": 0}
     assert records == {
         f'p_records{{status="{status}",subscription="default"}}': f"{count:.1f}"
-        for status, count in {**expected, "dead": 2}.items()
+        for status, count in {**expected, "dead": 2, "discarded": 0}.items()
     }
 
 
