@@ -1,8 +1,6 @@
 """The sink of dead events: from its URL to a function that sends one."""
 
-import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,6 +9,7 @@ from urllib.request import Request, urlopen
 from partbox.errors import SettingsError
 from partbox.events import DeliveredEvent
 from partbox.rules.secrets import masked
+from partbox.sinks.appending import append, to_stdout
 from partbox.sinks.document import document
 
 Letterbox = Callable[[DeliveredEvent, str], None]
@@ -26,27 +25,16 @@ def letterbox_of(url: str) -> Letterbox:
     parts = urlsplit(url)
     match parts.scheme:
         case "stdout":
-            return _print
+            return lambda event, error: to_stdout(_line(event, error))
         case "file" if parts.path:
-            return lambda event, error: _append(Path(parts.path), event, error)
+            return lambda event, error: append(Path(parts.path), _line(event, error))
         case "http" | "https" if parts.hostname:
             return lambda event, error: _post(url, event, error)
     raise SettingsError(f"{masked(url)!r} is not a target for dead events: use {SCHEMES}")
 
 
-def _print(event: DeliveredEvent, error: str) -> None:
-    sys.stdout.buffer.write(document(event, error) + b"\n")
-    sys.stdout.buffer.flush()
-
-
-def _append(path: Path, event: DeliveredEvent, error: str) -> None:
-    """One write to a file opened for appending, so that lines of several processes do not mix; then to the disk."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(handle, document(event, error) + b"\n")
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _line(event: DeliveredEvent, error: str) -> bytes:
+    return document(event, error) + b"\n"
 
 
 def _post(url: str, event: DeliveredEvent, error: str) -> None:

@@ -1,14 +1,12 @@
 """Lines of JSON on the standard output or in a file: CloudEvents in structured mode, one a line.
 
-For a look at what a relay would send, and for whatever reads files. Lines of several processes do not mix: a list is
-written in one go, to a file that is open for appending.
+For a look at what a relay would send, and for whatever reads files. Lines of several processes do not mix, and none is
+torn by a disk that is full: see `appending`.
 """
 
 import asyncio
 import base64
-import errno
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import orjson
 from partbox.codecs import JSON
 from partbox.errors import DownstreamUnavailable, SettingsError
 from partbox.rules.secrets import masked_url
+from partbox.sinks.appending import append, opened, to_stdout
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
 from partbox.sinks.topic import DEFAULT
@@ -52,7 +51,10 @@ class StdoutSink(Sink):
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """Written in one go."""
-        await asyncio.to_thread(_print, b"".join(map(line_of, messages)))
+        try:
+            await asyncio.to_thread(to_stdout, b"".join(map(line_of, messages)))
+        except OSError as error:  # as of a file
+            raise DownstreamUnavailable(f"stdout: {error.strerror}") from error
         return [None] * len(messages)
 
 
@@ -78,44 +80,17 @@ class FileSink(Sink):
     def check(self) -> None:
         """SettingsError if the file cannot be opened."""
         try:
-            os.close(self._open())
+            os.close(opened(self._path))
         except OSError as error:
             raise SettingsError(f"events cannot be written to {self._path}: {error.strerror}") from None
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """Written in one go, and synced."""
         try:
-            await asyncio.to_thread(self._append, b"".join(map(line_of, messages)))
+            await asyncio.to_thread(append, self._path, b"".join(map(line_of, messages)))
         except OSError as error:  # a full disk, a folder that went: no event is to blame
             raise DownstreamUnavailable(f"{self._path}: {error.strerror}") from error
         return [None] * len(messages)
-
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-
-    def _append(self, lines: bytes) -> None:
-        handle = self._open()
-        try:
-            written = os.write(handle, lines)
-            if written < len(lines):  # a torn line comes again, whole
-                os.write(handle, b"\n")
-                raise OSError(0, "not all of it could be written")
-            _sync(handle)
-        finally:
-            os.close(handle)
-
-
-def _sync(handle: int) -> None:
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a pipe or a device, which has no disk behind it
-            raise
-
-
-def _print(lines: bytes) -> None:
-    sys.stdout.buffer.write(lines)
-    sys.stdout.buffer.flush()
 
 
 def _data(message: Message) -> dict[str, Any]:
