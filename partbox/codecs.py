@@ -60,7 +60,7 @@ class JsonCodec:
     """orjson, and in addition pydantic models, Decimal as text; refuses what JSON or PostgreSQL cannot hold.
 
     Dataclasses are written with all their fields, those whose names begin with an underscore too. Bytes under this
-    content type are taken as finished JSON text.
+    content type are taken as finished JSON text, as a str is where the content type is given.
     """
 
     def encode(self, value: Any, /) -> bytes:
@@ -124,6 +124,8 @@ class Codecs:
             return Encoded(None, _raw(value, kind), kind, True)
         try:
             if codec is _JSON:
+                if content_type == JSON and isinstance(value, str):  # finished text, as bytes are
+                    value = value.encode()
                 return _encoded((_JSON.text(value), None, None, False))
             data = codec.encode(value)
         except Exception as error:

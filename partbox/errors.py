@@ -13,7 +13,9 @@ PartboxError
     └── UnroutableError       no handler takes the event
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+from partbox.duration import from_now
 
 
 class PartboxError(Exception):
@@ -41,12 +43,10 @@ class RecoverableError(PartboxError):
 
 
 class RetryAfterError(RecoverableError):
-    """Raised by a handler: try again after `delay` (seconds or timedelta, >= 0); counts as an attempt."""
+    """Raised by a handler: try again after `delay`, in the forms that `RetryAfter` takes; counts as an attempt."""
 
-    def __init__(self, delay: float | timedelta, message: str = "") -> None:
-        seconds = float(delay.total_seconds() if isinstance(delay, timedelta) else delay)
-        if not 0 <= seconds < float("inf"):
-            raise ValueError(f"delay must be a finite number of seconds >= 0, not {delay!r}")
+    def __init__(self, delay: float | timedelta | str | datetime, message: str = "") -> None:
+        seconds = from_now(delay)
         self.delay = seconds
         super().__init__(message or f"retry after {seconds:g} s")
 

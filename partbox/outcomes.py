@@ -1,7 +1,9 @@
 """Outcomes of a handler: nothing or `Done`, `RetryAfter(delay)`, `Dead(reason)`; of `on_error` also `Ignore`."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+from partbox.duration import from_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,15 +13,16 @@ class Done:
 
 @dataclass(frozen=True, slots=True, init=False)
 class RetryAfter:
-    """Not now: hand the event over again after `delay` (seconds or timedelta, >= 0). Counts no attempt."""
+    """Not now: hand the event over again after `delay`, which counts as no attempt.
+
+    Seconds, a timedelta, a text such as "5m", or a datetime with a time zone, by the clock of the worker's machine;
+    `delay` then holds the seconds. ValueError for anything else.
+    """
 
     delay: float
 
-    def __init__(self, delay: float | timedelta) -> None:
-        seconds = float(delay.total_seconds() if isinstance(delay, timedelta) else delay)
-        if not 0 <= seconds < float("inf"):
-            raise ValueError(f"delay must be a finite number of seconds >= 0, not {delay!r}")
-        object.__setattr__(self, "delay", seconds)
+    def __init__(self, delay: float | timedelta | str | datetime) -> None:
+        object.__setattr__(self, "delay", from_now(delay))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, PrivateAttr, ValidationError
 
 from partbox.cgroup import usable_processors
+from partbox.duration import seconds, written
 from partbox.errors import SettingsError
 from partbox.rules import environment
 from partbox.rules.dsn import shown as dsn_shown
-from partbox.rules.duration import seconds, written
 from partbox.rules.printing import printable_line
 from partbox.rules.relay_target import RelayTarget, targets_of
 from partbox.rules.retry import Exponential, Jittered, RetryPolicy, policy_of

@@ -1,15 +1,21 @@
 """Checks of the fields of an event: each function returns its field as it is kept, or raises PublishError."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
+from partbox.duration import seconds
 from partbox.errors import PublishError
 from partbox.events.reserved import PREFIX
 
+MAX_NAME: Final = 255
+"""Characters of an event type, an aggregate type and a content type."""
+MAX_ID: Final = 8_192
+"""Bytes of an aggregate id and a tenant id."""
 MAX_HEADERS: Final = 65_536
 MAX_KEY: Final = 255
 MAX_DELAY: Final = timedelta(days=36_500)
@@ -50,8 +56,23 @@ def _problem(value: object) -> str | None:
     return None
 
 
-def optional(name: str, value: str | None) -> str | None:
-    return None if value is None else text(name, value)
+def bounded(name: str, value: str) -> str:
+    """An id of at most MAX_ID bytes."""
+    if len(value) * 4 > MAX_ID and (size := len(value.encode())) > MAX_ID:
+        raise PublishError(f"{name} {quoted(value)} has {size} bytes, above {MAX_ID}: hash what is longer")
+    return value
+
+
+def tenant(value: str | None) -> str | None:
+    return None if value is None else bounded("tenant_id", text("tenant_id", value))
+
+
+def name(field: str, value: str | Enum) -> str:
+    """A kind of at most MAX_NAME characters."""
+    named = kind(field, value)
+    if len(named) > MAX_NAME:
+        raise PublishError(f"{field} {quoted(named)} has {len(named)} characters, above {MAX_NAME}: shorten it")
+    return named
 
 
 def identity(name: str, value: str | int | UUID) -> str:
@@ -101,10 +122,17 @@ def headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType(copied)
 
 
-def uuid(value: UUID) -> UUID:
+def uuid(value: UUID | str) -> UUID:
     if isinstance(value, UUID):
         return value
-    raise PublishError(f"event_id must be a uuid.UUID, not {type(value).__name__} {quoted(value)}: convert it")
+    if isinstance(value, str):
+        try:
+            return UUID(value)
+        except ValueError:
+            pass
+    raise PublishError(
+        f"event_id {quoted(value)} is a {type(value).__name__} and no UUID: give a uuid.UUID or its text"
+    )
 
 
 def moment(name: str, value: datetime | None) -> datetime | None:
@@ -117,11 +145,31 @@ def moment(name: str, value: datetime | None) -> datetime | None:
     return value
 
 
-def delay(value: timedelta | float) -> timedelta:
-    if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise PublishError(f"deliver_after must be a timedelta or seconds, not {type(value).__name__} {quoted(value)}")
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+def delay(value: timedelta | float | str) -> timedelta:
+    if isinstance(value, bool) or not isinstance(value, timedelta | int | float | str):
+        remedy = ": a time goes into available_at" if isinstance(value, datetime) else ""
+        raise PublishError(
+            f'deliver_after must be a timedelta, seconds or a text such as "5m", not {type(value).__name__} '
+            f"{quoted(value)}{remedy}"
+        )
+    length = value.total_seconds() if isinstance(value, timedelta) else _length(value)
     # A nanosecond would round to nothing; NaN compares false.
-    if not 1e-6 <= seconds <= MAX_DELAY.total_seconds():
+    if not 1e-6 <= length <= MAX_DELAY.total_seconds():
         raise PublishError(f"deliver_after must be above 0 and at most {MAX_DELAY.days} days, not {quoted(value)}")
-    return value if isinstance(value, timedelta) else timedelta(seconds=seconds)
+    return value if isinstance(value, timedelta) else timedelta(seconds=length)
+
+
+def _length(value: float | str) -> float:
+    if not isinstance(value, str):
+        return value
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise PublishError(f"deliver_after {quoted(value)} is no length of time: {error}") from None
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """The known name that a wrong one resembles, or all of them; to follow a colon."""
+    fields = [*known]
+    close = get_close_matches(name, fields, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(fields)}"

@@ -8,18 +8,29 @@ from typing import Any, Final
 from uuid import UUID
 
 from partbox.errors import PublishError
+from partbox.events.checks import quoted
+from partbox.events.path import culprit
 
 _ATOMS: Final = (str, int, float, type(None), bytes, UUID, Decimal, datetime, date, time, timedelta, Enum)
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
 
-def copied(value: Any) -> Any:
+def copied(value: Any, event_type: str) -> Any:
     """A copy of `value` that later changes by its owner do not affect."""
     try:
         return _copy(value)
     except Exception as error:
         problem = type(error).__name__
-        raise PublishError(f"the payload, a {type(value).__name__}, cannot be copied ({problem})") from error
+        where = f"{culprit(value, _is_refused)} of {quoted(event_type)}"
+        raise PublishError(f"{where} cannot be copied ({problem}): give JSON values, dataclasses or models") from error
+
+
+def _is_refused(value: Any) -> bool:
+    try:
+        _copy(value)
+    except Exception:
+        return True
+    return False
 
 
 def _copy(value: Any) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final, Never
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
@@ -13,18 +13,23 @@ from uuid_utils.compat import uuid7
 from partbox.errors import PublishError
 from partbox.events import checks
 from partbox.events.copying import copied
+from partbox.events.fields import EventFields
 from partbox.events.reserved import GLOBAL
+
+NOT_GIVEN: Final[Any] = ...
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Event:
     """An event to publish; immutable, its inputs are copied. Raises PublishError if it cannot be one.
 
-    `payload` is any JSON value, dataclass or pydantic model, bytes, or what the codec of `content_type` takes.
-    `deliver_after` (timedelta or seconds) counts from the database's clock at publish; `available_at` is a time.
-    Without `aggregate_id` the event asks for no order; an int or a UUID is kept as its text. `occurred_at` is the
-    database's time unless given. Of the events with one `idempotency_key` (1 to 255 characters) only the first is
-    published, as long as keys are kept. Equal events have equal fields; the hash is that of `event_id`.
+    `payload` is any JSON value, dataclass or pydantic model, bytes, or what the codec of `content_type` takes; a str
+    under the content type application/json is JSON text. `deliver_after` (timedelta, seconds, "5m") counts from the
+    database's clock at publish; `available_at` is a time. Without `aggregate_id` the event asks for no order; beside an
+    `aggregate_type` it may be left out, but not be None, the id of an object that is not saved yet. An int or a UUID is
+    kept as its text. Names have at most 255 characters, ids 8 KiB. `occurred_at` is the database's time unless given.
+    Of the events with one `idempotency_key` (1 to 255 characters) only the first is published, as long as keys are
+    kept. Equal events have equal fields; the hash is that of `event_id`.
     """
 
     event_type: str
@@ -39,6 +44,8 @@ class Event:
     deliver_after: timedelta | None
     content_type: str | None
     idempotency_key: str | None
+    _without_id: bool = field(repr=False, compare=False)
+    """The aggregate id was left out: `dataclasses.replace` gives it as None."""
 
     def __init__(  # public API: one keyword argument a field
         self,
@@ -46,28 +53,36 @@ class Event:
         payload: Any,
         *,
         aggregate_type: str | Enum = GLOBAL,
-        aggregate_id: str | int | UUID | None = None,
+        aggregate_id: str | int | UUID | None = NOT_GIVEN,
         tenant_id: str | None = None,
         headers: Mapping[str, str] | None = None,
-        event_id: UUID | None = None,
+        event_id: UUID | str | None = None,
         occurred_at: datetime | None = None,
         available_at: datetime | None = None,
-        deliver_after: timedelta | float | None = None,
+        deliver_after: timedelta | float | str | None = None,
         content_type: str | None = None,
         idempotency_key: str | None = None,
+        **unknown: Never,
     ) -> None:
         put = object.__setattr__
-        put(self, "event_type", checks.kind("event_type", event_type))
-        put(self, "payload", copied(payload))
-        put(self, "aggregate_type", checks.kind("aggregate_type", aggregate_type))
-        put(self, "aggregate_id", None if aggregate_id is None else checks.identity("aggregate_id", aggregate_id))
-        put(self, "tenant_id", checks.optional("tenant_id", tenant_id))
+        copied_without = bool(unknown) and _without_id(unknown)
+        without_id = aggregate_id is NOT_GIVEN or (copied_without and aggregate_id is None)
+        put(self, "event_type", checks.name("event_type", event_type))
+        put(self, "payload", copied(payload, self.event_type))
+        put(self, "aggregate_type", checks.name("aggregate_type", aggregate_type))
+        put(self, "aggregate_id", None if without_id else _aggregate_id(aggregate_id, self.aggregate_type))
+        put(self, "_without_id", without_id)
+        put(
+            self,
+            "tenant_id",
+            checks.tenant(tenant_id),
+        )
         put(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
         put(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
         put(self, "occurred_at", checks.moment("occurred_at", occurred_at))
         put(self, "available_at", checks.moment("available_at", available_at))
         put(self, "deliver_after", None if deliver_after is None else checks.delay(deliver_after))
-        put(self, "content_type", checks.kind("content_type", content_type) if content_type is not None else None)
+        put(self, "content_type", None if content_type is None else checks.name("content_type", content_type))
         put(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
         if available_at is not None:
             _check_times(self)
@@ -89,6 +104,26 @@ class Event:
     def is_delayed(self) -> bool:
         """True if the event has `available_at` or `deliver_after`."""
         return self.available_at is not None or self.deliver_after is not None
+
+
+def _without_id(unknown: Mapping[str, Any]) -> bool:
+    """True if `dataclasses.replace` copies an event whose id was left out; PublishError for any other keyword."""
+    for name in unknown.keys() - {"_without_id"}:
+        raise PublishError(
+            f"an event has no field {checks.quoted(name)}: {checks.hint(name, EventFields.__annotations__)}"
+        )
+    return bool(unknown["_without_id"])
+
+
+def _aggregate_id(value: str | int | UUID | None, aggregate_type: str) -> str | None:
+    if value is not None:
+        return checks.bounded("aggregate_id", checks.identity("aggregate_id", value))
+    if aggregate_type == GLOBAL:
+        return None
+    raise PublishError(
+        f"aggregate_id is None, and aggregate_type is {checks.quoted(aggregate_type)}: flush first, so that the object "
+        "has its id; for an event without order leave aggregate_id out"
+    )
 
 
 def _check_times(event: Event) -> None:

@@ -13,10 +13,10 @@ class TaskFields(TypedDict, total=False):
     aggregate_id: str | int | UUID | None
     tenant_id: str | None
     headers: Mapping[str, str] | None
-    event_id: UUID | None
+    event_id: UUID | str | None
     occurred_at: datetime | None
     available_at: datetime | None
-    deliver_after: timedelta | float | None
+    deliver_after: timedelta | float | str | None
     idempotency_key: str | None
 
 

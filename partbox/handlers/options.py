@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
+from partbox.duration import seconds
 from partbox.errors import RegistrationError
 from partbox.outcomes import Advice
-from partbox.rules.duration import seconds
 from partbox.rules.retry import RetryPolicy, policy_of
 
 Blocking = Literal["block", "continue"]

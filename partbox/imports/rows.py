@@ -13,6 +13,7 @@ from partbox.db.operator.imports import Failed, Found
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.events.checks import quoted
+from partbox.events.event import NOT_GIVEN
 from partbox.events.reserved import GLOBAL, NEVER_TEXT
 from partbox.publish.fields import UNTIMED, Fields, fields_of
 
@@ -57,7 +58,7 @@ def import_row(found: Found, max_payload: int) -> ImportRow:
             _event_type(found),
             payload,
             aggregate_type=found.aggregate_type or GLOBAL,
-            aggregate_id=found.aggregate_id,
+            aggregate_id=NOT_GIVEN if found.aggregate_id is None else found.aggregate_id,
             tenant_id=found.tenant_id,
             headers=_headers(found.headers),
             event_id=_event_id(found.event_id),

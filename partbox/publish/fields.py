@@ -3,14 +3,16 @@
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import orjson
 
-from partbox.codecs import Codecs
+from partbox.codecs import JSON, Codecs, Encoded
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.events.checks import quoted
+from partbox.events.path import ROOT, culprit
 from partbox.events.reserved import IDEMPOTENCY_KEY, RAW
 from partbox.rules.hashing import partition_of
 
@@ -32,7 +34,7 @@ def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
     """The stored columns of `event`, without its times. Raises PublishError."""
     if not isinstance(event, Event):
         raise PublishError(f"an Event is needed, not a {type(event).__name__}: wrap it in partbox.Event")
-    text, data, content_type, raw = codecs.encode(event.payload, event.content_type)
+    text, data, content_type, raw = _encoded(event, codecs)
     size = len(data or b"") if text is None else len(text) if text.isascii() else len(text.encode())
     if size > max_payload:
         raise PublishError(
@@ -52,6 +54,26 @@ def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
         content_type,
         _headers(event, content_type if raw else None) if event.headers or raw or event.idempotency_key else None,
     )
+
+
+def _encoded(event: Event, codecs: Codecs) -> Encoded:
+    try:
+        return codecs.encode(event.payload, event.content_type)
+    except PublishError as error:
+        where = ROOT
+        if event.content_type in (None, JSON) and not isinstance(event.payload, str | bytes):
+            where = culprit(event.payload, partial(_is_refused, codecs))
+        named = f"the {ROOT}" if where == ROOT else where
+        said = str(error).replace(f"the {ROOT}", f"{named} of {quoted(event.event_type)}", 1)
+        raise PublishError(said) from error
+
+
+def _is_refused(codecs: Codecs, part: Any) -> bool:
+    try:
+        codecs.encode([part])  # in a list, for bytes alone are no JSON that is to be made
+    except PublishError:
+        return True
+    return False
 
 
 def all_fields(events: list[Event], codecs: Codecs, max_payload: int) -> list[Fields]:

@@ -1,13 +1,14 @@
 """The event that a call of `publish` gives: as an Event, or as its type, payload and fields."""
 
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from partbox.errors import PublishError
 from partbox.events import Event
+from partbox.events.event import NOT_GIVEN
 from partbox.events.fields import EventFields
 
-NOT_GIVEN: Final = object()
+__all__ = ["NOT_GIVEN", "event_of"]
 
 
 def event_of(event: Event | str | Enum, payload: Any, fields: EventFields) -> Event:

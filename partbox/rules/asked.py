@@ -6,9 +6,9 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
+from partbox.duration import seconds
 from partbox.errors import PartboxError, PublishError
 from partbox.events import checks
-from partbox.rules.duration import seconds
 
 LARGEST: Final = (1 << 63) - 1
 DIGITS: Final = len(str(LARGEST))

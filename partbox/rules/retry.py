@@ -17,7 +17,7 @@ from math import inf, isfinite
 from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
-from partbox.rules.duration import seconds
+from partbox.duration import seconds
 
 Errors = tuple[type[BaseException], ...]
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from signal import Signals
 
-from partbox.rules.duration import UNITS
+from partbox.duration import UNITS
 
 
 def in_short(text: str, most: int = 120) -> str:

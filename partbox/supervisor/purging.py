@@ -13,11 +13,11 @@ from types import TracebackType
 
 from psycopg import Error
 
+from partbox.duration import written
 from partbox.errors import PartboxError
 from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
 from partbox.purge import purge
-from partbox.rules.duration import written
 from partbox.rules.turns import share
 from partbox.rules.wording import counted
 from partbox.segments import tend

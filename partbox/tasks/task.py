@@ -10,7 +10,7 @@ from uuid import UUID
 
 from partbox.db.kinds import AnyAsync, AnySync
 from partbox.errors import PublishError, RegistrationError
-from partbox.events import Event
+from partbox.events import Event, checks
 from partbox.events.fields import TaskFields
 from partbox.events.reserved import TASK
 from partbox.handlers import ANY, Handlers
@@ -69,8 +69,8 @@ class Task(Generic[P, R]):
         Events of one aggregate type and `aggregate_id`, of whatever tasks, run one at a time and in order.
         """
         for field in fields.keys() - TaskFields.__annotations__.keys():
-            known = ", ".join(TaskFields.__annotations__)
-            raise PublishError(f"task {self.name!r} has no option {field!r}: there are {known}")
+            hint = checks.hint(field, TaskFields.__annotations__)
+            raise PublishError(f"task {self.name!r} has no option {field!r}: {hint}")
         return Task(self._outbox, self.runner, self._aggregate_type, {**self._fields, **fields})
 
     def __repr__(self) -> str:

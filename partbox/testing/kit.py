@@ -11,12 +11,12 @@ from psycopg import AsyncConnection, Connection
 
 from partbox.db.connect import DsnSource
 from partbox.db.harness import testing
+from partbox.duration import seconds as seconds_of
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.events.fields import EventFields
 from partbox.outbox import Outbox
 from partbox.publish.given import NOT_GIVEN
-from partbox.rules.duration import seconds as seconds_of
 from partbox.testing import pointing
 from partbox.testing.connections import psycopg_of
 from partbox.testing.drainer import Drainer

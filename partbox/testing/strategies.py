@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from partbox.events import Event
-from partbox.events.checks import MAX_DELAY, MAX_HEADERS, MAX_KEY
+from partbox.events.checks import MAX_DELAY, MAX_HEADERS, MAX_ID, MAX_KEY, MAX_NAME
 from partbox.events.reserved import GLOBAL, PREFIX
 
 __all__ = [
@@ -32,17 +32,17 @@ _ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(m
 _FIRST, _PAST, _LAST = datetime(1, 1, 2), datetime(2000, 1, 2), datetime(9999, 12, 30)  # years of datetime in all zones
 
 
-def aggregate_ids(max_size: int | None = None) -> SearchStrategy[str]:
+def aggregate_ids(max_size: int = MAX_ID // 4) -> SearchStrategy[str]:
     """Texts that may be an aggregate id, the empty one too; at most `max_size` characters."""
     return _texts(max_size=max_size)
 
 
-def aggregate_types(max_size: int | None = None) -> SearchStrategy[str]:
+def aggregate_types(max_size: int = MAX_NAME) -> SearchStrategy[str]:
     """Texts that may be an aggregate type; among them the one of events that name none."""
     return st.just(GLOBAL) | _texts(min_size=1, max_size=max_size)
 
 
-def event_types(max_size: int | None = None) -> SearchStrategy[str]:
+def event_types(max_size: int = MAX_NAME) -> SearchStrategy[str]:
     """Texts that may be an event type."""
     return _texts(min_size=1, max_size=max_size)
 
@@ -94,7 +94,7 @@ def events(*, delayed: bool = False, **fields: SearchStrategy[Any]) -> SearchStr
         "payload": payloads(),
         "aggregate_type": aggregate_types(),
         "aggregate_id": st.none() | aggregate_ids(),
-        "tenant_id": st.none() | _texts(),
+        "tenant_id": st.none() | aggregate_ids(),
         "headers": st.none() | headers(),
         "event_id": st.none() | st.uuids(),
         "occurred_at": st.none() | moments(),
@@ -127,7 +127,8 @@ def _waiting(fields: dict[str, SearchStrategy[Any]]) -> SearchStrategy[dict[str,
 
 
 def _event(fields: dict[str, Any]) -> Event:
-    return Event(fields["event_type"], fields["payload"], **{n: v for n, v in fields.items() if n not in _POSITIONAL})
+    left_out = {*_POSITIONAL, *(name for name in ("aggregate_id",) if fields[name] is None)}
+    return Event(fields["event_type"], fields["payload"], **{n: v for n, v in fields.items() if n not in left_out})
 
 
 def _full(name: str, character: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import yaml
 from kit import DEPLOY, ROOT, needs, run
 
 from partbox import Outbox, __version__
-from partbox.rules.duration import seconds
+from partbox.duration import seconds
 from partbox.settings import load
 
 DOCKER = DEPLOY / "docker"

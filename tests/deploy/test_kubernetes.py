@@ -7,7 +7,7 @@ import yaml
 from kit import CHART, MANIFESTS, documents, needs, pods, program, run
 
 from partbox import __version__
-from partbox.rules.duration import seconds
+from partbox.duration import seconds
 from partbox.settings import Settings, load
 
 OLDEST, NEWEST = "1.25", ""  # what the chart asks for, and whatever the validator knows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kit import DEPLOY, ROOT, needs
 
-from partbox.rules.duration import seconds
+from partbox.duration import seconds
 from partbox.settings import Settings, load
 
 UNIT = DEPLOY / "systemd" / "partbox-worker@.service"

@@ -17,7 +17,7 @@ NAMES = {
     "lines": "a name\nof two lines\r\n# TYPE x counter",
     "directions": "\u202eeman",
     "a terminal's words": "\x1b[31mred\x07",
-    "long": "x" * 2_000,
+    "long": "x" * 255,
     "nothing to see": "\u200b\ufeff",
     "far away": "\U0001f4a9" * 100,
     "braces": '{handler="x"} 1 %s %(x)s {0}',

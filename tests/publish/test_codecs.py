@@ -226,6 +226,14 @@ def test_ready_json_text_is_taken_as_it_is_and_checked() -> None:
             Codecs().encode(wrong, "application/json")
 
 
+def test_a_text_with_the_content_type_of_json_is_json_text() -> None:
+    assert Codecs().encode('{"a": 1.50}', "application/json") == ('{"a": 1.50}', None, None, False)
+    assert Codecs().encode('{"a": 1}').text == '"{\\"a\\": 1}"'
+    for wrong in ("{", "", "abc", "\ud800", '"\\u0000"', "18446744073709551616"):
+        with pytest.raises(PublishError, match="cannot be written as application/json"):
+            Codecs().encode(wrong, "application/json")
+
+
 def test_an_own_codec_serves_its_content_type(dsn: str, conn: Connection[Any]) -> None:
     outbox = Outbox(dsn, codecs={"text/reversed": Reversed()})
     with conn.transaction():

@@ -1,7 +1,7 @@
 """What can be an event, and what is refused at once."""
 
 import enum
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +49,31 @@ def test_an_enum_stands_for_its_text_or_its_name() -> None:
     assert type(Event("T", None, aggregate_type=Name.ORDER).aggregate_type) is str
 
 
+def test_an_id_may_come_as_text() -> None:
+    assert Event("T", None, event_id=str(UUID(int=7))).event_id == UUID(int=7)
+
+
+def test_names_and_ids_may_be_as_long_as_their_limits() -> None:
+    event = Event("x" * 255, None, aggregate_type="ä" * 255, aggregate_id="ä" * 4_096, tenant_id="x" * 8_192)
+    assert (len(event.aggregate_type), len(event.aggregate_id or ""), len(event.tenant_id or "")) == (255, 4_096, 8_192)
+
+
+def test_an_aggregate_type_asks_for_no_id_that_is_left_out() -> None:
+    event = Event("T", 1, aggregate_type="Order")
+    changed = replace(event, payload=2)
+    assert (event.aggregate_id, changed.aggregate_id, changed.payload) == (None, None, 2)
+    assert replace(event, aggregate_id="7").aggregate_id == "7"
+    assert replace(Event("T", 1, aggregate_type="Order", aggregate_id=7), payload=2).aggregate_id == "7"
+    with pytest.raises(PublishError, match="flush first"):
+        replace(Event("T", 1, aggregate_type="Order", aggregate_id="7"), aggregate_id=None)
+    assert Event("T", 1, aggregate_id=None).aggregate_id is None
+
+
+def test_the_part_of_a_payload_that_cannot_be_copied_is_named() -> None:
+    with pytest.raises(PublishError, match=r"^payload.items\[1\]\['a b'\] of 'OrderPlaced' cannot be copied"):
+        Event("OrderPlaced", {"items": [1, {"a b": (n for n in "ab")}]})
+
+
 def test_an_event_cannot_be_changed() -> None:
     event = Event("T", {"a": [1]}, headers={"h": "1"})
     with pytest.raises(FrozenInstanceError):
@@ -77,6 +102,7 @@ def test_a_delay_is_a_time_or_a_span() -> None:
     assert Event("T", None, available_at=NOW).is_delayed
     assert Event("T", None, deliver_after=1.5).deliver_after == timedelta(seconds=1.5)
     assert Event("T", None, deliver_after=timedelta(minutes=1)).is_delayed
+    assert Event("T", None, deliver_after="5m").deliver_after == timedelta(minutes=5)
     assert Event("T", None, available_at=NOW, occurred_at=NOW).available_at == NOW
 
 
@@ -114,7 +140,7 @@ def test_long_ids_and_empty_ones_are_fine() -> None:
         ({"aggregate_id": "\ud800"}, r"aggregate_id '\\ud800' holds a lone surrogate"),
         ({"tenant_id": "\0"}, "tenant_id .* holds a NUL character"),
         ({"content_type": ""}, "content_type is empty"),
-        ({"event_id": "0"}, "event_id must be a uuid.UUID, not str '0'"),
+        ({"event_id": "0"}, "event_id '0' is a str and no UUID: give a uuid.UUID or its text"),
         ({"headers": {"n": "a\0"}}, "^header 'n' holds a NUL character"),
         ({"headers": {"n": 1}}, "^header 'n' is a int, not a str"),
         ({"headers": {"Partbox-x": "1"}}, "header 'Partbox-x' begins with 'partbox-'"),
@@ -131,13 +157,32 @@ def test_long_ids_and_empty_ones_are_fine() -> None:
         ({"deliver_after": float("inf")}, "deliver_after must be above 0"),
         ({"deliver_after": timedelta(0)}, "deliver_after must be above 0"),
         ({"deliver_after": timedelta(days=40_000)}, "at most 36500 days"),
-        ({"deliver_after": True}, "deliver_after must be a timedelta or seconds, not bool True"),
-        ({"deliver_after": "1"}, "deliver_after must be a timedelta or seconds, not str '1'"),
+        ({"deliver_after": True}, 'deliver_after must be a timedelta, seconds or a text such as "5m", not bool True'),
+        ({"deliver_after": NOW}, "deliver_after must be .*, not datetime .*: a time goes into available_at$"),
+        ({"deliver_after": "soon"}, "deliver_after 'soon' is no length of time: give seconds, or a text such as"),
+        ({"deliver_after": "0s"}, "deliver_after must be above 0 and at most 36500 days, not '0s'"),
+        ({"event_id": 7}, "event_id 7 is a int and no UUID"),
+        ({"event_type": "x" * 256}, r"event_type 'x{99}x?'?….* has 256 characters, above 255: shorten it"),
+        ({"aggregate_type": "ä" * 256}, "aggregate_type .*… has 256 characters, above 255: shorten it"),
+        ({"content_type": "x" * 256}, "content_type .*… has 256 characters, above 255: shorten it"),
+        ({"aggregate_id": "x" * 8_193}, "aggregate_id .*… has 8193 bytes, above 8192: hash what is longer"),
+        ({"aggregate_id": "ä" * 4_097}, "aggregate_id .*… has 8194 bytes, above 8192: hash what is longer"),
+        ({"tenant_id": "x" * 8_193}, "tenant_id .*… has 8193 bytes, above 8192: hash what is longer"),
+        (
+            {"aggregate_type": "Order", "aggregate_id": None},
+            "aggregate_id is None, and aggregate_type is 'Order': flush first, so that the object has its id; for an "
+            "event without order leave aggregate_id out",
+        ),
+        ({"agregate_id": "7"}, "an event has no field 'agregate_id': did you mean 'aggregate_id'?"),
+        ({"zzz": "7"}, "an event has no field 'zzz': there are aggregate_id, tenant_id, .*, content_type"),
         ({"idempotency_key": ""}, "idempotency_key must have 1 to 255 characters, not 0: leave it out, or give one"),
         ({"idempotency_key": "ä" * 256}, "idempotency_key must have 1 to 255 characters, not 256: hash what is longer"),
         ({"idempotency_key": 42}, "idempotency_key 42 is a int, not a str: convert it"),
         ({"idempotency_key": "a\0"}, "idempotency_key .* holds a NUL character"),
-        ({"payload": (n for n in "ab")}, "the payload, a generator, cannot be copied"),
+        (
+            {"payload": (n for n in "ab")},
+            "^payload of 'T' cannot be copied .TypeError.: give JSON",
+        ),
     ],
     ids=lambda value: ascii(value).split(" at 0x")[0][:60],
 )

@@ -121,15 +121,30 @@ def test_options_set_the_fields_of_the_event(outbox: Outbox, conn: psycopg.Conne
     assert conn.execute("select count(available_at) from partbox.record").fetchone() == (3,)
 
 
-@pytest.mark.parametrize("options", [{"aggregate_ids": "7"}, {"aggregate_type": "Order"}])
-def test_an_unknown_option_is_refused(outbox: Outbox, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("aggregate_ids", "did you mean 'aggregate_id'?"),
+        ("agregate_id", "did you mean"),
+        ("zz", "there are aggregate_id,"),
+    ],
+)
+def test_an_unknown_option_is_refused(outbox: Outbox, option: str, hint: str) -> None:
     @outbox.task(name="send")
     def send(n: int) -> None: ...
 
-    with pytest.raises(
-        PublishError, match=f"task 'send' has no option '{next(iter(options))}': there are aggregate_id, "
-    ):
-        send.options(**options)
+    wrong: dict[str, Any] = {option: "7"}
+    with pytest.raises(PublishError, match=f"^task 'send' has no option '{option}': {hint}"):
+        send.options(**wrong)
+
+
+def test_an_id_of_an_object_that_is_not_saved_yet_is_refused(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
+    @outbox.task(aggregate_type="Order")
+    def send(n: int) -> None: ...
+
+    with conn.transaction(), pytest.raises(PublishError, match="flush first"):
+        send.options(aggregate_id=None).publish(conn, n=1)
+    assert conn.execute("select count(*) from partbox.record").fetchone() == (0,)
 
 
 async def test_async_functions_are_tasks_too(outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone
 from typing import get_args
 
 import pytest
@@ -363,3 +364,32 @@ def _until_failure(chain: Chain, run: list[ParkedRow], random, handler: Handler,
             continue
         row.state, row.attempts, row.due = found.state, found.attempts, now + found.delay
         return
+
+
+@pytest.mark.parametrize("kind", [RetryAfter, RetryAfterError])
+def test_a_delay_is_given_as_every_other_length_of_time_or_as_a_moment(kind):
+    given = (7, 1.5, timedelta(minutes=5), "5m", "250ms", "90")
+    assert [kind(delay).delay for delay in given] == [7.0, 1.5, 300.0, 300.0, 0.25, 90.0]
+    now = datetime.now(UTC)
+    assert 3_590 < kind(now + timedelta(hours=1)).delay <= 3_600
+    elsewhere = datetime.now(timezone(timedelta(hours=5))) + timedelta(hours=1)
+    assert 3_590 < kind(elsewhere).delay <= 3_600
+    assert kind(now - timedelta(days=1)).delay == 0
+
+
+@pytest.mark.parametrize("kind", [RetryAfter, RetryAfterError])
+@pytest.mark.parametrize(
+    ("delay", "said"),
+    [
+        (datetime(2026, 1, 1), "2026-01-01T00:00:00 has no time zone: give it one, such as datetime.UTC"),
+        ("soon", "'soon' is no delay: give seconds, or a text such as .*, a timedelta, or a datetime with a time zone"),
+        (-1, "-1 is no delay"),
+        (timedelta(-1), "is no delay"),
+        (float("nan"), "nan is no delay"),
+        (True, "True is no delay"),
+        (None, "None is no delay"),
+    ],
+)
+def test_what_is_no_delay_is_refused_with_the_forms_there_are(kind, delay, said):
+    with pytest.raises(ValueError, match=said):
+        kind(delay)

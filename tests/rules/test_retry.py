@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from partbox.rules.duration import seconds, written
+from partbox.duration import seconds, written
 from partbox.rules.retry import Exponential, Fixed, Jittered, RetryPolicy, policy_of
 
 attempts = st.integers(1, 10**6) | st.integers(1, 10**400)

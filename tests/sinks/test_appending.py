@@ -90,13 +90,13 @@ def test_nothing_stays_of_printed_lines_that_did_not_fit(tmp_path, monkeypatch, 
     path = tmp_path / "out"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | flags)
     with printing_to(monkeypatch, handle):
-        print("before")
+        sys.stdout.write("before\n")
         with limited(150):
             appending.to_stdout(LINE)
             with pytest.raises(OSError, match="File too large"):
                 appending.to_stdout(LINE)
         appending.to_stdout(LINE)
-        print("after")
+        sys.stdout.write("after\n")
     assert path.read_bytes() == b"before\n" + 2 * LINE + b"after\n"
 
 
@@ -127,7 +127,7 @@ def test_a_full_disk_is_no_fault_of_an_event(tmp_path, monkeypatch, kind):
     path = tmp_path / "lines"
     sink = FileSink(path) if kind is FileSink else StdoutSink()
     monkeypatch.setattr("partbox.sinks.lines.line_of", lambda message: json.dumps(message).encode() + b"\n")
-    with printing_to(monkeypatch, os.open(path, os.O_WRONLY | os.O_CREAT)), limited(10):
-        with pytest.raises(DownstreamUnavailable, match="File too large"):
-            asyncio.run(sink.send(["x" * 99]))
+    printing, refused = printing_to(monkeypatch, os.open(path, os.O_WRONLY | os.O_CREAT)), "File too large"
+    with printing, limited(10), pytest.raises(DownstreamUnavailable, match=refused):
+        asyncio.run(sink.send(["x" * 99]))
     assert path.read_bytes() == b""

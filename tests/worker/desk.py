@@ -26,13 +26,11 @@ class Desk:
             self.seen.append((event.aggregate_id, event.payload["number"], event.attempt))
 
     def publish(self, key: str | None, *numbers: int, event_type: str = "Counted", **fields: Any) -> None:
+        own = {} if key is None else {"aggregate_id": key}
         with self.conn.transaction():
             self.outbox.publish_many(
                 self.conn,
-                [
-                    Event(event_type, {"number": number}, aggregate_type="Key", aggregate_id=key, **fields)
-                    for number in numbers
-                ],
+                [Event(event_type, {"number": number}, aggregate_type="Key", **own, **fields) for number in numbers],
             )
 
     def numbers(self, key: str | None = "k") -> list[int]:

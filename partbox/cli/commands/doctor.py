@@ -16,8 +16,8 @@ from partbox.doctor.doctor import Report, examine, report
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.doctor.page import page
+from partbox.duration import seconds, written
 from partbox.errors import PartboxError, SchemaError
-from partbox.rules.duration import seconds, written
 from partbox.rules.printing import printable_line
 
 Over = Annotated[

@@ -20,10 +20,10 @@ from partbox.cli.shell.output import counted, in_one_line, print_json, printable
 from partbox.cli.shell.stopping import stoppable
 from partbox.db.operator.archive import end
 from partbox.db.session import session
+from partbox.duration import seconds, written
 from partbox.errors import PartboxError
 from partbox.purge import Purged, holders
 from partbox.purge import purge as run
-from partbox.rules.duration import seconds, written
 from partbox.rules.segments import past
 from partbox.segments.wording import told
 from partbox.settings import Settings

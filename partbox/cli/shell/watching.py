@@ -11,8 +11,8 @@ import typer
 from partbox.cli.shell.output import in_one_line
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import Cluster
+from partbox.duration import seconds
 from partbox.errors import PartboxError
-from partbox.rules.duration import seconds
 from partbox.stats.rates import Pace, Rates
 
 LEAST = 0.1  # seconds between two observations

@@ -1,7 +1,7 @@
 """A length of time as people write it, in seconds."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -25,6 +25,21 @@ def seconds(value: object) -> float:
     if not (isfinite(length) and length >= 0):
         raise ValueError('give seconds, or a text such as "250ms", "6s", "5m", "1h", "7d"')
     return length
+
+
+def from_now(value: object) -> float:
+    """Seconds (finite, >= 0) until a datetime with a time zone, 0 if that is past, or of what `seconds` takes.
+
+    Raises ValueError with the value and the forms that are understood.
+    """
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise ValueError(f"{value.isoformat()} has no time zone: give it one, such as datetime.UTC")
+        return max(0.0, (value - datetime.now(UTC)).total_seconds())
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise ValueError(f"{value!r} is no delay: {error}, a timedelta, or a datetime with a time zone") from None
 
 
 def written(length: float) -> str:

@@ -1,0 +1,55 @@
+"""A payload that cannot be written: the error names the event and the place in it."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from partbox import Event
+from partbox.codecs import Codecs
+from partbox.errors import PublishError
+from partbox.events.path import culprit
+from partbox.publish.fields import all_fields, fields_of
+
+
+@dataclass
+class Priced:
+    price: Any
+
+
+class Basket(BaseModel):
+    lines: list[Any]
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (
+            {"items": [{}, {}, {}, {"price": {1, 2}}]},
+            r"^payload.items\[3\].price of 'OrderPlaced' .*: set has no form",
+        ),
+        (
+            {"items": [Priced(Decimal("NaN"))]},
+            r"^payload.items\[0\].price of 'OrderPlaced' .*: NaN and Infinity",
+        ),
+        (Basket(lines=[1, {"at": object()}]), r"^payload.lines\[1\].at of 'OrderPlaced' cannot be written as"),
+        ({"a b": (1, 2**64)}, r"^payload\['a b'\]\[1\] of 'OrderPlaced' .*: an integer is beyond 64 bits"),
+        ({"a": {"b": b"bytes"}}, r"^payload.a.b of 'OrderPlaced' cannot be written as application/json"),
+        ({"a": {1: 2}}, r"^payload.a of 'OrderPlaced' cannot be written as application/json"),
+        ({1, 2}, r"^the payload of 'OrderPlaced' cannot be written as application/json: set has no form in JSON"),
+        ("a\0b", r"^the payload of 'OrderPlaced' cannot be written as application/json: a NUL character"),
+    ],
+)
+def test_a_payload_that_has_no_form_names_the_event_and_the_place(payload: Any, said: str) -> None:
+    with pytest.raises(PublishError, match=said):
+        fields_of(Event("OrderPlaced", payload), Codecs(), 1_000)
+    with pytest.raises(PublishError, match=said.replace("^", "^event 1 of the list: ", 1)):
+        all_fields([Event("Other", 1), Event("OrderPlaced", payload)], Codecs(), 1_000)
+
+
+def test_the_place_within_a_payload_that_holds_itself_is_bounded() -> None:
+    payload: dict[str, Any] = {}
+    payload["again"] = payload
+    assert culprit(payload, lambda part: True) == "payload" + ".again" * 50
