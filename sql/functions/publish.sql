@@ -1,10 +1,13 @@
 -- purpose: publishes an event from SQL, with the checks of the Python side; its id, or null if the key was used before
+--
+-- publish_jsonb and publish_text are the same for other types of the payload; a literal without a type is text to PostgreSQL.
+-- An aggregate_id that is null beside an aggregate_type is refused, so one that is left out has a default of its own.
 
 create or replace function {schema}.publish(
     event_type      text,
     payload         json,
     aggregate_type  text        default '__GLOBAL__',
-    aggregate_id    text        default null,
+    aggregate_id    text        default '__NOT_GIVEN__',
     tenant_id       text        default null,
     headers         json        default null,
     available_at    timestamptz default null,
@@ -15,10 +18,11 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
     new_id  uuid := {schema}.new_event_id();
-    part    smallint := {schema}.partition_of(coalesce(aggregate_id, new_id::text));
+    keyed   text := nullif(aggregate_id, '__NOT_GIVEN__');
+    part    smallint := {schema}.partition_of(coalesce(keyed, new_id::text));
     bell    oid := to_regclass({bell});  -- none before PostgreSQL 15
     problem text := {schema}.publish_problem(
-        event_type, payload, aggregate_type, headers, available_at, deliver_after, idempotency_key);
+        event_type, payload, aggregate_type, aggregate_id, tenant_id, headers, available_at, deliver_after, idempotency_key);
 begin
     if problem is not null then
         raise exception 'partbox: %', problem using errcode = 'invalid_parameter_value';
@@ -35,7 +39,7 @@ begin
     insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
                                  payload, headers, available_at)
     values (part, new_id, event_type, aggregate_type,
-            aggregate_id, tenant_id, coalesce(payload, 'null'), headers,
+            keyed, tenant_id, coalesce(payload, 'null'), headers,
             coalesce(available_at, clock_timestamp() + deliver_after));
     -- Inline, for a function with a search_path of its own costs more than the INSERT. Once the id is drawn: see rules/bell.
     if has_sequence_privilege(bell, 'SELECT') then

@@ -1,8 +1,8 @@
 -- purpose: why an event cannot be published from SQL, with the remedy; null if it can
 
 create or replace function {schema}.publish_problem(
-    event_type text, payload json, aggregate_type text, headers json, available_at timestamptz, deliver_after interval,
-    idempotency_key text
+    event_type text, payload json, aggregate_type text, aggregate_id text, tenant_id text, headers json,
+    available_at timestamptz, deliver_after interval, idempotency_key text
 ) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -16,6 +16,21 @@ begin
         return 'event_type is empty: name it';
     elsif coalesce(aggregate_type, '') = '' then
         return 'aggregate_type is empty: name it';
+    elsif aggregate_id is null and aggregate_type <> '__GLOBAL__' then
+        return format('aggregate_id is null, and aggregate_type is %L: give the id; for an event without order leave '
+                      'aggregate_id out', left(aggregate_type, 100));
+    elsif length(event_type) > 255 then
+        return format('event_type %L has %s characters, above 255: shorten it',
+                      left(event_type, 100) || '...', length(event_type));
+    elsif length(aggregate_type) > 255 then
+        return format('aggregate_type %L has %s characters, above 255: shorten it',
+                      left(aggregate_type, 100) || '...', length(aggregate_type));
+    elsif octet_length(aggregate_id) > 8192 then
+        return format('aggregate_id %L has %s bytes, above 8192: hash what is longer',
+                      left(aggregate_id, 100) || '...', octet_length(aggregate_id));
+    elsif octet_length(tenant_id) > 8192 then
+        return format('tenant_id %L has %s bytes, above 8192: hash what is longer',
+                      left(tenant_id, 100) || '...', octet_length(tenant_id));
     elsif octet_length(payload::text) > max_payload then
         return format('the payload of %L has %s bytes, above max_payload = %s: store it elsewhere and publish a '
                       'reference, or raise partbox.max_payload', event_type, octet_length(payload::text), max_payload);

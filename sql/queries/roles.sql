@@ -6,10 +6,12 @@ select wanted.name
  order by wanted.place
 
 -- name: roles_granted
--- Who may call `publish` or `save` by a grant to them by name: those are the roles of `partbox init`.
+-- Who may call `publish` or `save` by a grant to them by name: those are the roles of `partbox init`. Of `publish` it is the
+-- form with json, without which the others cannot be called.
 select case when p.proname = 'publish' then 'publisher' else 'worker' end, r.rolname::text
   from pg_namespace n
-  join pg_proc p on p.pronamespace = n.oid and p.proname in ('publish', 'save')
+  join pg_proc p on p.pronamespace = n.oid
+                    and (p.proname = 'save' or p.proname = 'publish' and p.proargtypes[1] = 'json'::regtype)
  cross join lateral aclexplode(p.proacl) a
   join pg_roles r on r.oid = a.grantee
  where n.nspname::text = {schema_name} and a.privilege_type = 'EXECUTE' and a.grantee <> p.proowner

@@ -55,6 +55,65 @@ def test_two_arguments_are_enough_and_positions_are_those_of_the_documentation(c
     assert (second.aggregate_id, second.tenant_id, second.idempotency_key) == ("42", "t", "key")
 
 
+def test_names_and_ids_may_be_as_long_as_their_limits(conn: psycopg.Connection[Any]) -> None:
+    publish(conn, "é" * 255, aggregate_type="x" * 255, aggregate_id="é" * 4_096, tenant_id="x" * 8_192)
+    (event,) = delivered(conn)
+    assert (len(event.event_type), len(event.aggregate_id or ""), len(event.tenant_id or "")) == (255, 4_096, 8_192)
+
+
+def test_an_id_is_left_out_for_an_event_without_order(conn: psycopg.Connection[Any]) -> None:
+    publish(conn, aggregate_type="Order")
+    publish(conn, aggregate_id=None)
+    assert [event.aggregate_id for event in delivered(conn)] == [None, None]
+
+
+CALLS = [
+    """publish('T', '{"n": 1}')""",
+    """publish('T', '{"n": 1}', 'Order', '7')""",
+    """publish(event_type => 'T', payload => '{"n": 1}', headers => '{}')""",
+    """publish('T'::varchar, '{"n": 1}'::json, 'Order', 7::text, headers => '{}'::json)""",
+    """publish('T', '{"n": 1}'::jsonb, 'Order', 7::text, null, jsonb_build_object('a', 'b'))""",
+    """publish('T', jsonb_build_object('n', 1), headers => '{}')""",
+    """publish('T', json_build_object('n', 1), headers => '{}')""",
+    """publish('T', '{"n": 1}'::text, headers => '{}'::text)""",
+    """publish('T'::varchar, '{"n": 1}'::varchar, 'Order'::varchar, '7'::varchar, 't'::varchar, '{}'::varchar)""",
+    """publish('T', row_to_json(r)) from (select 1 as n) r""",
+    """publish('T', to_jsonb(r)) from (select 1 as n) r""",
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_payload_may_be_json_jsonb_or_text(conn: psycopg.Connection[Any], call: str) -> None:
+    conn.execute(f"select partbox.{call}")
+    (event,) = delivered(conn)
+    assert (event.event_type, event.payload) == ("T", {"n": 1})
+
+
+def test_a_trigger_publishes_its_row(conn: psycopg.Connection[Any]) -> None:
+    conn.execute("create table orders (id bigint, doc jsonb, note varchar(20))")
+    conn.execute(
+        "create function told() returns trigger language plpgsql as $$ begin "
+        "perform partbox.publish('A', to_jsonb(new), 'Order', new.id::text); "
+        "perform partbox.publish('B', new.doc, 'Order', new.id::text); "
+        "perform partbox.publish('C', new.note, 'Order', new.id::text); return new; end $$"
+    )
+    conn.execute("create trigger told after insert on orders for each row execute function told()")
+    conn.execute("""insert into orders values (7, '{"n": 1}', '[1]')""")
+    events = delivered(conn)
+    row = {"id": 7, "doc": {"n": 1}, "note": "[1]"}
+    assert [(event.event_type, event.payload, event.aggregate_id) for event in events] == [
+        ("A", row, "7"), ("B", {"n": 1}, "7"), ("C", [1], "7"),
+    ]  # fmt: skip
+
+
+def test_a_text_that_is_no_json_is_refused(conn: psycopg.Connection[Any]) -> None:
+    with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+        conn.execute("select partbox.publish('T', %s::text)", ["{"])
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="an integer beyond 64 bits"):
+        conn.execute("select partbox.publish('T', '18446744073709551616'::jsonb)")
+    assert count(conn) == 0
+
+
 def test_ids_made_in_sql_say_when(conn: psycopg.Connection[Any]) -> None:
     ids = [publish(conn) for _ in range(50)]
     assert len(set(ids)) == 50
@@ -99,6 +158,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"event_type": None}, "event_type is empty: name it"),
     ({"aggregate_type": ""}, "aggregate_type is empty"),
     ({"aggregate_type": None}, "aggregate_type is empty"),
+    (
+        {"aggregate_type": "Order", "aggregate_id": None},
+        "aggregate_id is null, and aggregate_type is 'Order': give the id",
+    ),
+    ({"event_type": "x" * 256}, r"event_type 'x{100}\.\.\.' has 256 characters, above 255: shorten it"),
+    ({"aggregate_type": "é" * 256}, r"aggregate_type 'é{100}\.\.\.' has 256 characters, above 255: shorten it"),
+    ({"aggregate_id": "é" * 4_097}, r"aggregate_id 'é{100}\.\.\.' has 8194 bytes, above 8192: hash what is longer"),
+    ({"tenant_id": "x" * 8_193}, r"tenant_id 'x{100}\.\.\.' has 8193 bytes, above 8192: hash what is longer"),
     ({"payload": '"' + "x" * 1_048_576 + '"'}, "the payload of 'T' has 1048578 bytes, above max_payload = 1048576"),
     ({"payload": r'["\\\u0000"]'}, "the payload holds a NUL character"),
     ({"payload": r'["\ud800x"]'}, "the payload holds a lone surrogate"),
@@ -186,7 +253,7 @@ def test_sql_and_python_take_the_same_json_and_what_they_take_is_read_as_it_says
     conn: psycopg.Connection[Any], documents: list[str]
 ) -> None:
     found = conn.execute(
-        "select partbox.publish_problem('T', document::json, 'A', null, null, null, null) is null"
+        "select partbox.publish_problem('T', document::json, 'A', '7', null, null, null, null, null) is null"
         " from unnest(%s::text[]) as document",
         [documents],
     )

@@ -213,7 +213,7 @@ def test_a_migration_grants_what_it_adds_to_the_roles_of_before(cast, conn):
     conn.execute(
         sql.SQL("revoke usage on sequence partbox.record_id_seq from {}").format(sql.Identifier(cast.publisher))
     )
-    conn.execute("drop function partbox.publish")
+    conn.execute("drop function partbox.ring")
     assert privileges(conn) != before
     conn.execute(sql.SQL("grant execute on function partbox.new_event_id to {}").format(sql.Identifier(cast.stranger)))
     migrate(cast.dsn)
@@ -222,7 +222,8 @@ def test_a_migration_grants_what_it_adds_to_the_roles_of_before(cast, conn):
 
 
 def test_who_is_no_longer_granted_the_call_is_forgotten(cast, conn):
-    for role, function in ((cast.publisher, "publish"), (cast.worker, "save")):
+    json_one = "publish(text, json, text, text, text, json, timestamptz, interval, text)"
+    for role, function in ((cast.publisher, json_one), (cast.worker, "save")):
         conn.execute(sql.SQL("revoke all on all tables in schema partbox from {}").format(sql.Identifier(role)))
         conn.execute(sql.SQL(f"revoke execute on function partbox.{function} from {{}}").format(sql.Identifier(role)))
     migrate(cast.dsn)
@@ -278,7 +279,7 @@ def test_no_function_runs_as_its_owner_or_looks_things_up_where_others_may_put_t
     fixed = "search_path=pg_catalog, pg_temp"
     assert [name for name, _, language, config in found if language == "plpgsql" and fixed not in (config or [])] == []
     assert {name for name, _, language, _ in found if language != "plpgsql"} == {
-        "expired_dead", "new_event_id", "segment_proof", "segment_ranges", "subscription_purged",
+        "expired_dead", "new_event_id", "publish", "segment_proof", "segment_ranges", "subscription_purged",
     }  # fmt: skip
 
 
