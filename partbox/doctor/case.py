@@ -9,7 +9,7 @@ from partbox.db.inspect.evidence import Evidence
 from partbox.db.inspect.facts import Open
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.doctor.finding import Finding, Severity
-from partbox.doctor.limits import STALLED, Limits
+from partbox.doctor.limits import IDLE, STALLED, Limits
 from partbox.rules.nodes import named
 from partbox.rules.wording import age, command, counted
 
@@ -97,8 +97,25 @@ def ownerless(cluster: Cluster) -> list[PartitionStats]:
 
 
 def standing(cluster: Cluster) -> list[PartitionStats]:
-    """Partitions with records that have waited for minutes in which nothing became of any record there."""
-    return [each for each in cluster.partitions if each.pending and min(each.oldest_age or 0.0, quiet(each)) > STALLED]
+    """Partitions with records that have waited for minutes in which nothing became of any record there; for less where
+    the owner is idle."""
+    idlers = idle(cluster)
+    return [each for each in cluster.partitions if each.pending and (each.owner in idlers or stood(each) > STALLED)]
+
+
+def idle(cluster: Cluster) -> set[UUID]:
+    """Processes that have neither read nor saved any of what waits in their partitions."""
+    stands: dict[UUID, float] = {}
+    for each in cluster.partitions:
+        if each.pending and each.owner is not None:
+            stands[each.owner] = min(stands.get(each.owner, stood(each)), stood(each))
+    limits = {each.instance_id: max(IDLE[0], IDLE[1] * each.lease) for each in living(cluster) if not each.running}
+    return {owner for owner, limit in limits.items() if stands.get(owner, 0.0) > limit}
+
+
+def stood(each: PartitionStats) -> float:
+    """Seconds in which a record of the partition has waited, and nothing became of any."""
+    return min(each.oldest_age or 0.0, quiet(each))
 
 
 def quiet(each: PartitionStats) -> float:

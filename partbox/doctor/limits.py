@@ -42,6 +42,7 @@ ATTEMPTS = 3  # failures of one event that are more than a hiccup
 BLOCKED = 60.0  # wait of a key
 DEFERRED = 50
 STALLED = 150.0  # no progress in a partition
+IDLE = (20.0, 4)  # seconds, leases: no progress in any partition of a process that names no long-running handler
 HANGING = 60.0  # running time of a handler without a timeout
 OVERDUE = 10.0  # running time of a handler beyond its timeout, though its process is to end
 UNREACHABLE = 10.0  # time in which a broker acknowledges nothing, and refuses

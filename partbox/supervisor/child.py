@@ -117,6 +117,7 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     worker.start()
     while not slot[STOPPING] and not worker.timeouts.stuck and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK)
+        worker.dispatcher.note_running()  # the poller does not while it cannot connect
     if isinstance(worker.failure, SchemaError):
         slot[STOPPING] = 1.0  # a deploy may bring that about: what runs has no part in it
         return UNFIT

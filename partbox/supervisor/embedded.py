@@ -1,7 +1,8 @@
 """A worker inside an application: the threads of a worker process, and one for its membership.
 
 No supervisor stands behind it: a handler that blocks the interpreter delays its own heartbeats, none is killed for
-running too long, and a crash takes the application down.
+running too long, and a crash takes the application down. While it neither reads nor saves, though its membership
+reaches the database, its lease is left to end, and it joins again when it reads.
 """
 
 import logging
@@ -20,11 +21,12 @@ from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meter, Meters
 from partbox.observe.metrics.recorder import MetricsRecorder
+from partbox.rules.lease import IDLE, Steadiness
 from partbox.settings import Settings
 from partbox.supervisor.membership import NO_HEARTBEAT, Membership
 from partbox.supervisor.purging import Purging
 from partbox.supervisor.ward import Ward
-from partbox.worker.owning.slot import Slot
+from partbox.worker.owning.slot import Slot, boottime
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")
@@ -166,14 +168,29 @@ class EmbeddedWorker:
             self._stopping.wait(0.05)
 
     def _beat(self) -> None:
+        steadiness = Steadiness(self._settings.lease)
         while not self._stopping.is_set():
+            self._vouch(steadiness.lasted(boottime()))
             try:
                 pause = self._membership.tick([self._ward])
             except Error as error:
                 log_event(log, "no_heartbeat", NO_HEARTBEAT, error, subscription=self._membership.subscription)
                 pause = 0.2
+                steadiness.note(boottime(), reached=False)
+            else:
+                steadiness.note(boottime(), reached=True)
             self._again.wait(pause)
             self._again.clear()
+
+    def _vouch(self, steady: float) -> None:
+        """Renew the lease while the worker reads or saves, or a handler runs in it."""
+        idle = min(steady, boottime() - self._slot.worked_at)
+        works = self._ward.leaving or idle < IDLE * self._settings.lease
+        vouched = works or bool(self._worker.dispatcher.note_running())
+        if self._ward.vouched and not vouched:
+            text = "the worker has neither read nor saved for %.1f s, though it could: its lease is left to end"
+            log_event(log, "not_vouched", text, idle, subscription=self._membership.subscription, seconds=idle)
+        self._ward.vouched = vouched
 
     def __enter__(self) -> "EmbeddedWorker":
         self.start()

@@ -8,6 +8,7 @@ from psycopg import Error
 
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
+from partbox.rules.lease import Steadiness
 from partbox.rules.wording import counted
 from partbox.supervisor.child import Job
 from partbox.supervisor.exits import Exit, judge
@@ -19,6 +20,7 @@ from partbox.supervisor.wake_pipe import WakePipe
 from partbox.supervisor.ward import Ward
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.supervisor.workers import Workers
+from partbox.worker.owning.slot import boottime
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -46,6 +48,7 @@ class NodeLoop:
         self._shutdown = shutdown
         self._wake = wake
         self._tick_at = 0.0
+        self._steadiness = Steadiness(job.settings.lease)
         self.pulse = Pulse()
         self.failure: BaseException | None = None
 
@@ -70,7 +73,7 @@ class NodeLoop:
                 self._join(now)
             if self._joining.joined and self._workers.adjust(now):
                 self._tick_at = 0.0
-        self._workers.watch()
+        self._workers.watch(self._steadiness.lasted(boottime()))
         if not self._joining.joined and not self._workers:
             self._tick_at = self._joining.next_at
         elif now >= self._tick_at:
@@ -101,8 +104,11 @@ class NodeLoop:
             with self.pulse.waiting():
                 self._tick_at = now + self._membership.tick(wards)
         except Error as error:
+            self._steadiness.note(boottime(), reached=False)
             self._tell("no_heartbeat", NO_HEARTBEAT, error)
             self._tick_at = now + RETRY
+        else:
+            self._steadiness.note(boottime(), reached=True)
 
     def _reap(self) -> None:
         """Bury the processes that ended, at once, and plan their replacement."""

@@ -97,7 +97,9 @@ class Membership:
         with self._pool.connection() as conn:
             self._renew(conn, wards)
             self._leave(conn, wards)
-            self._register(conn, [ward for ward in wards if ward.slot.instance is None and not ward.leaving])
+            self._register(
+                conn, [ward for ward in wards if ward.slot.instance is None and ward.vouched and not ward.leaving]
+            )
             due = self._attend(conn)
             self._announce(wards)
         return min(self._between_beats(), max(0.01, due))

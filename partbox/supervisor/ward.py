@@ -7,7 +7,8 @@ from partbox.worker.owning.slot import STOPPING, Slot
 
 @dataclass(slots=True, eq=False)
 class Ward:
-    """A process of this node: `vouched`: its row is to be renewed; `left`: its row says that it is leaving."""
+    """A process of this node. `vouched`: it works, so its row is to be renewed, or made; `left`: its row says that
+    it is leaving."""
 
     slot: Slot
     pid: int

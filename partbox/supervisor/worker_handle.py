@@ -52,7 +52,7 @@ class WorkerHandle:
         self._remember(slot, self._process.pid)
 
     def _remember(self, slot: Slot, pid: int) -> None:
-        self.ward = Ward(slot, pid)
+        self.ward = Ward(slot, pid, vouched=False)  # until it has read
         self.seen: Signs | None = None  # at the supervisor's last check
         self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
         self._held_at = 0.0  # when both of its threads were last seen silent for that reason
@@ -86,7 +86,7 @@ class WorkerHandle:
         return self.ward.slot[POLL_TICK] > 0 or self.ward.slot[SAVE_TICK] > 0
 
     def signs(self) -> Signs:
-        """Its signs of life."""
+        """Its signs of life. One that leaves is not idle: it ends by itself."""
         slot, now = self.ward.slot, boottime()
         running, stopped = slot[RUNNING_SINCE], processes.stopped(self.pid)
         if running and not stopped:
@@ -99,12 +99,14 @@ class WorkerHandle:
         # Silence counts from the end of a handler that held the interpreter: the poller needs a moment to tick again.
         since = self._busy_at if not running else 0.0
         silent, half = now - max(*ticks, since), now - max(min(ticks), since)
-        self.seen = Signs(silent, now - running if running else None, stopped, half)
+        has_read = slot[READ_AT] > 0
+        idle = self._since(slot.worked_at) if has_read and not self.ward.leaving else 0.0
+        self.seen = Signs(silent, now - running if running else None, stopped, half, idle, has_read)
         return self.seen
 
-    def _idle(self, field: int) -> float:
+    def _since(self, worked_at: float) -> float:
         """Seconds since it has read, or saved, but for the time in which a handler held the interpreter."""
-        return boottime() - max(self.ward.slot[field], self._held_at, self._ready_at) if self.ready else 0.0
+        return boottime() - max(worked_at, self._held_at, self._ready_at) if self.ready else 0.0
 
     def process(self) -> ProcessVitals:
         """Its state at the supervisor's last check, a quarter of a second ago. Any thread."""
@@ -114,8 +116,8 @@ class WorkerHandle:
             ready=self.ready,
             silent=seen.silent if seen is not None else 0.0,
             handler=seen.handler if seen is not None else None,
-            unread=self._idle(READ_AT) if seen is not None else 0.0,
-            unsaved=self._idle(SAVED_AT) if seen is not None else 0.0,
+            unread=self._since(slot[READ_AT]) if seen is not None else 0.0,
+            unsaved=self._since(slot[SAVED_AT]) if seen is not None else 0.0,
             vouched=self.ward.vouched,
             trusted=slot.instance is not None and slot.trusted(),
             instance=slot.instance,

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from multiprocess import get_context
@@ -12,7 +13,7 @@ from multiprocess import get_context
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
-from partbox.rules.lease import Patience, gives_up, vouches
+from partbox.rules.lease import Patience, Signs, gives_up, vouches
 from partbox.rules.wording import counted, ending
 from partbox.supervisor.child import Job
 from partbox.supervisor.deaths import CRASH_LOOP, RECENT, Deaths
@@ -24,6 +25,7 @@ log = logging.getLogger("partbox.supervisor")
 
 MOST = 256  # processes of one node: more than partitions could not all own one
 HANDLER_PATIENCE = 300.0
+STARTUP = 30.0  # seconds in which a process is expected to connect
 
 
 class Workers:
@@ -60,13 +62,14 @@ class Workers:
 
     @property
     def starting(self) -> bool:
-        """True if one of them has no identity yet."""
-        return any(handle.instance is None for handle in self._handles.values())
+        """True if one of them has no identity yet, and may get it any moment."""
+        since = time.monotonic() - STARTUP
+        return any(each.instance is None and each.started_at > since for each in self._handles.values())
 
     @property
     def arriving(self) -> bool:
         """True if one of them waits for its identity."""
-        return any(handle.instance is None and handle.ready for handle in self._handles.values())
+        return any(handle.instance is None and handle.ward.vouched for handle in self._handles.values())
 
     def living_wards(self) -> list[Ward]:
         """Those that have begun to work and have not ended."""
@@ -112,17 +115,27 @@ class Workers:
         if self._meters is not None and handle.meter is not None:
             self._meters.join(handle.meter)
 
-    def watch(self) -> None:
-        """Vouch for those that show life; kill those that show none for too long."""
+    def watch(self, steady: float = 0.0) -> None:
+        """Vouch for those that work; kill those that show no life for too long, or do nothing though this node has
+        reached the database for `steady` seconds without a break."""
         settings = self._job.settings
         for handle in self._handles.values():
             signs = handle.signs()
+            signs = replace(signs, idle=min(signs.idle, steady))
             patience = Patience(settings.lease, handle.handler_timeout or HANDLER_PATIENCE, settings.drain_timeout)
             handle.ward.vouched = vouches(signs, patience)
             if gives_up(signs, patience) and not handle.killed:
-                text = "process %d shows no life for %.1f s and is killed and replaced"
-                self._tell("silent", text, handle.pid, signs.silent, worker_pid=handle.pid, seconds=signs.silent)
+                self._tell_killed(handle, signs)
                 handle.kill()
+
+    def _tell_killed(self, handle: WorkerHandle, signs: Signs) -> None:
+        if signs.silent < signs.idle:
+            name, seconds = "idle", signs.idle
+            text = "process %d has neither read nor saved for %.1f s, though its node can: it is killed and replaced"
+        else:
+            name, seconds = "silent", signs.silent
+            text = "process %d shows no life for %.1f s and is killed and replaced"
+        self._tell(name, text, handle.pid, seconds, worker_pid=handle.pid, seconds=seconds)
 
     def note_crash(self, handle: WorkerHandle) -> None:
         """Log and count an unexpected death, and plan the replacement."""

@@ -11,6 +11,7 @@ from partbox.handlers import Handlers, Routes
 from partbox.observe import Observers, Started
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.traffic import TrafficObserver
+from partbox.rules.lease import idle_limit
 from partbox.rules.wording import counted
 from partbox.settings import Settings
 from partbox.worker.delivering.dead_letters import DeadLetters
@@ -24,7 +25,7 @@ from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.delivering.unroutable import Unroutable
 from partbox.worker.forks import tell_forked
 from partbox.worker.owning.ownership import Ownership
-from partbox.worker.owning.slot import STOPPING, TIMEOUT, Slot
+from partbox.worker.owning.slot import IDLE_LIMIT, STOPPING, TIMEOUT, Slot
 from partbox.worker.reading.brake import Brake
 from partbox.worker.reading.charging import Charging
 from partbox.worker.reading.intake import Intake
@@ -169,6 +170,7 @@ class Worker:
         return self._failure
 
     def start(self) -> None:
+        self._slot[IDLE_LIMIT] = idle_limit(self._settings.lease)
         self._observers.started(self._about)
         self.poller.start()
         handlers, at_once = len(self._about.handlers), self._about.concurrency

@@ -10,9 +10,39 @@ UNCHARGED = "tests/worker/test_shutdowns_uncharged.py"
 SAVES = "tests/db/delivery/test_saves.py"
 OWNED = "partbox/worker/owning/ownership.py"
 TICKS = "tests/worker/test_quick_ticks.py"
+LEASE = "partbox/rules/lease.py"
+LEASES = "tests/rules/test_lease.py"
+IDLE = (
+    "tests/cluster/test_idle_process.py::"
+    "test_an_idle_process_is_killed_once_its_handler_has_ended_and_what_replaces_it_owns_nothing_until_it_reads"
+)
 OWNERSHIP = "tests/db/delivery/test_ownership.py"
 
 MUTATIONS = (
+    Mutation(
+        "idle-process-kept",
+        "A process that cannot connect again ticks for ever, and its partitions stand beside idle processes.",
+        LEASE,
+        "    idle = signs.idle >= IDLE * patience.lease\n",
+        "    idle = False\n",
+        (f"{LEASES}::test_a_child_that_neither_reads_nor_saves_for_two_leases_is_killed_unless_a_handler_runs", IDLE),
+    ),
+    Mutation(
+        "idle-process-goes-on",
+        "It would work off what it has in memory, none of which can be saved, and its partitions stand meanwhile.",
+        "partbox/worker/owning/slot.py",
+        "if (limit := self[IDLE_LIMIT]) and boottime() - self.worked_at > limit:\n",
+        "if False:\n",
+        (IDLE,),
+    ),
+    Mutation(
+        "owner-that-never-read",
+        "What replaces a process that cannot connect cannot connect either, and would own its partitions again.",
+        LEASE,
+        "    if not signs.has_read:\n",
+        "    if False:\n",
+        (f"{LEASES}::test_a_child_that_neither_reads_nor_saves_for_two_leases_is_killed_unless_a_handler_runs", IDLE),
+    ),
     Mutation(
         "session-under-the-old-epoch",
         "What a connection had sent before it was given up may arrive later, take cursors back, and park again.",

@@ -108,6 +108,31 @@ def test_a_partition_without_progress(clinic):
     assert clinic.findings() == []
 
 
+IDLES = """
+update partbox.partition p set owner = instance_id, claimed_at = now() - interval '1 h',
+       saved_at = now() - %s * interval '1 s' from partbox.instance
+"""
+
+
+@pytest.mark.parametrize(("seconds", "causes"), [(15, []), (60, ["stalled"])])
+def test_an_owner_that_neither_reads_nor_saves_is_told_within_a_minute(clinic, seconds, causes):
+    clinic.ghost(lease="12 s")
+    clinic.conn.execute(IDLES, [seconds])
+    clinic.plant.publish("7")
+    clinic.conn.execute("update partbox.record set created_at = now() - interval '2 min'")
+    assert clinic.causes() == causes
+
+
+def test_an_owner_that_saves_others_is_not_told_to_do_nothing(clinic):
+    clinic.ghost(lease="12 s")
+    clinic.conn.execute(IDLES, [60])
+    clinic.plant.publish("7")
+    clinic.old(1)
+    clinic.conn.execute("update partbox.record set created_at = now() - interval '2 min'")
+    clinic.conn.execute("update partbox.partition set saved_at = now() where partition = 1")
+    assert clinic.causes() == []
+
+
 def test_a_partition_that_stands_while_its_process_works_on_others_is_a_warning(clinic):
     clinic.ghost()
     clinic.conn.execute(STANDS)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.rules.lease import Patience, Signs, deadline, gives_up, vouches
+from partbox.rules.lease import IDLE, Patience, Signs, Steadiness, deadline, gives_up, idle_limit, vouches
 
 LEASE, TIMEOUT, DRAIN = 6.0, 300.0, 15.0
 PATIENCE = Patience(lease=LEASE, handler_timeout=TIMEOUT, drain_timeout=DRAIN)
@@ -93,3 +93,39 @@ def test_whoever_stays_silent_is_killed_in_the_end(patience, handler, stopped):
     limit = 3 * patience.lease + patience.handler_timeout + patience.drain_timeout
     running = None if handler is None else handler + limit
     assert gives_up(Signs(limit, running, stopped), patience)
+
+
+@pytest.mark.parametrize(
+    ("signs", "renewed", "killed"),
+    [
+        (Signs(0, None, False, idle=2 * LEASE - 0.01), True, False),
+        (Signs(0, None, False, idle=2 * LEASE), False, True),
+        (Signs(0, 5.0, False, idle=50 * LEASE), True, False),  # its handler runs within its time
+        (Signs(0, TIMEOUT, False, idle=50 * LEASE), False, False),
+        (Signs(0, TIMEOUT + DRAIN, False, idle=50 * LEASE), False, True),
+        (Signs(0, 5.0, True, idle=2 * LEASE), False, True),
+        (Signs(0, None, False, has_read=False), False, False),  # not connected yet: it gets nothing, and has time
+    ],
+)
+def test_a_child_that_neither_reads_nor_saves_for_two_leases_is_killed_unless_a_handler_runs(signs, renewed, killed):
+    assert (vouches(signs, PATIENCE), gives_up(signs, PATIENCE)) == (renewed, killed)
+
+
+@given(st.floats(0.5, 3600))
+def test_an_idle_child_starts_no_handler_before_its_supervisor_loses_patience(lease):
+    assert lease < idle_limit(lease) < IDLE * lease
+
+
+def test_a_supervisor_is_steady_since_it_reached_the_database_without_a_break():
+    steadiness = Steadiness(LEASE)
+    assert steadiness.lasted(100.0) == 0.0, "it never did"
+    for at in (100.0, 102.0, 104.0):
+        steadiness.note(at, reached=True)
+    assert steadiness.lasted(105.0) == 5.0
+    assert steadiness.lasted(110.0) == 0.0, "the supervisor itself was away"
+    steadiness.note(110.0, reached=True)
+    assert steadiness.lasted(111.0) == 1.0, "and then it begins anew"
+    steadiness.note(112.0, reached=False)
+    assert steadiness.lasted(112.5) == 0.0, "the database was away"
+    steadiness.note(113.0, reached=True)
+    assert steadiness.lasted(114.0) == 1.0

@@ -24,7 +24,7 @@ def proxy(dsn: str) -> Iterator[Proxy]:
 
 
 def test_a_node_whose_process_cannot_read_or_save_is_not_ready_until_it_can(dsn, proxy, conn):
-    outbox = Outbox(proxy.dsn, lease=1.5, heartbeat=0.3)
+    outbox = Outbox(proxy.dsn, lease=3, heartbeat=0.3)
     outbox.register(lambda event: None, "Counted")
     node = outbox.supervisor(processes=1, concurrency=1)
     glance = CachedOverview(Outbox(dsn).settings, lambda: dsn)

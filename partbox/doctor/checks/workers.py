@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
-from partbox.doctor.case import Case, check, living, quiet, standing, waiting
+from partbox.doctor.case import Case, check, idle, living, quiet, standing, waiting
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import PAUSED, SKEW, STALLED
 from partbox.doctor.words import MORE, WORKER, listed
@@ -50,13 +50,15 @@ def paused(case: Case) -> Iterator[Finding]:
 
 @check("stalled", Severity.PROBLEM, Severity.WARNING)
 def stalled(case: Case) -> Iterator[Finding]:
-    """Records wait in a partition, its cursor has not moved for minutes, and its process names no handler that runs for
-    long: one holds the interpreter, or what is between the process and the database hangs again and again. A warning
-    where the process moves on in other partitions: it has more to do than it can."""
+    """Records wait, and their owner neither reads nor saves, for four leases or 20 s, and names no handler that runs
+    for long: one holds the interpreter, the process cannot connect again, or what is between it and the database hangs
+    again and again. A warning where it moves on in other partitions, and not in one for minutes: it has more to do than
+    it can."""
     for cluster in case.clusters:
         owners = {each.instance_id: each for each in living(cluster) if not each.running}
         still = [each for each in _standing(case, cluster) if each.owner in owners]
         works = {each.owner for each in cluster.partitions if each.pending and quiet(each) <= STALLED}
+        works -= idle(cluster)
         for slow in (False, True):
             found = [each for each in still if (each.owner in works) == slow]
             if found:
@@ -76,7 +78,7 @@ def _standing(case: Case, cluster: Cluster) -> list[PartitionStats]:
 def _stalled(
     case: Case, cluster: Cluster, found: list[PartitionStats], owners: list[Instance], *, slow: bool
 ) -> Finding:
-    what = "though records wait" if not slow else "while their process works on others"
+    what = "without progress while their process works on others" if slow else "whose owner neither reads nor saves"
     where = (
         f"partitions {listed([str(each.partition) for each in found], 8)}: "
         f"{counted(sum(each.pending for each in found), 'record')} pending, the oldest published "
@@ -87,13 +89,14 @@ def _stalled(
         if slow
         else (
             f"look at what it does: `py-spy dump --pid {owners[0].pid}` on {case.node(owners[0])}",
-            "look at its node's /readyz, and for `partbox.connection_hung` in its log: a proxy or pooler may hang",
+            "look at its node's /readyz, and for `partbox.connection_lost` and `connection_hung` in its log: it may "
+            "find no connection or file descriptor free, or a proxy or pooler hangs",
             "give handlers a limit: `handler_timeout`, such as PARTBOX_HANDLER_TIMEOUT=30s",
         )
     )
     return Finding(
         Severity.WARNING if slow else Severity.PROBLEM,
-        f"{counted(len(found), 'partition')} without progress {what}",
+        f"{counted(len(found), 'partition')} {what}",
         (where, *(f"owned by {case.process(each)}" for each in owners[:5])),
         remedy,
         cluster.subscription,

@@ -196,6 +196,18 @@ LOG_EVENTS: dict[str, LogEvent] = {
         "replaced",
         ("subscription", "worker_pid", "seconds"),
     ),
+    "idle": LogEvent(
+        ERROR,
+        "a worker process has neither read nor saved for two leases though its node reaches the database: it is killed "
+        "and replaced",
+        ("subscription", "worker_pid", "seconds"),
+    ),
+    "not_vouched": LogEvent(
+        ERROR,
+        "a worker inside an application has neither read nor saved for two leases though its membership reaches the "
+        "database: others take its partitions when its lease is over",
+        ("subscription", "seconds"),
+    ),
     "killed": LogEvent(
         WARNING,
         "a worker process did not stop in time and is killed: running events may be delivered again",

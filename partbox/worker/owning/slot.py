@@ -1,7 +1,7 @@
 """The few numbers that a worker process and its supervisor share: identity, trust in the lease, signs of life.
 
 A tick says that a thread lives, READ_AT and SAVED_AT that it has also done its work: a poller that only ever connects
-ticks and does not read.
+ticks and does not read. Who has done neither for IDLE_LIMIT seconds (0: no limit) starts no handler.
 
 PLANS is raised when the supervisor has planned anew: its processes look at once for what is theirs now.
 
@@ -16,10 +16,9 @@ from uuid import UUID
 
 BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING, OWNED, TIMEOUT, READ_AT, SAVED_AT, PLANS = (
-    range(11)
-)
-TIMES = 11
+DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING = range(6)
+OWNED, TIMEOUT, READ_AT, SAVED_AT, PLANS, IDLE_LIMIT = range(6, 12)
+TIMES = 12
 IDS = 3
 
 
@@ -56,7 +55,14 @@ class Slot:
 
     def trusted(self) -> bool:
         """May a handler start now?"""
+        if (limit := self[IDLE_LIMIT]) and boottime() - self.worked_at > limit:
+            return False
         return self[DEADLINE] > boottime() and self[WALL_DEADLINE] > time.time()
+
+    @property
+    def worked_at(self) -> float:
+        """The last time that the process has read or saved; 0.0 if it never has."""
+        return max(self[READ_AT], self[SAVED_AT])
 
     def trust_until(self, boot: float, wall: float) -> None:
         self[WALL_DEADLINE] = wall

@@ -127,6 +127,7 @@ class Saver:
         """One save, if there is anything; seconds until the next may come."""
         with self._using:
             if self._conn is None or self._me is None:
+                self._well = self._conn is not None  # handlers that go on would keep it as it was
                 self._holdings.progressed.clear()
                 return 0.0
             if patience := self._patience():
