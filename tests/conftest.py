@@ -37,7 +37,7 @@ from partbox.interceptors import hooks
 from partbox.observe.logs import log_event as telling
 from partbox.testing.place import TestServer
 
-pytest_plugins = ["effort", "pace", "pytester"]
+pytest_plugins = ["crowded", "effort", "pace", "pytester"]
 
 PATIENCE = 5.0
 """Seconds that what a test started may take to end after it."""

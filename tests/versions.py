@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SERVERS = {"server", "own_server"}
+SERVERS = {"server", "own_server", "crowded_server"}
 """The fixtures that start the server of PARTBOX_TEST_BINARIES: every test that uses it has one of them."""
 
 ONE = {

@@ -8,6 +8,7 @@ from partbox.db.inspect.stats import Instance
 from partbox.rules.secrets import masked
 from partbox.rules.wording import in_short
 
+LISTENER = "partbox listener"
 WORKER = "worker MODULE:OUTBOX"
 MORE = "then more of them: `partbox worker … --concurrency`, `--processes`, or another node"
 
@@ -41,6 +42,13 @@ def session(each: OpenSession) -> str:
     parts += [f"from {each.address}"] if each.address else []
     query = statement(each.query)
     return f"pid {each.pid} ({', '.join(parts)})" + (f": {query}" if query else "")
+
+
+def ending(pid: int, application: str | None) -> str:
+    """The words, after "or", for ending a session. A worker's listener is not ended: its process does not read."""
+    if application == LISTENER:
+        return "look at its worker process, which does not take what it is sent: continue, or end, a stopped one"
+    return f"end it: `select pg_terminate_backend({pid})`"
 
 
 def processes(each: Sequence[Instance]) -> str:

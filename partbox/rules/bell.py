@@ -18,7 +18,8 @@ has its reason in a run that failed without it:
 - A publisher that heard "nobody sleeps" does not ask again for `QUIET`, from when it *sent* that statement: less than
   `HEARD`. It never remembers having rung: a savepoint takes a ring back.
 
-Nothing depends on a ring. One that is lost costs the rest of a nap.
+Nothing depends on a ring: one that is lost costs the rest of a nap. Nothing fails by one either: nobody arms or rings
+while the server's queue of notifications is filling up (`queue_has_room` in `sql/queries/bell.sql`).
 """
 
 from enum import Enum

@@ -197,6 +197,26 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "rings-into-a-full-queue",
+        "A session of some other program fails every business transaction that publishes.",
+        "sql/queries/bell.sql",
+        "(pg_notification_queue_usage() < 0.5)",
+        "(pg_notification_queue_usage() <= 1)",
+        (
+            f"{RINGS}::test_no_library_fails_for_a_ring_that_cannot_be_sent",
+            f"{RINGS}::test_sql_does_not_fail_for_a_ring_that_cannot_be_sent",
+            "tests/db/operator/test_changes_are_told.py::test_a_change_is_made_untold_while_the_notification_queue_is_full",
+        ),
+    ),
+    Mutation(
+        "asleep-though-nobody-may-ring",
+        "An event waits for the rest of each nap, while a queue is full.",
+        "partbox/worker/waking/pace.py",
+        "        self._crowded_until = now + CROWDED\n",
+        "        self._crowded_until = 0.0\n",
+        ("tests/worker/test_rings_in_trouble.py::test_a_worker_waits_out_a_full_queue_before_it_arms_again",),
+    ),
+    Mutation(
         "asleep-with-a-backlog",
         "What was not read for want of room is unread, whatever the log does.",
         "partbox/worker/reading/log_reader.py",

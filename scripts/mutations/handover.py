@@ -34,7 +34,7 @@ MUTATIONS = (
         "a-plan-that-rings-nobody",
         "A process that sleeps for two seconds sees after that what it is to take or to give.",
         "sql/functions/plan.sql",
-        "    perform pg_notify({channel}, 'changed ' || plan.subscription);\n",
+        "    perform {schema}.tell('changed ' || plan.subscription);\n",
         "",
         ("tests/db/operator/test_changes_are_told.py::test_a_change_is_told_once_it_is_committed",),
     ),

@@ -26,7 +26,7 @@ begin
 
     update {schema}.partition p set parked_version = parked_version + 1
      where p.subscription = discard.subscription and p.partition = any (changed);
-    perform pg_notify({channel}, 'changed ' || discard.subscription);
+    perform {schema}.tell('changed ' || discard.subscription);
     return cardinality(changed);
 end
 $$;

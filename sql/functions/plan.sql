@@ -31,7 +31,7 @@ begin
     )
     update {schema}.partition p set assignee = changed.assignee
       from changed where p.subscription = plan.subscription and p.partition = changed.partition;
-    perform pg_notify({channel}, 'changed ' || plan.subscription);
+    perform {schema}.tell('changed ' || plan.subscription);
     return true;
 end
 $$;

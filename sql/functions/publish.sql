@@ -43,8 +43,10 @@ begin
             coalesce(available_at, clock_timestamp() + deliver_after));
     -- Inline, for a function with a search_path of its own costs more than the INSERT. Once the id is drawn: see rules/bell.
     if has_sequence_privilege(bell, 'SELECT') then
-        if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 1000 then
-            perform pg_notify({channel}, part::text);
+        if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 3000 then
+            if {queue_has_room} then
+                perform pg_notify({channel}, part::text);
+            end if;
         end if;
     end if;
     return new_id;

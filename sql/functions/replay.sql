@@ -45,7 +45,7 @@ begin
 
     update {schema}.partition p set parked_version = parked_version + 1
      where p.subscription = replay.subscription and p.partition = any (changed);
-    perform pg_notify({channel}, 'changed ' || replay.subscription);
+    perform {schema}.tell('changed ' || replay.subscription);
     return cardinality(changed);
 end
 $$;

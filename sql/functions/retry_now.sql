@@ -36,7 +36,7 @@ begin
         )
         update {schema}.partition p set parked_version = parked_version + 1
           from due where p.subscription = retry_now.subscription and p.partition = due.partition;
-        perform pg_notify({channel}, 'changed ' || retry_now.subscription);
+        perform {schema}.tell('changed ' || retry_now.subscription);
     end if;
     return next;
 end

@@ -38,7 +38,7 @@ begin
     )
     update {schema}.partition p set parked_version = parked_version + 1
       from skipped where p.subscription = skip.subscription and p.partition = skipped.partition;
-    perform pg_notify({channel}, 'changed ' || skip.subscription);
+    perform {schema}.tell('changed ' || skip.subscription);
     return next;
 end
 $$;

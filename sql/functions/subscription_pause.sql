@@ -26,7 +26,7 @@ begin
     )
     update {schema}.partition p set assignee = null
       from assigned where p.subscription = subscription_pause.subscription and p.partition = assigned.partition;
-    perform pg_notify({channel}, 'changed ' || subscription_pause.subscription);
+    perform {schema}.tell('changed ' || subscription_pause.subscription);
     return going;
 end
 $$;

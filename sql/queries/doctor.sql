@@ -15,6 +15,15 @@ select extract(epoch from clock_timestamp())::float8,
        (select sum(case when name = 'max_connections' then setting::int else -setting::int end)::int from pg_settings
          where name in ('max_connections', 'superuser_reserved_connections', 'reserved_connections'))
 
+-- name: queue_usage
+-- The part of the server's notification queue that is in use, once what nobody needs any more is freed.
+select pg_notification_queue_usage()
+
+-- name: queue_holder
+-- A notification that nobody heeds: when it is committed the server names in a warning who keeps the queue from being
+-- emptied, if it is half full and there was no such warning in the last five seconds.
+select pg_notify({channel}, 'doctor')
+
 -- name: doctor_sequence
 -- One row: the id sequence, and what a record gets by default; see the first migration for what they must be.
 select case when has_sequence_privilege(s.seqrelid, 'SELECT') or has_sequence_privilege(s.seqrelid, 'USAGE')

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from clinic import Clinic
 
@@ -40,3 +41,10 @@ def clinic(conn, tmp_path, run) -> Iterator[Clinic]:
         yield clinic
     finally:
         clinic.close()
+
+
+@pytest.fixture
+def crowded_clinic(crowded_dsn, tmp_path, run) -> Iterator[Clinic]:
+    """One on a server whose notification queue is soon full."""
+    with psycopg.connect(crowded_dsn, autocommit=True) as conn:
+        yield Clinic(conn, tmp_path, run)

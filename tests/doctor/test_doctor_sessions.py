@@ -4,6 +4,7 @@ from contextlib import closing
 
 import psycopg
 import pytest
+from crowded import crowd
 from psycopg.conninfo import make_conninfo
 from waiting import eventually
 
@@ -32,6 +33,17 @@ def test_a_long_statement_is_a_warning(clinic):
         assert "select pg_sleep(60), …" in found["evidence"][0]
         assert found["remedy"] == [f"let its application commit; or end it: `select pg_terminate_backend({pid})`"]
         clinic.follow(found["remedy"][0])
+
+
+@pytest.mark.parametrize("name", ["forgotten", "partbox listener"])
+def test_who_keeps_the_notification_queue_from_being_emptied(crowded_clinic, crowded_dsn, name):
+    with crowd(crowded_dsn, name) as pid:
+        found = crowded_clinic.one("notification-queue")
+        assert found["severity"] == "problem"
+        assert f"pid {pid}" in found["evidence"][0]
+        ends = f"select pg_terminate_backend({pid})" in str(found)
+        assert ends == (name == "forgotten"), "a worker's own listener is not to be ended"
+    assert crowded_clinic.causes() == []
 
 
 @pytest.mark.every_version("asks the server's own tables")

@@ -1,18 +1,25 @@
 """A worker that cannot read goes on to take what it is sent: PostgreSQL's queue of notifications is one for all."""
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
+from crowded import crowd
 from desk import Desk
+from test_waking import bedroom
 from waiting import eventually
 
+from partbox.db.delivery import bell
 from partbox.rules.bell import channel
 from partbox.worker.reading.log_reader import LogReader
 from partbox.worker.session import SessionFactory
 from partbox.worker.waking.listener import Listener
+from partbox.worker.waking.pace import CROWDED
 
 WORD = "what nobody else says"
 
@@ -31,6 +38,60 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     hear = Listener.heard
     monkeypatch.setattr(Listener, "heard", lambda self, payload: (said.append(payload), hear(self, payload)))
     return said
+
+
+def test_a_worker_sleeps_as_without_a_bell_while_the_notification_queue_is_full(
+    crowded_dsn: str, heard: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", "partbox.worker")
+    with ExitStack() as ending:
+        desk = Desk(crowded_dsn, bell="on")
+        ending.callback(desk.conn.close)
+        desk.outbox.on("Counted")(desk.note)
+        with crowd(crowded_dsn):  # it cannot even say its word
+            ending.enter_context(desk.outbox.worker())
+            eventually(lambda: "notification queue is filling up" in caplog.text)
+            desk.publish("k", 1)
+            eventually(lambda: desk.numbers() == [1])
+            assert heard == []
+        eventually(lambda: sleeps(desk))
+        with crowd(crowded_dsn):
+            desk.publish("k", 2)
+            eventually(lambda: desk.numbers() == [1, 2])
+            eventually(lambda: not sleeps(desk))
+            desk.publish("k", 3)
+            eventually(lambda: desk.numbers() == [1, 2, 3])
+            assert not sleeps(desk)
+        eventually(lambda: sleeps(desk))
+
+
+def test_a_worker_waits_out_a_full_queue_before_it_arms_again(
+    crowded_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, armed, arm = [time.monotonic() + CROWDED], [0], bell.arm
+
+    def counted(*arguments: Any) -> bool | None:
+        armed[0] += 1
+        return arm(*arguments)
+
+    with bedroom(crowded_dsn) as sleeper:
+        sleeper.hears()
+        with crowd(crowded_dsn), monkeypatch.context() as patched:
+            patched.setattr("partbox.worker.waking.pace.time", SimpleNamespace(monotonic=lambda: now[0]))
+            patched.setattr(bell, "arm", counted)
+            pauses = []
+            for _ in range(40):
+                pauses.append(sleeper.look())
+                now[0] += 0.02
+            assert armed == [1]
+            assert pauses[-1] == sleeper.settings.poll_idle, "as without a bell"
+        sleeper.sleeps()
+
+
+def sleeps(desk: Desk) -> bool:
+    """True if the flag is up."""
+    up = "select pg_sequence_last_value('partbox.bell') > extract(epoch from clock_timestamp()) * 1000"
+    return bool(desk.conn.execute(up).fetchone() == (True,))
 
 
 @pytest.mark.parametrize("trouble", ["a statement fails", "no connection is to be had"])

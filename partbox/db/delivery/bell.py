@@ -28,11 +28,14 @@ def of(conn: Connection[Any]) -> int | None:
     return conn.bell if isinstance(conn, WatchedConnection) else None
 
 
-def arm(conn: Connection[Any], schema: str, sequence: int, nap: float) -> bool:
-    """Say that somebody sleeps from now on, for `nap` seconds at a time; whether anybody did already."""
+def arm(conn: Connection[Any], schema: str, sequence: int, nap: float) -> bool | None:
+    """Say that somebody sleeps from now on, for `nap` seconds at a time; whether anybody did already.
+
+    None, and nothing said, where the server's notification queue is filling up.
+    """
     values = {"bell": sequence, "ahead": round(raised_for(nap) * 1000)}
-    ((_, was_up),) = fetch(conn, "bell_arm", schema, values)
-    return bool(was_up)
+    ((_, until, was_up),) = fetch(conn, "bell_arm", schema, values)
+    return None if until is None else bool(was_up)
 
 
 def lower(conn: Connection[Any], schema: str, sequence: int) -> None:
@@ -41,9 +44,10 @@ def lower(conn: Connection[Any], schema: str, sequence: int) -> None:
     say(conn, schema, BACK)
 
 
-def say(conn: Connection[Any], schema: str, payload: str) -> None:
-    """Notify all who listen."""
-    fetch(conn, "bell_say", schema, {"payload": payload})
+def say(conn: Connection[Any], schema: str, payload: str) -> bool:
+    """Notify all who listen; False where the server's notification queue is filling up."""
+    ((said,),) = fetch(conn, "bell_say", schema, {"payload": payload})
+    return bool(said)
 
 
 def listen(conn: Connection[Any], schema: str) -> None:

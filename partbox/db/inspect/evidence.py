@@ -12,6 +12,7 @@ import psycopg
 from psycopg import Connection, errors
 from psycopg.rows import tuple_row
 
+from partbox.db.inspect import notification_queue
 from partbox.db.inspect.facts import (
     Accused,
     ArchiveFacts,
@@ -29,6 +30,7 @@ from partbox.db.inspect.facts import (
     TableFacts,
     Wait,
 )
+from partbox.db.inspect.notification_queue import NotificationQueue
 from partbox.db.inspect.stats import Overview, overview
 from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
@@ -61,7 +63,7 @@ class Thresholds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence:  # one field for each part that is read; the checks pick theirs
     """Everything that was read; what could not be read is None or empty, and named in `unread`.
 
     `original`: these are the cursors of this server's cluster. `reach`: the highest cursor of each subscription.
@@ -71,6 +73,7 @@ class Evidence:
     original: bool = True
     sequence: SequenceFacts | None = None
     sessions: tuple[OpenSession, ...] = ()
+    queue: NotificationQueue | None = None
     waits: tuple[Wait, ...] = ()
     prepared: tuple[PreparedTransaction, ...] = ()
     slots: tuple[ReplicationSlot, ...] = ()
@@ -98,6 +101,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
     return Evidence(
         server=look.one(ServerFacts, "doctor_server"),
         sessions=look.all(OpenSession, "doctor_sessions"),
+        queue=notification_queue.look(conn, schema),
         waits=look.all(Wait, "doctor_waits"),
         prepared=look.all(PreparedTransaction, "doctor_prepared"),
         slots=look.all(ReplicationSlot, "doctor_slots"),

@@ -1,7 +1,7 @@
 """Every known cause of trouble, in the order in which it is told: what explains others comes first."""
 
 from partbox.doctor.case import Check
-from partbox.doctor.checks import handlers, keys, ownership, server, sessions, sinks, storage, workers
+from partbox.doctor.checks import handlers, keys, ownership, queue, server, sessions, sinks, storage, workers
 from partbox.doctor.finding import Severity
 
 # Met before there is a case to judge; the message is that of the error.
@@ -44,6 +44,7 @@ CHECKS: tuple[Check, ...] = (
     sessions.prepared_transaction,
     sessions.replication_slot,
     sessions.locks,
+    queue.notification_queue,
     storage.archive,
     storage.purge,
     storage.segments,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from partbox.db.inspect.facts import OpenSession, Wait
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
-from partbox.doctor.words import listed, literal, quoted, session, statement
+from partbox.doctor.words import ending, listed, literal, quoted, session, statement
 from partbox.rules.wording import age, counted, in_short
 
 UNSEEN = "has written events that nobody can see, or deliver, before it commits"
@@ -93,6 +93,7 @@ def locks(case: Case) -> Iterator[Finding]:
     blockers = {pid for each in waits for pid in each.blockers if pid} | {each.pid for each in shut}
     waiting = {each.pid for each in waits}
     first = sorted(blockers - waiting) or sorted(blockers) or [0]
+    applications = {each.pid: each.application for each in case.evidence.sessions}
     yield Finding(
         Severity.PROBLEM,
         f"{counted(len(waits), 'session')} waiting for locks on tables of the outbox"
@@ -103,7 +104,7 @@ def locks(case: Case) -> Iterator[Finding]:
             *(f"it holds a lock on a whole table for {age(each.age)}: {session(each)}" for each in shut[:5]),
         ),
         tuple(
-            f"let it end its transaction, or end it: `{_terminate(pid)}`"
+            f"let it end its transaction, or {ending(pid, applications.get(pid))}"
             if pid
             else "end the prepared transaction: `select gid from pg_prepared_xacts`, then `rollback prepared 'GID'`"
             for pid in first[:3]
@@ -136,15 +137,11 @@ def _transaction(case: Case, each: OpenSession, what: str) -> Finding:
     evidence += [UNSEEN] if each.publishes else []
     evidence += [LATE] if each.writes else []
     evidence += [DEAD_ROWS] if pins and each.database == here else []
-    remedy = [f"let its application commit; or end it: `{_terminate(each.pid)}`"]
+    remedy = [f"let its application commit; or {ending(each.pid, each.application)}"]
     if _idle(each) and each.user:
         limit = f"alter role {quoted(each.user)} set idle_in_transaction_session_timeout = '1min'"
         remedy.append(f"for the future: `{limit}`")
     return Finding(Severity.PROBLEM, f"{what}: pid {each.pid}, {age(each.age)}", tuple(evidence), tuple(remedy))
-
-
-def _terminate(pid: int) -> str:
-    return f"select pg_terminate_backend({pid})"
 
 
 def _wait(each: Wait) -> str:

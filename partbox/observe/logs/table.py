@@ -306,8 +306,8 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "bell_lost": LogEvent(
         WARNING,
         "a worker's connection that listens for new events is lost or cannot be made, or the bell's flag cannot be "
-        "set: it looks every `poll_idle` until another connection hears, which is tried again by itself, or until it "
-        "connects anew",
+        "set, or the server's notification queue is filling up: it looks every `poll_idle` until another connection "
+        "hears and the queue has room, which is tried again by itself, or until it connects anew",
         ("subscription",),
     ),
     "no_heartbeat": LogEvent(

@@ -94,6 +94,11 @@ class Listener:
         word, self._word = self._word, None
         return word
 
+    def keep_word(self, word: str) -> None:
+        """It could not be said: it is to be said again, unless the connection that listened for it is lost."""
+        if self._proof == word:
+            self._word = word
+
     def take_call(self) -> bool:
         """True if somebody has lowered the flag since the last call."""
         called, self._called = self._called, False

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from psycopg import Connection, Error
+from psycopg.errors import ProgramLimitExceeded
 
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
@@ -17,6 +18,7 @@ log = logging.getLogger("partbox.worker")
 
 LINGER = 0.1  # seconds for which looks stay `poll_busy` apart after something came
 BACKOFF = 1.5
+CROWDED = 1.0  # seconds for which nobody is armed or told, once the server's notification queue was filling up
 OTHERS = 0.010  # seconds between looks while the log moves, and nothing of it is mine
 
 
@@ -31,6 +33,8 @@ class Pacer:
         self._sequence: int | None = None
         self._came_at = 0.0
         self._pause = settings.poll_busy
+        self._crowded_until = 0.0
+        self._crowded = False  # since it was logged
 
     def hurry(self) -> None:
         """Look often again. Any thread."""
@@ -66,7 +70,7 @@ class Pacer:
             return 0.0
         if now - self._came_at <= LINGER:
             return self._pause
-        if self.listener.hears and seen is not None:
+        if self._hears(now) and seen is not None:
             return max(self._settings.poll_busy, min(OTHERS, self._settings.poll_idle))
         self._pause = min(self._settings.poll_idle, self._pause * BACKOFF)
         return self._pause
@@ -75,6 +79,8 @@ class Pacer:
         """Do to the flag what the rules say."""
         try:
             self._answer(conn, sequence, now, seen, nap)
+        except ProgramLimitExceeded:  # it was full at the COMMIT, and had room when the statement asked
+            self._refrain(now)
         except Error as error:
             if conn.closed:
                 raise
@@ -88,17 +94,46 @@ class Pacer:
         schema, listener, doze = self._settings.schema_name, self.listener, self._doze
         listener.start()
         listener.hear()
-        if (word := listener.take_word()) is not None:
-            bell.say(conn, schema, word)
+        if now >= self._crowded_until and (word := listener.take_word()) is not None:
+            self._say(conn, word, now)
         if listener.take_call():
             doze.lowered()
-        act = doze.look(now, seen, listens=listener.hears, nap=nap)
+        act = doze.look(now, seen, listens=self._hears(now), nap=nap)
         if act is Act.ARM:
-            sent = time.monotonic()
-            doze.armed(sent, was_up=bell.arm(conn, schema, sequence, nap))
+            self._arm(conn, sequence, nap)
         elif act is Act.LOWER:
             bell.lower(conn, schema, sequence)
             doze.lowered()
+
+    def _hears(self, now: float) -> bool:
+        """True if somebody may ring, and would be heard."""
+        return self.listener.hears and now >= self._crowded_until
+
+    def _say(self, conn: Connection[Any], word: str, now: float) -> None:
+        if not bell.say(conn, self._settings.schema_name, word):
+            self.listener.keep_word(word)
+            self._refrain(now)
+
+    def _arm(self, conn: Connection[Any], sequence: int, nap: float) -> None:
+        sent = time.monotonic()
+        was_up = bell.arm(conn, self._settings.schema_name, sequence, nap)
+        if was_up is None:
+            self._refrain(sent)
+        else:
+            self._crowded = False
+            self._doze.armed(sent, was_up=was_up)
+
+    def _refrain(self, now: float) -> None:
+        """Stay awake for a while: nobody may ring, because the server's notification queue is filling up."""
+        self._crowded_until = now + CROWDED
+        self._doze.lowered()
+        if not self._crowded:
+            self._crowded = True
+            text = (
+                "the server's notification queue is filling up, so nobody rings, and new events are looked for every "
+                "%.0f ms: `partbox doctor` names the session that holds it"
+            )
+            log_event(log, "bell_lost", text, self._settings.poll_idle * 1000, subscription=self._subscription)
 
     def _rings_by(self, conn: Connection[Any], sequence: int | None) -> None:
         self._sequence = sequence

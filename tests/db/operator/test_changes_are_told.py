@@ -5,7 +5,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from crowded import crowd
 from ownership import DEFAULT, SCHEMA, assign, join, seize
+from planting import Planter
 
 from partbox.db.delivery import instances
 from partbox.db.operator import blocked, dead, subscriptions
@@ -55,6 +57,14 @@ def test_a_change_is_told_once_it_is_committed(
             assert not [*listening.notifies(timeout=0)]
         (told,) = listening.notifies(timeout=30, stop_after=1)
     assert told.payload == f"{CHANGED} {DEFAULT}"
+
+
+@pytest.mark.parametrize("change", [plan, pause, retry_now, skip, replay, discard])
+def test_a_change_is_made_untold_while_the_notification_queue_is_full(
+    change: Callable[[Conn, Any], None], crowded_dsn: str
+) -> None:
+    with crowd(crowded_dsn), psycopg.connect(crowded_dsn, autocommit=True) as conn:
+        change(conn, Planter(conn))
 
 
 def test_a_plan_that_is_not_put_into_force_is_not_told(conn: Conn, dsn: str) -> None:

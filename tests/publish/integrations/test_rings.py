@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 import pytest_asyncio
+from crowded import crowd
 from kits import KITS, Kit, opened
 from psycopg.pq import TransactionStatus
 from roles import cast_of
@@ -100,6 +101,34 @@ async def test_every_library_publishes_where_nobody_sleeps(kit: Kit, rung: Calla
         await kit.publish_many(tx, FEW)
         await kit.publish_many(tx, MANY)
     assert rung() == []
+
+
+@pytest_asyncio.fixture(params=KITS, ids=lambda kit: kit.name)
+async def crowded_kit(request: pytest.FixtureRequest, crowded_dsn: str) -> AsyncIterator[Kit]:
+    async with opened(request.param, crowded_dsn, Outbox(crowded_dsn)) as kit:
+        yield kit
+
+
+async def test_no_library_fails_for_a_ring_that_cannot_be_sent(crowded_kit: Kit, crowded_dsn: str) -> None:
+    kit, keyed = crowded_kit, {"aggregate_id": "b", "idempotency_key": "k"}
+    with crowd(crowded_dsn), psycopg.connect(crowded_dsn, autocommit=True) as conn:
+        for events in ([ONE], FEW, MANY):
+            conn.execute(UP)
+            async with kit.transaction() as tx:
+                await kit.publish_many(tx, events)
+        for arguments in (keyed, {}):
+            conn.execute(UP)
+            async with kit.transaction() as tx:
+                await kit.publish(tx, "Placed", 1, **arguments)
+        assert conn.execute("select count(*) from partbox.record").fetchone() == (1 + len(FEW) + len(MANY) + 2,)
+
+
+def test_sql_does_not_fail_for_a_ring_that_cannot_be_sent(crowded_dsn: str) -> None:
+    with crowd(crowded_dsn), psycopg.connect(crowded_dsn, autocommit=True) as conn:
+        conn.execute(UP)
+        conn.execute("select partbox.publish('Placed', '1')")
+        assert conn.execute("select partbox.ring(), partbox.ring(3)").fetchone() == (False, False)
+        assert conn.execute("select count(*) from partbox.record").fetchone() == (1,)
 
 
 def test_a_ring_that_is_rolled_back_is_not_remembered(
