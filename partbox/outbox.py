@@ -158,6 +158,7 @@ class Outbox(Registrar, Operations):
     def after_rollback(self, hook: Hook) -> Hook:
         """Calls `hook(events)` for each batch that was rolled back, by a savepoint or the whole; as `after_commit`.
 
+        If a COMMIT was cancelled or cut off before its answer, nobody knows how it ended: neither hook is called.
         Django does not tell of it: publishing on its connections is refused then.
         """
         self._hooks.add(Moment.AFTER_ROLLBACK, hook)

@@ -7,10 +7,22 @@ is read just before the commit. That costs a statement for each batch and one fo
 after_commit or after_rollback hooks. The setting grows by a few characters a batch, which is noticeable from ten
 thousand batches in one transaction. (Querying the events instead would need an index on their ids and a privilege that
 publishers do not have; psycopg's own count of savepoints is private and misses those made in SQL.)
+
+A COMMIT that was sent and not answered, since the request was cancelled or the connection lost, may have succeeded:
+PostgreSQL does not stop for a client that has gone. Its batches belong to neither hook, which a warning says.
 """
 
-from collections.abc import Callable, Iterator
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from enum import Enum, auto
 from typing import Any, Protocol
+
+from partbox.observe.logs.log_event import log_event
+from partbox.publish.failures import is_refusal
+
+log = logging.getLogger("partbox.publish")
 
 Call = Callable[[], Any]
 """Returns an awaitable where it was registered on an asynchronous connection; raises nothing."""
@@ -20,7 +32,7 @@ class EndReporter(Protocol):
     """Reports the end of a transaction: the half of the adapter protocol that hooks need.
 
     A call is made once the transaction is over: `on_commit` if the writes before its registration are committed,
-    `on_rollback` if they are rolled back, to a savepoint or entirely.
+    `on_rollback` if they are rolled back, to a savepoint or entirely, and neither if nobody knows.
     """
 
     def mark(self) -> int | None:
@@ -34,11 +46,23 @@ class EndReporter(Protocol):
         """Make the call once after a commit, however often it is registered; savepoints are ignored."""
 
 
+class Outcome(Enum):
+    """End of a transaction, as far as it is known."""
+
+    COMMITTED = auto()
+    ROLLED_BACK = auto()
+    UNKNOWN = auto()
+
+
 class TransactionEnd:
-    """The end of a transaction whose savepoints no library tracks."""
+    """The end of a transaction whose savepoints no library tracks.
+
+    Rolled back unless `commits` says that COMMIT is the next statement.
+    """
 
     def __init__(self) -> None:
         self._marks = 0
+        self._kept: set[int] | None = None
         self._calls: list[tuple[int, bool, Call]] = []
         self._wakes: dict[Call, None] = {}
 
@@ -60,14 +84,43 @@ class TransactionEnd:
     def wakes(self, call: Call) -> None:
         self._wakes[call] = None
 
-    def calls(self, committed: bool, marks: list[tuple[str | None]]) -> Iterator[Call]:
-        """The calls to make now. `marks`: the rows of the setting, read just before the commit."""
-        if committed:
+    def commits(self, marks: list[tuple[str | None]]) -> None:
+        """Note that COMMIT is sent next. `marks`: the rows of the setting, read just before."""
+        self._kept = {int(mark) for (text,) in marks for mark in (text or "").split()}
+
+    def does_not_commit(self) -> None:
+        """Note that COMMIT was not sent after all."""
+        self._kept = None
+
+    def calls(self, error: BaseException | None) -> Iterator[Call]:
+        """The calls to make now that the transaction is over; `error` is what it raised."""
+        outcome, kept = self._outcome(error), self._kept or set()
+        if outcome is not Outcome.ROLLED_BACK:
             yield from self._wakes
-        kept = {int(mark) for (text,) in marks for mark in (text or "").split()} if committed else set()
         for mark, if_committed, call in self._calls:
-            if (mark in kept) == if_committed:
+            if mark not in kept:
+                if not if_committed:
+                    yield call
+            elif outcome is not Outcome.UNKNOWN and if_committed == (outcome is Outcome.COMMITTED):
                 yield call
+        if outcome is Outcome.UNKNOWN and (lost := {mark for mark, *_ in self._calls} & kept):
+            warn_unknown(len(lost), error)
+
+    def _outcome(self, error: BaseException | None) -> Outcome:
+        if self._kept is None or (error is not None and is_refusal(error)):
+            return Outcome.ROLLED_BACK
+        return Outcome.COMMITTED if error is None else Outcome.UNKNOWN
+
+
+def warn_unknown(batches: int, error: BaseException | None) -> None:
+    """Log that nobody knows whether these batches were published."""
+    text = (
+        "a COMMIT was cut off before its answer, so nobody knows whether %d %s of events %s published: neither "
+        "after_commit nor after_rollback hooks are called (%s)"
+    )
+    words = ("batch", "was") if batches == 1 else ("batches", "were")
+    reason = f"{type(error).__name__}: {error}".rstrip(": ")
+    log_event(log, "publish_end_unknown", text, batches, *words, reason, batches=batches)
 
 
 _open: dict[int, tuple[Any, TransactionEnd]] = {}
@@ -79,18 +132,40 @@ def _bare(conn: Any) -> Any:
     return getattr(conn, "pgconn", None) or getattr(conn, "__wrapped__", conn)
 
 
-def begin(conn: Any) -> TransactionEnd:
-    """Have the end of the transaction of `conn` reported, until `forget`."""
-    bare, end = _bare(conn), TransactionEnd()
+@contextmanager
+def reported(conn: Any) -> Iterator[TransactionEnd]:
+    """Report the end of the transaction that the block opens on `conn` and ends."""
+    bare, end, error = _bare(conn), TransactionEnd(), None
     _open[id(bare)] = bare, end
-    return end
+    try:
+        yield end
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        del _open[id(bare)]
+        for call in end.calls(error):
+            call()
+
+
+@asynccontextmanager
+async def reported_async(conn: Any) -> AsyncIterator[TransactionEnd]:
+    """`reported` on an asynchronous connection."""
+    bare, end, error = _bare(conn), TransactionEnd(), None
+    _open[id(bare)] = bare, end
+    try:
+        yield end
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        del _open[id(bare)]
+        for call in end.calls(error):
+            if inspect.isawaitable(result := call()):
+                await result
 
 
 def of(conn: Any) -> TransactionEnd | None:
     """The end of the transaction of `conn`; None if it is not reported."""
     found = _open.get(id(_bare(conn))) if _open else None
     return None if found is None else found[1]
-
-
-def forget(conn: Any) -> None:
-    _open.pop(id(_bare(conn)), None)

@@ -6,6 +6,7 @@ FAILED = "the transaction has failed: roll back, to a savepoint or the whole, an
 
 _MISSING = ("42P01", "3F000", "42703")  # table, schema, column
 _IN_FAILED_TRANSACTION = "25P02"
+_OF_LOST_SESSIONS = ("08", "57P", "40003")  # connection exceptions, shutdowns, an unknown completion
 
 
 def sqlstate(error: BaseException) -> str | None:
@@ -20,6 +21,26 @@ def sqlstate(error: BaseException) -> str | None:
 def is_failed_transaction(error: BaseException) -> bool:
     """True if a statement was refused because an earlier one had failed."""
     return sqlstate(error) == _IN_FAILED_TRANSACTION
+
+
+def is_refusal(error: BaseException) -> bool:
+    """True if PostgreSQL answered a COMMIT with an error, and so has rolled back.
+
+    One of severity FATAL comes from a session that ends, after its COMMIT perhaps, and so may those of its codes that a
+    pooler reports as plain errors.
+    """
+    code = sqlstate(error)
+    return code is not None and not code.startswith(_OF_LOST_SESSIONS) and _severity(error) == "ERROR"
+
+
+def _severity(error: BaseException) -> str | None:
+    """The severity in English: of psycopg and psycopg2, of asyncpg, of those that SQLAlchemy wraps."""
+    for each in (error, getattr(error, "orig", None), error.__cause__):
+        diag = getattr(each, "diag", None)
+        found = getattr(diag, "severity_nonlocalized", None) or getattr(each, "severity_en", None)
+        if isinstance(found, str):
+            return found
+    return None
 
 
 class Explained:

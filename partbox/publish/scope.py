@@ -1,7 +1,6 @@
 """`outbox.transaction(conn)`: a transaction whose end is reported."""
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
@@ -16,7 +15,7 @@ from partbox.db.adapters import AsyncOwnCursor, OwnCursor
 from partbox.errors import PublishError
 from partbox.publish import ending, integrations, transaction
 from partbox.publish.adapter import AsyncAdapter, Library
-from partbox.publish.ending import Call
+from partbox.publish.ending import TransactionEnd
 from partbox.publish.failures import is_failed_transaction
 from partbox.publish.steps import Query
 from partbox.publish.transaction import AnyConnection
@@ -86,20 +85,17 @@ def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
         raise _not_for(integrations.sync_of(conn, transaction.SCOPES))
     transaction.sync(conn)
     transaction.check_none(conn)
-    end, failed, committed, marks = ending.begin(conn), False, False, []
-    try:
+    failed, marks = False, []
+    with ending.reported(conn) as end:
         with conn.transaction() as opened:  # also in a pipeline its end waits for the answer to the commit
             yield conn
             failed = _has_failed(conn)
             if end.marked and _answers(conn):
                 with OwnCursor(conn) as cursor:
                     marks = _MARKS.run(cursor)
-        _check_not_lost(opened)
-        committed = opened.status == opened.Status.COMMITTED and not failed
-    finally:
-        ending.forget(conn)
-        for call in end.calls(committed, marks):
-            call()
+            if not failed:
+                end.commits(marks)
+        _check_not_lost(opened, end)
     if failed:
         raise PublishError(VOID)
 
@@ -112,19 +108,17 @@ async def _opened_async(conn: Any) -> AsyncIterator[Any]:
         return
     await transaction.sync_async(conn)
     transaction.check_none(conn)
-    end, failed, committed, marks = ending.begin(conn), False, False, []
-    try:
+    failed, marks = False, []
+    async with ending.reported_async(conn) as end:
         async with conn.transaction() as opened:
             yield conn
             failed = _has_failed(conn)
             if end.marked and _answers(conn):
                 async with AsyncOwnCursor(conn) as cursor:
                     marks = await _MARKS.run_async(cursor)
-        _check_not_lost(opened)
-        committed = opened.status == opened.Status.COMMITTED and not failed
-    finally:
-        ending.forget(conn)
-        await _made(end.calls(committed, marks))
+            if not failed:
+                end.commits(marks)
+        _check_not_lost(opened, end)
     if failed:
         raise PublishError(VOID)
 
@@ -138,15 +132,9 @@ async def _adapted(conn: Any) -> AsyncIterator[None]:
         raise _not_for(adapter)
     if await adapter.in_transaction():
         raise PublishError(transaction.OPEN)
-    end, committed, marks = ending.begin(conn), False, []
-    try:
-        async with block:
-            yield
-            marks = await _kept(adapter)
-        committed = True
-    finally:
-        ending.forget(conn)
-        await _made(end.calls(committed, marks))
+    async with ending.reported_async(conn) as end, block:
+        yield
+        end.commits(await _kept(adapter))
 
 
 async def _kept(adapter: AsyncAdapter) -> Any:
@@ -159,13 +147,6 @@ async def _kept(adapter: AsyncAdapter) -> Any:
         raise
 
 
-async def _made(calls: Iterator[Call]) -> None:
-    for call in calls:
-        result = call()
-        if inspect.isawaitable(result):
-            await result
-
-
 def _not_for(adapter: Library) -> PublishError:
     return PublishError(
         f"outbox.transaction(conn) takes no {type(adapter.conn).__qualname__}, whose library reports itself how a "
@@ -173,9 +154,10 @@ def _not_for(adapter: Library) -> PublishError:
     )
 
 
-def _check_not_lost(opened: Transaction | AsyncTransaction) -> None:
+def _check_not_lost(opened: Transaction | AsyncTransaction, end: TransactionEnd) -> None:
     """Raise if the connection was lost inside the block: psycopg ends it silently if the error was caught."""
     if opened.status == opened.Status.FAILED:
+        end.does_not_commit()
         raise psycopg.OperationalError("the connection was lost inside the transaction: nothing of it is committed")
 
 

@@ -12,6 +12,7 @@ from psycopg import AsyncCursor, Cursor
 from psycopg.pq import PipelineStatus
 
 from partbox.publish import values
+from partbox.publish.transaction import no_copy_left
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -96,14 +97,15 @@ class Copy:
     table: ClassVar[str] = "record"
 
     def run(self, cursor: Cursor[Row]) -> None:
-        with cursor.copy(self.statement) as copy:
+        with no_copy_left(cursor.connection), cursor.copy(self.statement) as copy:
             for row in self.rows:
                 copy.write_row(row)
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> None:
-        async with cursor.copy(self.statement) as copy:
-            for row in self.rows:
-                await copy.write_row(row)
+        with no_copy_left(cursor.connection):
+            async with cursor.copy(self.statement) as copy:
+                for row in self.rows:
+                    await copy.write_row(row)
 
     def through(self, adapter: Carries) -> Any:
         return adapter.copy(self)

@@ -1,5 +1,7 @@
 """Checks that a connection is inside a transaction, so that the event commits together with the caller's writes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from psycopg import AsyncConnection, Connection
@@ -104,6 +106,21 @@ def check_none(conn: AnyConnection) -> None:
 
 
 _BROKEN = (TransactionStatus.INERROR, TransactionStatus.UNKNOWN)
+
+
+@contextmanager
+def no_copy_left(conn: AnyConnection) -> Iterator[None]:
+    """Close the connection of psycopg if the COPY in the block was interrupted so that it is still open.
+
+    psycopg ends a COPY from its first row on. Interrupted before that, by a cancelled request, it leaves one that takes
+    no other statement, not even ROLLBACK, and keeps the locks of the transaction for as long as the connection lives.
+    """
+    try:
+        yield
+    except BaseException:
+        if conn.pgconn.transaction_status == TransactionStatus.ACTIVE:
+            conn.pgconn.finish()
+        raise
 
 
 def check_status(driver: Any) -> None:

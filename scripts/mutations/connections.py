@@ -5,6 +5,7 @@ from mutations.mutation import Mutation
 DEADLINE = "partbox/db/deadline.py"
 CURSORS = "sql/queries/cursors.sql"
 HANGING = "tests/worker/test_hanging_connections.py"
+UNKNOWN = "tests/publish/integrations/test_unknown_ends.py"
 LIFE = "tests/db/delivery/test_life.py"
 
 MUTATIONS = (
@@ -47,5 +48,29 @@ MUTATIONS = (
         "    life.check(conn, alive == value)\n",
         "",
         (f"{LIFE}::test_reading_in_another_life_is_a_lost_connection",),
+    ),
+    Mutation(
+        "unanswered-commit-told-as-a-rollback",
+        "A hook would undo what has committed: PostgreSQL does not stop for a client that is gone.",
+        "partbox/publish/ending.py",
+        "        return Outcome.COMMITTED if error is None else Outcome.UNKNOWN",
+        "        return Outcome.COMMITTED if error is None else Outcome.ROLLED_BACK",
+        (f"{UNKNOWN}::test_hooks_hear_nothing_of_a_commit_whose_connection_is_cut",),
+    ),
+    Mutation(
+        "fatal-error-told-as-a-rollback",
+        "A session that waited for a synchronous standby has committed when it is ended.",
+        "partbox/publish/failures.py",
+        'and not code.startswith(_OF_LOST_SESSIONS) and _severity(error) == "ERROR"',
+        "",
+        (f"{UNKNOWN}::test_a_session_that_is_ended_in_its_commit_is_not_told_as_a_rollback",),
+    ),
+    Mutation(
+        "copy-left-open",
+        "A cancelled request would leave a transaction open that takes no statement any more.",
+        "partbox/publish/transaction.py",
+        "            conn.pgconn.finish()",
+        "            pass",
+        (f"{UNKNOWN}::test_a_request_that_is_cancelled_within_copy_leaves_none_open",),
     ),
 )

@@ -353,6 +353,13 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "publish_hook_failed": LogEvent(
         ERROR, "a publish hook failed, which changes nothing about the events", ("hook",), every=False
     ),
+    "publish_end_unknown": LogEvent(
+        WARNING,
+        "a COMMIT was cancelled, or its connection lost, before it was answered: whether its events were published is "
+        "not known, so no `after_commit` or `after_rollback` hook is called for them",
+        ("batches",),
+        every=False,
+    ),
     "observer_failed": LogEvent(ERROR, "an observer failed, which changes nothing else", ("hook",), every=False),
     "command": LogEvent(
         INFO, "an operator's command was carried out", ("command", "subscription"),

@@ -1,7 +1,8 @@
 """Django: `django.db.connection`, `connections[alias]`, the wrappers behind them.
 
 Django reports commits only, by `transaction.on_commit`, which respects its own savepoints. After an error caught inside
-`atomic` it treats as a commit what PostgreSQL rolls back, so the hooks check the status of the transaction.
+`atomic` it treats as a commit what PostgreSQL rolls back, so the hooks check the status of the transaction. Of a COMMIT
+that was cut off it calls nothing.
 """
 
 from collections.abc import Hashable, Sequence
@@ -10,7 +11,7 @@ from partbox.db import statements
 from partbox.errors import PublishError
 from partbox.publish import transaction
 from partbox.publish.adapter import COMMIT, Adapter, Parameters
-from partbox.publish.ending import Call
+from partbox.publish.ending import Call, warn_unknown
 from partbox.publish.failures import FAILED
 from partbox.publish.steps import Copy, Row
 
@@ -47,7 +48,12 @@ class DjangoAdapter(Adapter):
             return [] if cursor.description is None else cursor.fetchall()
 
     def copy(self, step: Copy) -> None:
-        with self.conn.cursor() as cursor, cursor.copy(step.statement.decode()) as copy:
+        driver = self.conn.connection
+        with (
+            transaction.no_copy_left(driver),
+            self.conn.cursor() as cursor,
+            cursor.copy(step.statement.decode()) as copy,
+        ):
             for piece in step.lines():
                 copy.write(piece)
 
@@ -55,18 +61,15 @@ class DjangoAdapter(Adapter):
         ((xid,),) = self.execute(statements.publish_xid().decode(), {})
 
         def committed() -> None:
-            if not self._was_aborted(xid):
-                call()
+            try:
+                ((status,),) = self.execute(statements.published_status().decode(), {"xid": xid})
+            except Exception as error:  # the connection was lost since the commit, which may have been a rollback
+                warn_unknown(1, error)
+            else:
+                if status != "aborted":  # in a TestCase the outermost transaction is still in progress
+                    call()
 
         self.conn.on_commit(committed, robust=True)
-
-    def _was_aborted(self, xid: str) -> bool:
-        """True if PostgreSQL has rolled back. In a TestCase the outermost transaction is still in progress."""
-        try:
-            ((status,),) = self.execute(statements.published_status().decode(), {"xid": xid})
-        except Exception:  # the connection was lost since the commit
-            return False
-        return bool(status == "aborted")
 
     def wakes(self, call: Call) -> None:
         self.conn.on_commit(call, robust=True)

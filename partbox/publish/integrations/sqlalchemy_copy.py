@@ -1,6 +1,8 @@
 """COPY below SQLAlchemy, which has none: by the driver, once SQLAlchemy has it inside the transaction."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from psycopg.pq import TransactionStatus
@@ -9,6 +11,7 @@ from sqlalchemy.engine import Connection
 from partbox.errors import PublishError
 from partbox.publish.integrations.asyncpg import copied
 from partbox.publish.steps import Copy
+from partbox.publish.transaction import no_copy_left
 
 
 def can_copy(on: Connection) -> bool:
@@ -44,8 +47,21 @@ def _has_begun(on: Connection) -> bool:
     return on.in_transaction() and bool(driver.is_in_transaction())
 
 
+@contextmanager
+def _none_left(on: Connection) -> Iterator[Any]:
+    """`no_copy_left`, after which SQLAlchemy must not try to roll back: its error would hide the interruption."""
+    driver = _driver(on)
+    try:
+        with no_copy_left(driver):
+            yield driver
+    except BaseException as error:
+        if driver.closed:
+            on.invalidate(error)
+        raise
+
+
 def _by_psycopg(on: Connection, step: Copy) -> None:
-    with _driver(on).cursor() as cursor, cursor.copy(step.statement) as copy:
+    with _none_left(on) as driver, driver.cursor() as cursor, cursor.copy(step.statement) as copy:
         for piece in step.lines():
             copy.write(piece)
 
@@ -56,7 +72,8 @@ def _by_async_psycopg(on: Connection, step: Copy) -> None:
             for piece in step.lines():
                 await copy.write(piece)
 
-    _adapted(on).run_async(copied_to)
+    with _none_left(on):
+        _adapted(on).run_async(copied_to)
 
 
 def _by_psycopg2(on: Connection, step: Copy) -> None:

@@ -59,9 +59,14 @@ def _watch(dialect: Dialect) -> None:
 def _committing(commit: Callable[[Any], None]) -> Callable[[Any], None]:
     def do_commit(given: Any) -> None:
         conn = _of(given)
-        marks = _marks(conn) if conn in _open else []
-        commit(given)  # if it fails SQLAlchemy rolls back, or gives the connection up
-        _end(conn, marks is not None, marks or [])
+        if (ending := _open.get(conn)) is not None and (marks := _marks(conn)) is not None:
+            ending.commits(marks)
+        try:
+            commit(given)
+        except BaseException as error:
+            _end(conn, error)
+            raise
+        _end(conn)
 
     return do_commit
 
@@ -71,7 +76,7 @@ def _taking_back(method: Callable[[Any], None]) -> Callable[[Any], None]:
         try:
             method(given)
         finally:
-            _end(_of(given), False, [])
+            _end(_of(given))
 
     return do
 
@@ -95,12 +100,12 @@ def _marks(conn: Any) -> Marks | None:
         raise  # SQLAlchemy takes it for the error of the COMMIT: a lost connection is not to pass in silence
 
 
-def _end(conn: Any, committed: bool, marks: Marks) -> None:
+def _end(conn: Any, error: BaseException | None = None) -> None:
     if (ending := _open.pop(conn, None)) is None:
         return
     _over.add(conn)
     try:
-        for call in ending.calls(committed, marks):
+        for call in ending.calls(error):
             _make(call, conn)
     finally:
         _over.discard(conn)
