@@ -11,8 +11,8 @@ PREFIX: Final = "PARTBOX_"
 CONFIG: Final = "PARTBOX_CONFIG"
 MOST: Final = 8  # variables that are named
 
-# Read by `settings`, the scripts and the test suite; not settings.
-_OTHERS = (CONFIG, "PARTBOX_PYTHON")
+# Read by `settings`, the scripts, `worker --reload` and the test suite; not settings.
+_OTHERS = (CONFIG, "PARTBOX_PYTHON", "PARTBOX_RELOADED")
 _TEST_PREFIX = "PARTBOX_TEST_"
 
 # What Kubernetes adds to every container for a service named partbox, or partbox-and-more.

@@ -6,7 +6,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from project import SETUP
 from waiting import eventually
 
 PUBLISH = """
@@ -136,75 +135,23 @@ def test_a_password_of_any_characters_reaches_libpq(project: Any) -> None:
     assert "pool" not in found
 
 
-RELOADED = """
-import os, signal, threading
-import shop.outbox
-from partbox.django.reload import reloading
-
-def run():
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
-    open("began", "a").write("x")
-    told.wait()
-
-reloading(run)
-"""
-
-
-def test_with_reload_a_change_of_the_code_starts_the_worker_anew(project: Any) -> None:
-    (project.folder / "program.py").write_text(SETUP + RELOADED)
-    code, began = project.folder / "shop/outbox.py", project.folder / "began"
-    process = project.start("python", str(project.folder / "program.py"))
-
-    eventually(began.exists)
-    eventually(lambda: _touched(code) and began.read_text() != "x")
-    process.send_signal(signal.SIGTERM)
-
-    assert process.wait() == 0
-    process.close()
-
-
-BETWEEN = """
-import os, signal
-from partbox.django import reload
-
-class Inner:
-    starts = 0
-
-    def __init__(self, *_, **__):
-        Inner.starts += 1
-
-    def send_signal(self, number):
-        print("too late")
-
-    def wait(self):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return reload.CHANGED
-
-reload.subprocess.Popen = Inner
-print("ended with", reload._outer(), "after", Inner.starts)
-"""
-
-
-def test_a_stop_that_finds_no_worker_between_two_of_them_is_heard(project: Any) -> None:
-    assert project.run(BETWEEN).splitlines() == ["too late", "ended with 0 after 1"]
-
-
-def _touched(path: Any) -> bool:
-    """Again and again, for the watcher may not have begun to look."""
-    path.write_text(path.read_text() + "\n")
-    return True
+def test_a_worker_that_reloads_ends_with_its_work(migrated: Any) -> None:
+    migrated.run(PUBLISH)
+    words = ("partbox_worker", "--reload", "--until-empty", "--processes", "1")
+    assert "has changed" not in migrated.manage(*words, DEBUG="1")
 
 
 @pytest.mark.soak
-def test_a_worker_of_two_processes_that_reloads_delivers_by_the_new_code(migrated: Any, dsn: str) -> None:
-    process = migrated.started("partbox_worker", "--reload", "--processes", "2", DEBUG="1")
+def test_with_reload_a_change_of_the_code_starts_the_worker_anew(migrated: Any, dsn: str) -> None:
+    process = migrated.started("partbox_worker", "--reload", "--processes", "1", DEBUG="1")
     code, out = migrated.folder / "shop/outbox.py", migrated.folder / "greeted"
     with psycopg.connect(dsn, autocommit=True) as conn:
         eventually(lambda: conn.execute("select from partbox.instance").fetchone() is not None, timeout=120)
     code.write_text(code.read_text() + GREETED)
+    eventually(lambda: "outbox.py has changed" in process.stderr.readline(), timeout=120)
 
-    eventually(lambda: migrated.run(PUBLISH) == "" and out.exists(), timeout=120)
+    migrated.run(PUBLISH)
+    eventually(out.exists, timeout=120)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 0
     process.close()

@@ -1,6 +1,8 @@
 """`partbox worker`: runs the processes that deliver."""
 
+import sys
 from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +21,16 @@ from partbox.cli.shell.node import (
     surroundings,
 )
 from partbox.cli.shell.options import Dsns, Schema, Subscription, Target
+from partbox.cli.shell.reload import COMMAND, end_with_outer, is_inner, reloading
 from partbox.cli.shell.target import load_target
+from partbox.outbox import Outbox
+
+Reload = Annotated[
+    bool,
+    typer.Option(
+        "--reload", help="For development: start anew when the code changes; an event without a handler waits for one."
+    ),
+]
 
 
 def worker(  # its parameters are its options
@@ -29,6 +40,7 @@ def worker(  # its parameters are its options
     subscription: Subscription = "default",
     until_empty: UntilEmpty = False,
     dead_to: DeadTo = None,
+    reload: Reload = False,
     http: Http = None,
     dsn: Dsns = None,
     schema: Schema = None,
@@ -41,19 +53,30 @@ def worker(  # its parameters are its options
 
     Example: partbox worker shop:outbox --processes 4 --concurrency 8
     """
+    if reload and not is_inner():
+        raise typer.Exit(reloading((*COMMAND, *sys.argv[1:]), target.partition(":")[0]))
     flags = node_flags(dsn, schema, processes, concurrency, http, log_format, log_level)
     configured(surroundings(flags))
     outbox = load_target(target, flags)
+    if reload:
+        end_with_outer()
+        outbox = outbox.under(flags := flags | _patient(outbox, subscription))
     configured(outbox.settings)  # its own keywords, perhaps
+    _check(outbox, subscription, target)
+    source = partial(load_target, target, flags)
+    what: dict[str, Any] = {"subscription": subscription, "until_empty": until_empty, "dead_to": dead_to}
+    raise typer.Exit(outbox.run(dsns=several(dsn), source=source, pages=pages, **what))
+
+
+def _check(outbox: Outbox, subscription: str, target: str) -> None:
+    """RegistrationError if the subscription has no handler."""
     if outbox.settings.enabled:
         where = f" in module {target.partition(':')[0]!r}, which was imported, or in one that it imports"
         outbox.handlers.require(subscription, outbox.settings, where)
-    code = outbox.run(
-        subscription=subscription,
-        until_empty=until_empty,
-        dsns=several(dsn),
-        source=partial(load_target, target, flags),
-        dead_to=dead_to,
-        pages=pages,
-    )
-    raise typer.Exit(code)
+
+
+def _patient(outbox: Outbox, subscription: str) -> dict[str, str]:
+    """The flag by which events wait for a handler that is still to be written, unless the setting says otherwise."""
+    settings = outbox.settings
+    unsaid = settings.origins["on_unroutable"] == "default" and settings.unroutable_in(subscription) == "dead"
+    return {"on_unroutable": "retry"} if unsaid else {}

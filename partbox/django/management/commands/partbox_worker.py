@@ -1,8 +1,11 @@
+import sys
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.utils.autoreload import get_child_arguments
 
+from partbox.cli.shell.reload import is_inner, reloading
 from partbox.django.loading import TARGET
 from partbox.django.running import Forwarded
 
@@ -12,16 +15,9 @@ class Command(Forwarded):
     name = "worker"
     target = TARGET
 
-    def add_arguments(self, parser: Any) -> None:
-        parser.add_argument("--reload", action="store_true", help="Start anew when a file changes; needs DEBUG.")
-        super().add_arguments(parser)
-
-    def handle(self, *arguments: Any, reload: bool = False, **options: Any) -> None:
-        if not reload:
-            super().handle(*arguments, **options)
-            return
-        if not settings.DEBUG:
+    def handle(self, *arguments: Any, **options: Any) -> None:
+        if options.get("partbox_reload") and not settings.DEBUG:
             raise CommandError("--reload is for development: it needs DEBUG = True")
-        from partbox.django.reload import reloading
-
-        reloading(lambda: super(Command, self).handle(*arguments, **options))
+        if options.get("partbox_reload") and not is_inner():
+            sys.exit(reloading(get_child_arguments(), settings.SETTINGS_MODULE))
+        super().handle(*arguments, **options)

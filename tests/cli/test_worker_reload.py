@@ -1,0 +1,191 @@
+"""`partbox worker --reload`: starts anew when the application's code changes, and waits for handlers to be written."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.cli.shell import reload
+from partbox.cli.shell.reload import difference, roots, stamps
+
+SHOP = """
+from partbox import Outbox
+import parts.more
+
+outbox = Outbox({dsn!r}{keywords})
+
+
+@outbox.on("OrderPlaced")
+def placed(event):
+    print("placed", flush=True)
+"""
+PAID = """
+
+@outbox.on("OrderPaid")
+def paid(event):
+    print("paid", parts.more.WORD, flush=True)
+"""
+
+
+class Reloaded:
+    """A worker that reloads, its output in a file."""
+
+    def __init__(self, forks: Any, dsn: str, folder: Path, keywords: str = "") -> None:
+        self.dsn = dsn
+        self.code = folder / "shop.py"
+        self.more = folder / "parts" / "more.py"
+        self.more.parent.mkdir()
+        self.more.write_text('WORD = "once"\n')
+        self.code.write_text(SHOP.format(dsn=dsn, keywords=keywords))
+        self.log = folder / "log"
+        words = ("partbox", "worker", "shop:outbox", "--processes", "1", "--reload")
+        self.process = forks.start_into(self.log, *words, cwd=folder, env=dict(os.environ))
+
+    def publish(self, event_type: str) -> None:
+        outbox = Outbox(self.dsn)
+        with outbox.transaction() as tx:
+            outbox.publish(tx, event_type, {})
+
+    def says(self, *texts: str) -> None:
+        def said() -> bool:
+            log = self.log.read_text()
+            assert self.process.poll() is None, log
+            missing = [text for text in texts if text not in log]
+            assert not missing, f"{missing} not in\n{log}"
+            return True
+
+        eventually(said, timeout=90)
+
+    def inner(self) -> psutil.Process:
+        """The process that runs the command, not a spare one of these tests."""
+        return eventually(lambda: [each for each in psutil.Process(self.process.pid).children() if _is_inner(each)])[0]
+
+
+def _is_inner(process: psutil.Process) -> bool:
+    return any("partbox.cli" in word for word in process.cmdline())
+
+
+@pytest.fixture
+def reloaded(forks, dsn, tmp_path: Path):
+    running: list[Reloaded] = []
+
+    def start(keywords: str = "") -> Reloaded:
+        running.append(Reloaded(forks, dsn, tmp_path, keywords))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.process.send_signal(signal.SIGTERM)
+        each.process.wait()
+
+
+def test_an_event_waits_for_its_handler_to_be_written_and_a_syntax_error_for_its_mending(reloaded, dsn):
+    worker = reloaded()
+    worker.publish("OrderPaid")
+    worker.says("no handler takes 'OrderPaid' of aggregate type", "on_unroutable is 'retry'")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        eventually(lambda: conn.execute("select state from partbox.parked").fetchall() == [("deferred",)])
+
+    worker.more.write_text("def broken(:\n")
+    worker.says("parts/more.py has changed", "SyntaxError", "it starts again when a file changes")
+    worker.code.write_text(worker.code.read_text() + PAID)
+    worker.more.write_text('WORD = "again"\n')
+    worker.says("paid again\n")
+
+    inner = worker.inner()
+    os.killpg(worker.process.pid, signal.SIGINT)  # as a terminal does
+    assert worker.process.wait() == 0
+    assert not inner.is_running()
+    assert "Traceback" not in worker.log.read_text()
+
+
+def test_what_the_application_says_of_unroutable_events_counts(reloaded, dsn):
+    worker = reloaded(', on_unroutable="dead"')
+    worker.publish("OrderPaid")
+    worker.says("on_unroutable is 'dead'")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        eventually(lambda: conn.execute("select state from partbox.parked").fetchall() == [("dead",)])
+
+
+def test_a_worker_that_cannot_start_is_ended_by_one_signal(reloaded):
+    worker = reloaded(", lease=0")
+    worker.says("setting lease = 0", "it starts again when a file changes; Ctrl-C ends it")
+    os.killpg(worker.process.pid, signal.SIGINT)
+    assert worker.process.wait() == 0
+
+
+def test_a_worker_ends_when_the_process_that_looks_at_the_files_was_killed(reloaded):
+    worker = reloaded()
+    worker.publish("OrderPlaced")
+    worker.says("placed\n")
+    inner = worker.inner()
+    worker.process.kill()
+    assert worker.process.wait() == -signal.SIGKILL
+    eventually(lambda: not inner.is_running(), timeout=90)
+
+
+def test_the_end_of_the_work_is_the_end_of_it(forks, dsn, tmp_path: Path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "more.py").touch()
+    (tmp_path / "shop.py").write_text(SHOP.format(dsn=dsn, keywords=""))
+    words = ("partbox", "worker", "shop:outbox", "--processes", "1", "--reload", "--until-empty")
+    worker = forks.start(*words, cwd=tmp_path)
+    out, err = worker.communicate()
+    assert (worker.wait(), out) == (0, ""), err
+
+
+def test_every_file_of_the_application_counts_and_no_other(tmp_path: Path):
+    for name in ("shop.py", "deep/below/it.py", "partbox.toml", "notes.txt", ".git/hook.py", "node_modules/x.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    for name in ("env/pyvenv.cfg", "env/lib/site.py", "__pycache__/shop.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    before = stamps([tmp_path])
+    assert {os.path.relpath(each, tmp_path) for each in before} == {"shop.py", "deep/below/it.py", "partbox.toml"}
+    assert difference(before, stamps([tmp_path])) is None
+
+    (tmp_path / "shop.py").write_text("22")
+    assert difference(before, now := stamps([tmp_path])) == os.path.relpath(tmp_path / "shop.py")
+    (tmp_path / "new.py").touch()
+    assert difference(now, now := stamps([tmp_path])) == os.path.relpath(tmp_path / "new.py")
+    (tmp_path / "new.py").unlink()
+    assert difference(now, now := stamps([tmp_path])) == os.path.relpath(tmp_path / "new.py")
+    other = tmp_path / "other.py"
+    other.write_text("33")
+    os.replace(other, tmp_path / "shop.py")  # as editors save
+    assert difference(now, stamps([tmp_path])) == os.path.relpath(tmp_path / "shop.py")
+
+
+def test_the_folders_are_those_of_the_application_wherever_it_lies(monkeypatch, tmp_path: Path):
+    elsewhere, installed, inside = tmp_path / "elsewhere", tmp_path / "lib" / "site-packages", tmp_path / "here" / "in"
+    for folder in (elsewhere, installed, inside):
+        folder.mkdir(parents=True)
+    (elsewhere / "far_shop.py").touch()
+    monkeypatch.chdir(inside.parent)
+    monkeypatch.setattr("sys.path", [os.path.dirname(os.__file__), str(installed), str(inside), str(elsewhere)])
+    assert {*roots("far_shop.outbox")} == {inside.parent, elsewhere}
+    monkeypatch.setattr("sys.path", [])
+    assert {*roots("no_such_module")} == {inside.parent}
+    monkeypatch.chdir("/")
+    assert {*roots("no_such_module")} == set()
+
+
+def test_a_stop_that_finds_no_worker_between_two_of_them_is_heard(monkeypatch, tmp_path: Path):
+    """The signal comes while the files are looked at before the next start."""
+    outer = reload._Outer(("true",), [tmp_path])
+
+    def looked(_: object) -> dict[str, Any]:
+        outer._pass_on(signal.SIGTERM, None)
+        return {}
+
+    monkeypatch.setattr(reload, "stamps", looked)
+    monkeypatch.setattr(reload.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(reload.subprocess, "Popen", None)
+    assert outer.run() == 0
