@@ -8,6 +8,14 @@ SETTINGS = "tests/db/test_foreign_settings.py"
 
 MUTATIONS = (
     Mutation(
+        "a-life-that-stays-unreadable",
+        "After the promotion of a standby no worker ever reads again.",
+        "partbox/db/delivery/life.py",
+        '        conn.execute(query("life_anew", schema), {})\n',
+        "        pass\n",
+        ("tests/db/test_standby.py::test_a_standby_that_is_promoted_before_a_restartpoint_goes_on_by_itself",),
+    ),
+    Mutation(
         "dsn-quoted",
         "libpq quotes the password of a DSN that it cannot read.",
         "partbox/rules/dsn.py",

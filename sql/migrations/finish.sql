@@ -14,4 +14,6 @@ begin
 end
 $$;
 
+select {schema}.life_anew();
+
 analyze {schema}.partition, {schema}.subscription, {schema}.instance, {schema}.parked, {schema}.meta;

@@ -24,6 +24,10 @@ select pg_notification_queue_usage()
 -- emptied, if it is half full and there was no such warning in the last five seconds.
 select pg_notify({channel}, 'doctor')
 
+-- name: doctor_life
+-- Fails where the sequence cannot be read.
+select pg_sequence_last_value(to_regclass(quote_ident({schema_name}) || '.life'))
+
 -- name: doctor_sequence
 -- One row: the id sequence, and what a record gets by default; see the first migration for what they must be.
 select case when has_sequence_privilege(s.seqrelid, 'SELECT') or has_sequence_privilege(s.seqrelid, 'USAGE')

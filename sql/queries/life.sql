@@ -1,5 +1,7 @@
 -- name: life_begin
--- The sequence `life` and its value, which is set if a crash has taken it. No row where there is none that can tell.
+-- The sequence `life` and its value, which is set if a crash has taken it. No row where there is none that can tell. Two who
+-- set it at once are of two lives, for one of them: it finds that out at its next statement, and begins again. A lock that
+-- one waited for would be worse: anybody in the database could hold an advisory one.
 select found.oid::bigint,
        coalesce(pg_sequence_last_value(found.oid),
                 setval(found.oid, (extract(epoch from clock_timestamp()) * 1000)::bigint))
@@ -9,4 +11,6 @@ select found.oid::bigint,
                and case when c.relkind = 'S' and c.relpersistence = 'u'  -- the order of AND is the planner's
                         then has_sequence_privilege(c.oid, 'SELECT') and has_sequence_privilege(c.oid, 'UPDATE')
                         else false end) as found
- cross join (select pg_advisory_xact_lock(hashtext('partbox.life'), hashtext({schema_name})) offset 0) as alone
+-- name: life_anew
+-- Make it anew if it cannot be read; see the function.
+select {schema}.life_anew()

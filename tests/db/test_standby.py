@@ -7,11 +7,16 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from servers import new_standby
+from servers import migrated, new_standby, promote
+from waiting import eventually
 
 from partbox import Outbox
 from partbox.db.connect import check, connect
+from partbox.db.schema.migrate import migrate
+from partbox.doctor.doctor import examine
+from partbox.doctor.limits import limits_of
 from partbox.errors import SchemaError
+from partbox.settings import load
 
 
 @pytest.fixture
@@ -39,3 +44,58 @@ def test_an_operator_on_a_standby_is_sent_to_the_primary(standby: str, own_serve
         Outbox(make_conninfo(own_server.dsn, options="-c default_transaction_read_only=on")).rebase()
     with pytest.raises(psycopg.OperationalError, match="failed: No such file"):
         Outbox(make_conninfo(standby, port=1)).rebase()
+
+
+@pytest.fixture
+def promoted(own_server: Any, folder: Path) -> Iterator[str]:
+    """The DSN of a server that was a standby until now, without a restartpoint since its two outboxes were made."""
+    with new_standby(own_server.server, folder) as pgdata:
+        dsn = migrated(own_server.server.dsn, "promoted")
+        migrate(dsn, "other")
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            (written,) = conn.execute("select pg_current_wal_lsn()::text").fetchone() or ("",)
+        with psycopg.connect(make_conninfo(own_server.server.dsn, host=str(pgdata)), autocommit=True) as conn:
+            replayed = "select pg_last_wal_replay_lsn() >= %s::pg_lsn"
+            eventually(lambda: conn.execute(replayed, [written]).fetchone() == (True,))
+        own_server.server.kill()
+        promote(own_server.server, pgdata)
+        yield make_conninfo(dsn, host=str(pgdata))
+
+
+def test_a_standby_that_is_promoted_before_a_restartpoint_goes_on_by_itself(promoted: str) -> None:
+    outbox, got = Outbox(promoted), []
+    outbox.on("*")(lambda event: got.append(event.payload))
+    with psycopg.connect(promoted, autocommit=True) as conn:
+        spoilt = has_no_life(conn, "partbox")
+        assert spoilt or conn.info.server_version < 180000, "or this test shows nothing"
+        assert named_by_doctor(promoted, "partbox") == spoilt
+        with conn.transaction():
+            outbox.publish(conn, "Placed", 1)
+        conn.execute("select partbox.publish('Placed', json '2')")
+        with outbox.worker():
+            eventually(lambda: sorted(got) == [1, 2])
+        assert not has_no_life(conn, "partbox")
+        assert not named_by_doctor(promoted, "partbox")
+
+
+def test_a_migration_makes_what_a_promotion_has_left_unreadable_anew(promoted: str) -> None:
+    with psycopg.connect(promoted, autocommit=True) as conn:
+        rights = "select relacl from pg_class where oid = 'other.life'::regclass"
+        conn.execute("grant select on other.life to public")
+        before = conn.execute(rights).fetchone()
+        migrate(promoted, "other")
+        assert not has_no_life(conn, "other")
+        assert conn.execute(rights).fetchone() == before
+
+
+def has_no_life(conn: psycopg.Connection[Any], schema: str) -> bool:
+    try:
+        conn.execute("select pg_sequence_last_value(to_regclass(%s))", [f"{schema}.life"])
+    except psycopg.errors.InternalError_:
+        return True
+    return False
+
+
+def named_by_doctor(dsn: str, schema: str) -> bool:
+    settings = load(dsn=dsn, schema=schema)
+    return "life" in [each.cause for each in examine(lambda: dsn, settings, limits_of(settings, 60.0)).findings]

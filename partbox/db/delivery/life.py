@@ -7,6 +7,7 @@ what they read; if it has changed the connection is closed, so that it is handle
 from typing import Any, NamedTuple
 
 from psycopg import Connection, OperationalError
+from psycopg.errors import InternalError_
 
 from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import query
@@ -28,7 +29,16 @@ UNKNOWN = Life(None, None)
 
 
 def begin(conn: Connection[Any], schema: str) -> Life:
-    """The life that the server is in."""
+    """The life that the server is in. A sequence that cannot be read since a promotion is made anew."""
+    try:
+        _ensure(conn, schema)
+    except InternalError_:
+        conn.execute(query("life_anew", schema), {})
+        _ensure(conn, schema)
+    return _ensure(conn, schema)  # as it is now, if several have set it at once
+
+
+def _ensure(conn: Connection[Any], schema: str) -> Life:
     row = conn.execute(query("life_begin", schema), {}).fetchone()
     return Life(*row) if row is not None else UNKNOWN
 

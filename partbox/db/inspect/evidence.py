@@ -72,6 +72,7 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     server: ServerFacts | None = None
     original: bool = True
     sequence: SequenceFacts | None = None
+    unreadable: str | None = None  # why the sequence `life` cannot be read
     sessions: tuple[OpenSession, ...] = ()
     queue: NotificationQueue | None = None
     waits: tuple[Wait, ...] = ()
@@ -108,6 +109,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
         tables=look.all(TableFacts, "doctor_tables"),
         reach=dict(look.rows("doctor_reach")),  # before the sequence, which is never behind a cursor
         sequence=look.one(SequenceFacts, "doctor_sequence"),
+        unreadable=_unreadable(conn, schema),
         original=look.part("the marker", lambda: _original(conn, schema)) is not False,
         overview=seen,
         keys=look.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
@@ -170,6 +172,16 @@ class _Look:
 def _original(conn: Connection[Any], schema: str) -> bool:
     row = conn.execute(query("marker", schema), {}).fetchone()
     return bool(row and row[1])
+
+
+def _unreadable(conn: Connection[Any], schema: str) -> str | None:
+    try:
+        conn.execute(query("doctor_life", schema), {})
+    except errors.InternalError_ as error:
+        return _reason(error)
+    except UNREADABLE:  # it may be made anew just now
+        pass
+    return None
 
 
 def _keys(conn: Connection[Any], schema: str, seen: Overview | None) -> tuple[tuple[str, BlockedKey], ...]:

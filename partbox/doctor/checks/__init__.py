@@ -23,6 +23,7 @@ CHECKS: tuple[Check, ...] = (
     storage.copied,
     storage.cursor_ahead,
     storage.sequence,
+    storage.life,
     workers.no_workers,
     workers.paused,
     ownership.unowned,

@@ -54,6 +54,19 @@ def cursor_ahead(case: Case) -> Iterator[Finding]:
             )
 
 
+@check("life", Severity.PROBLEM)
+def life(case: Case) -> Iterator[Finding]:
+    """The sequence `life` cannot be read, so no worker reads: a standby was promoted before its first restartpoint.
+    Workers that start, and migrations, make it anew."""
+    if case.evidence.unreadable is not None:
+        yield Finding(
+            Severity.PROBLEM,
+            "the sequence life cannot be read, so no worker reads",
+            (case.evidence.unreadable,),
+            (f"{case.command('migrate')} makes it anew, as workers that start do",),
+        )
+
+
 @check("sequence", Severity.PROBLEM)
 def sequence(case: Case) -> Iterator[Finding]:
     """Ids are not drawn as the cursors need it: one by one, rising, after the transaction id. With a cache, a cycle,
