@@ -25,6 +25,7 @@ from partbox.sinks.sink import Result, Sink
 from partbox.sinks.topic import DEFAULT
 
 AGAIN: Final = (408, 425, 429)
+GATEWAY: Final = (502, 503, 504)  # of a proxy whose application is away: for many events in a row it is an outage
 SHOWN: Final = 200  # characters of an answer in an error
 LONGEST: Final = 3_600.0  # seconds that a Retry-After may ask for
 PREFIX: Final = "whsec_"
@@ -133,7 +134,9 @@ def _result(answer: Any) -> Result:
     said = f"HTTP {status} {answer.reason_phrase}: {' '.join(answer.text[:SHOWN].split())}".rstrip(": ")
     if status in AGAIN or status >= 500:
         wait = _retry_after(answer.headers.get("retry-after"))
-        return RuntimeError(said) if wait is None else RetryAfterError(wait, said)
+        if wait is not None:
+            return RetryAfterError(wait, said)
+        return ConnectionError(said) if status in GATEWAY else RuntimeError(said)
     if 400 <= status < 500:
         return UnrecoverableError(said)
     return LookupError(f"{said}; redirections are not followed: give the URL that it names")

@@ -71,6 +71,19 @@ def test_what_may_be_taken_later_is_sent_again_and_before_those_behind_it(outbox
     assert outbox.dead.list() == []
 
 
+@pytest.mark.parametrize(("status", "is_outage"), [(429, False), (500, False), (502, True), (503, True), (504, True)])
+def test_answers_of_a_gateway_for_many_events_are_an_outage(outbox, conn, hook, caplog, status, is_outage):
+    with conn.transaction():
+        for number in range(12):
+            hook.answers[str(number)] = Hook.Answer(status, times=100)
+            outbox.publish(conn, "Placed", number, aggregate_type="Order", aggregate_id=str(number))
+    with outbox.worker():
+        failed = "select count(*) from partbox.parked where last_error is not null"
+        eventually(lambda: conn.execute(failed).fetchone()[0] == 12)
+        assert ("is open: its events are deferred" in caplog.text) is is_outage
+    assert outbox.dead.list() == []
+
+
 def test_retry_after_says_when(outbox, conn, hook):
     hook.answers["1"] = Hook.Answer(429, {"Retry-After": "3000"})
     publish(outbox, conn, 1)
