@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, Pr
 from partbox.cgroup import usable_processors
 from partbox.duration import seconds, written
 from partbox.errors import SettingsError
-from partbox.rules import environment
+from partbox.rules import environment, outage
 from partbox.rules.dsn import shown as dsn_shown
 from partbox.rules.printing import printable_line
 from partbox.rules.relay_target import RelayTarget, targets_of
@@ -120,6 +120,9 @@ class Settings(BaseModel):
     )
     on_dead: Blocking = Field(
         default="continue", description="`continue`: later events of the key pass a dead one; or `block`"
+    )
+    circuit: Annotated[outage.ErrorNames | None, BeforeValidator(outage.circuit)] = Field(
+        default=outage.USUAL, description="errors that say that what a handler calls is away, or `off` (see handlers)"
     )
     on_unroutable: Annotated[Routing, BeforeValidator(_routing)] = Field(
         default="dead",
@@ -372,7 +375,7 @@ def _line(text: str, most: int = 200) -> str:
 
 def _shown(name: str, value: Any) -> str:
     if value is None:
-        return "off" if name == "http" else "none"
+        return "off" if name in ("http", "circuit") else "none"
     if name in _SECRETS:
         return MASK
     if name == "relay":

@@ -188,6 +188,22 @@ def test_what_is_left_out_follows_the_settings(handlers):
     )
 
 
+def test_the_errors_of_a_circuit_follow_the_setting_unless_the_handler_says_otherwise(handlers):
+    handlers.register(print, "plain")
+    handlers.register(print, "more", circuit_on=KeyError)
+    handlers.register(print, "own", circuit="ValueError", circuit_on=KeyError)
+    handlers.register(print, "off", circuit="off", circuit_on=KeyError)
+    names = ("plain", "more", "own", "off", "unknown")
+    usual = [found(handlers, name).circuit for name in names]
+    assert usual == [(OSError, TimeoutError), (OSError, TimeoutError, KeyError), (ValueError, KeyError), None, usual[0]]
+    named = [found(handlers, name, circuit=[LookupError]).circuit for name in names]
+    assert named == [(LookupError,), (LookupError, KeyError), (ValueError, KeyError), None, (LookupError,)]
+    assert [found(handlers, name, circuit="off").circuit for name in names] == [None, None, usual[2], None, None]
+    options = {row.event_type: row.options for row in handlers.table()}
+    assert options["own"] == {"circuit": "ValueError", "circuit_on": "KeyError"}
+    assert options["off"]["circuit"] == "off"
+
+
 def test_no_timeout_differs_from_the_timeout_of_the_settings(handlers):
     handlers.register(print, "slow", timeout=None)
     assert found(handlers, "slow", handler_timeout=9).timeout is None
@@ -235,6 +251,9 @@ def test_what_cannot_take_an_event_is_refused(handlers, handler, says):
         {"timeout": 0},
         {"timeout": "soon"},
         {"retry": "often"},
+        {"circuit": 5},
+        {"circuit": "a b"},
+        {"circuit_on": int},
         {"name": 5},
         {"subscription": ""},
         {"event_type": ""},

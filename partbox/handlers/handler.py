@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from partbox.errors import UnroutableError
+from partbox.errors import RegistrationError, UnroutableError
 from partbox.handlers.options import Blocking, OnError
 from partbox.handlers.routes import ANY
+from partbox.rules.outage import ErrorNames, Errors
 from partbox.rules.parking import Deferral
 from partbox.rules.retry import RetryPolicy
 from partbox.rules.signature import Call, is_async, place_of
@@ -25,7 +26,8 @@ class Handler:
     returns an outcome, or an awaitable of one if `is_async`. `per_key`: events of one key in a list, at most.
     `aggregate_type` None = any; `max_attempts` None = for ever; `timeout` in seconds, None = none; `close` is awaited
     when the worker ends, if an async handler ran; a worker calls `observed_by`, which sinks have, with the handler's
-    name and its observers before it delivers.
+    name and its observers before it delivers. `circuit`: the errors that say that what it calls is away, beside
+    DownstreamUnavailable; None = it has no circuit.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Handler:
     on_failure: Blocking
     on_dead: Blocking
     timeout: float | None
+    circuit: Errors | None
     on_error: OnError | None = None
     transactional: bool = False
     max_size: int | None = None
@@ -84,7 +87,9 @@ class Registration:
         return f"{self.name} ({place_of(self.call)})"
 
     def resolved(self, settings: "Settings") -> Handler:
-        """The handler, with the settings for options that were not given."""
+        """The handler, with the settings for options that were not given; RegistrationError."""
+        options = _usual(settings) | dict(self.options)
+        circuit, more = options.pop("circuit"), options.pop("circuit_on", ())
         return Handler(
             self.name,
             self.call,
@@ -96,11 +101,14 @@ class Registration:
             per_key=self.per_key,
             close=self.close,
             observed_by=self.observed_by,
-            **(_usual(settings) | dict(self.options)),
+            circuit=None if circuit is None else _found(ErrorNames((*circuit, *more)), self.who),
+            **options,
         )
 
     def row(self) -> Row:
         options = {option: _said(value) for option, value in self.options.items()}
+        if self.options.get("circuit", ()) is None:
+            options["circuit"] = "off"
         if self.max_size is not None:
             options["max_size"] = str(self.max_size)
         kind: Literal["sync", "async"] = "async" if is_async(self.call) else "sync"
@@ -119,7 +127,17 @@ def routing(subscription: str, settings: "Settings", *, awaited: bool, missed: C
     call = mode if callable(mode) else _ROUTINGS[mode] if missed is None else _telling(_ROUTINGS[mode], missed)
     if awaited and not is_async(call):
         call = _awaitable(call)
-    return Handler("on_unroutable", call, is_async(call), ANY, None, subscription, **_usual(settings))
+    options = _usual(settings)
+    circuit = options.pop("circuit")
+    found = None if circuit is None else _found(circuit, "on_unroutable")
+    return Handler("on_unroutable", call, is_async(call), ANY, None, subscription, circuit=found, **options)
+
+
+def _found(circuit: ErrorNames, who: str) -> Errors:
+    try:
+        return circuit.found()
+    except ValueError as error:
+        raise RegistrationError(f"the circuit of {who} cannot be made: {error}") from None
 
 
 def _awaitable(call: Call) -> Call:
@@ -144,6 +162,7 @@ def _usual(settings: "Settings") -> dict[str, Any]:
         "on_failure": settings.on_failure,
         "on_dead": settings.on_dead,
         "timeout": settings.handler_timeout,
+        "circuit": settings.circuit,
     }
 
 

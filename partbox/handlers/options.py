@@ -1,23 +1,26 @@
 """The options of a handler, and their checks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 from partbox.duration import seconds
 from partbox.errors import RegistrationError
 from partbox.outcomes import Advice
+from partbox.rules import outage
 from partbox.rules.retry import RetryPolicy, policy_of
 
 Blocking = Literal["block", "continue"]
 OnError = Callable[[Any, BaseException, int], Advice]
+CircuitErrors = type[BaseException] | str | Sequence[type[BaseException] | str]  # a text may hold several, with commas
 
 
 class Options(TypedDict, total=False):
     """The options of a handler; those left out follow the settings.
 
     `on_error(event, error, attempt)` is asked before the retry policy; it returns `Done`, `Ignore`, `RetryAfter`,
-    `Dead`, or None for the policy to decide. A `transactional` handler takes `(event, connection)`.
+    `Dead`, or None for the policy to decide. A `transactional` handler takes `(event, connection)`. `circuit` is "off",
+    or the errors that say that what the handler calls is away; `circuit_on` adds some to those of the setting.
     """
 
     name: str  # for logs, metrics and `partbox handlers`; usually module and function
@@ -28,6 +31,8 @@ class Options(TypedDict, total=False):
     timeout: float | str | None  # seconds, or "5m"; None = none
     on_error: OnError | None
     transactional: bool
+    circuit: CircuitErrors | bool
+    circuit_on: CircuitErrors
 
 
 def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -95,4 +100,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "timeout": _timeout,
     "on_error": _callable,
     "transactional": _flag,
+    "circuit": outage.circuit,
+    "circuit_on": outage.named,
 }

@@ -1,13 +1,17 @@
-"""The circuit breaker of a handler whose downstream fails: it opens, probes, and closes.
+"""The circuit breaker of a handler whose downstream is away: it opens, probes, and closes.
 
-Failures on `KEYS` different keys without a success between them, or one `DownstreamUnavailable`, open the circuit; a
-lone poison event, however often it fails, never does. While it is open no handler starts but one *probe* at a time: the
-first after `FIRST_PROBE` seconds, each failed one doubling the wait up to `LONGEST_PAUSE`. The first success, of
-whatever event, closes it and forgets everything.
+A *failure* here is an error that says that the downstream is away (`rules.outage`). Failures on `KEYS` different keys
+without a success between them, or one `DownstreamUnavailable`, open the circuit; a lone poison event, however often it
+fails, never does. While it is open no handler starts but one *probe* at a time: the first after `FIRST_PROBE` seconds,
+each failed one doubling the wait up to `LONGEST_PAUSE`. The first success, of whatever event, closes it and forgets
+everything.
 
-A failure that comes in while it is open moves the schedule only if it is the probe's: handlers that had started before
-say nothing new. A probe that never reports back was lost, with its partition or otherwise; it is waited for
-`PROBE_LOST` seconds, then another is admitted.
+A probe that ends with any other error says nothing of the downstream, so the next one is admitted at once; but such
+errors of probes of `KEYS` different keys without a failure between them close the circuit: events fail by themselves.
+
+What comes in while it is open moves the schedule only if it is the probe's: handlers that had started before say
+nothing new. A probe that never reports back was lost, with its partition or otherwise; it is waited for `PROBE_LOST`
+seconds, then another is admitted.
 
 Times are monotonic seconds. Nothing here locks: the caller does, except that `troubled` may be read without.
 """
@@ -28,18 +32,19 @@ class Circuit:
     nothing to ask and no success to report. `probe_lost`: seconds to wait for a probe, such as the handler's timeout.
     """
 
-    __slots__ = ("_failing", "_next_probe", "_pause", "_probe_lost", "_probing_since", "is_open", "troubled")
+    __slots__ = ("_failing", "_next_probe", "_others", "_pause", "_probe_lost", "_probing_since", "is_open", "troubled")
 
     def __init__(self, probe_lost: float = PROBE_LOST) -> None:
         self._probe_lost = probe_lost
         self._failing: set[Hashable] = set()
+        self._others: set[Hashable] = set()  # keys of probes with other errors, since the last failure of a probe
         self._probing_since: float | None = None
         self._next_probe = 0.0
         self._pause = FIRST_PROBE
         self.is_open = self.troubled = False
 
     def failed(self, key: Hashable, now: float, *, unavailable: bool, started: float | None = None) -> bool:
-        """Note a failure on an aggregate key; True if it opened the circuit.
+        """Note a failure (see above) on an aggregate key; True if it opened the circuit.
 
         `unavailable`: the handler raised DownstreamUnavailable. `started`: when that handler did, the `now` it was
         admitted with; without it any failure during a probe is taken for the probe's.
@@ -48,6 +53,7 @@ class Circuit:
             if self._is_probe(started):
                 self._pause = min(2 * self._pause, LONGEST_PAUSE)
                 self._next_probe, self._probing_since = now + self._pause, None
+                self._others.clear()
             return False
         self.troubled = True
         self._failing.add(key)
@@ -61,6 +67,7 @@ class Circuit:
         was_open = self.is_open
         self.is_open = self.troubled = False
         self._failing.clear()
+        self._others.clear()
         self._pause, self._probing_since = FIRST_PROBE, None
         return was_open
 
@@ -71,6 +78,15 @@ class Circuit:
         """
         if self._is_probe(started):
             self._probing_since = None
+
+    def erred(self, key: Hashable, started: float | None = None) -> bool:
+        """Note an error of another kind on an aggregate key, in a handler that was admitted; True if it closed."""
+        if self.is_open and self._is_probe(started):
+            self._probing_since = None
+            self._others.add(key)
+            if len(self._others) >= KEYS:
+                return self.succeeded()
+        return False
 
     def admits(self, now: float) -> bool:
         """True if a handler may start now; while open only the probe, which is in flight from here on."""

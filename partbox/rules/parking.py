@@ -29,7 +29,8 @@ class Verdict:
     """The form in which an event is parked: state, attempts so far, seconds until due (None: never by itself), reason.
 
     `fault`: the error of the application's retry policy, in whose place `LAST_RESORT` decided. `trace`: the traceback
-    of the handler's error, see `rules.trace`; None if the application raised nothing.
+    of the handler's error, see `rules.trace`; None if the application raised nothing. `is_wait`: the event did not run,
+    so `error` takes the place of none that it had before.
     """
 
     state: State
@@ -39,6 +40,7 @@ class Verdict:
     error: str | None
     fault: BaseException | None = None
     trace: str | None = None
+    is_wait: bool = False
 
 
 class Policy(Protocol):
@@ -56,10 +58,14 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """Not now, for a reason that is not the event's: a circuit is open, no handler is there yet. Counts no attempt."""
+    """Not now, for a reason that is not the event's: a circuit is open, no handler is there yet. Counts no attempt.
+
+    `is_wait`: the event was not handed over, so an error that it had before remains its last.
+    """
 
     delay: float
     reason: str
+    is_wait: bool = False
 
 
 def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
@@ -76,8 +82,9 @@ def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Adv
             except BaseException as wrong:  # one that was changed after it was made
                 return _failed(policy, attempts, wrong, limit)
             return Verdict("deferred", attempts, seconds, policy.on_failure == "block", None)
-        case Deferral(delay=delay, reason=reason):
-            return Verdict("deferred", attempts, delay, policy.on_failure == "block", storable(reason, limit))
+        case Deferral(delay=delay, reason=reason, is_wait=is_wait):
+            blocks, text = policy.on_failure == "block", storable(reason, limit)
+            return Verdict("deferred", attempts, delay, blocks, text, is_wait=is_wait)
         case Dead(reason=reason):
             return _dead(policy, attempts + 1, None if reason is None else storable(text_of(reason), limit))
         case BaseException():

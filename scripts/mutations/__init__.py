@@ -9,6 +9,7 @@ from mutations import (
     lists,
     objects,
     observing,
+    outages,
     ownership,
     progress,
     quick,
@@ -37,4 +38,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *lists.MUTATIONS,
     *segments.MUTATIONS,
     *archive.MUTATIONS,
+    *outages.MUTATIONS,
 )

@@ -6,7 +6,7 @@
 --
 --   snapshot_no   1-based index into snapshots; null leaves the cursor as it is
 --   last_ids      null beside a snapshot: nothing has become of a record since the last save, and `saved_at` says since when
---   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "t", "new", "c", "l"}}]: see parked.py
+--   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "t", "new", "c", "l", "w"}}]: see parked.py
 --   done_ids      parked records that are finished
 --   durable       false: synchronous_commit = off for this save
 create or replace function {schema}.save(
@@ -61,8 +61,9 @@ begin
             on conflict (subscription, record_id) do nothing;
 
         update {schema}.parked k
-           set state = j.s, last_error = coalesce(j.e, k.last_error),
-               traceback = case when j.e is null then k.traceback else j.t end,
+           set state = j.s,
+               last_error = case when j.w then coalesce(k.last_error, j.e) else coalesce(j.e, k.last_error) end,
+               traceback = case when j.e is null or j.w then k.traceback else j.t end,
                blocks = case when j.l then k.blocks else j.b end,
                attempts = case when j.l then k.attempts else j.n end,
                due_at = coalesce(j.due, case when j."in" is not null then
@@ -70,7 +71,7 @@ begin
                parked_at = case when j.s = 'dead' and k.state <> 'dead' then clock_timestamp() else k.parked_at end,
                started_at = case when j.c then clock_timestamp() end
           from json_to_recordset(save.parks) as j (id bigint, s text, b boolean, n integer, "in" float8,
-                                                   due timestamptz, e text, t text, new boolean, c boolean, l boolean)
+                                                   due timestamptz, e text, t text, new boolean, c boolean, l boolean, w boolean)
          where not j.new and k.subscription = save.subscription and k.record_id = j.id
                and (j.l is not true or k.state = 'dead');
     end if;

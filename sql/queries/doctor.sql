@@ -141,7 +141,7 @@ select subscription, partition, count(*), count(*) filter (where state = 'held')
 -- Deferred rows by subscription and type, with the newest of their reasons: what a handler has said, if any has.
 with kinds as (
     select subscription, event_type, count(*) as count, min(parked_at) as since,
-           coalesce(max(record_id) filter (where last_error not like '%% waits for its downstream'),
+           coalesce(max(record_id) filter (where last_error not like '%% waits for its downstream%%'),
                     max(record_id)) as newest
       from {schema}.parked
      where state = 'deferred'

@@ -1,4 +1,7 @@
-"""An application whose downstream is out of order until the `cure`, a file, is there: then it notes each event."""
+"""An application whose downstream is out of order until the `cure`, a file, is there: then it notes each event.
+
+With a file `bug` it is not the downstream: a mistake of the handler fails the events of some aggregates.
+"""
 
 import os
 from pathlib import Path
@@ -21,6 +24,9 @@ def note(name: str, text: str) -> None:
 @outbox.on("Sent")
 def sent(event: Any) -> None:
     note("tried", event.aggregate_id)
-    if not (folder / "cure").exists():
+    if (folder / "bug").exists():
+        if int(event.aggregate_id.removeprefix("k")) % 2:
+            raise KeyError("a mistake")
+    elif not (folder / "cure").exists():
         raise ConnectionError("the downstream is out of order")
     note("delivered", f"{event.aggregate_id} {event.payload['seq']}")

@@ -123,6 +123,28 @@ def publish(dsn, count, aggregates):
         outbox.publish_many(conn, events)
 
 
+@pytest.mark.parametrize(("events", "aggregates"), [(400, 80), pytest.param(20_000, 2_000, marks=pytest.mark.soak)])
+def test_a_bug_kills_its_events_in_time_and_holds_up_no_other_aggregate(cluster, events, aggregates):
+    """Half of the aggregates fail with an ordinary error: no event of any is ever put off."""
+    put_off = []
+    (cluster.journal.folder / "bug").touch()
+    publish(cluster.dsn, events, aggregates)
+    outage = Outage(cluster, max_attempts=3, retry="fixed:0.2")
+    dead, deferred = "select count(*) from partbox.parked where state = 'dead'", "select from partbox.parked"
+
+    def all_dead():
+        put_off.extend(outage.conn.execute(f"{deferred} where state = 'deferred'").fetchall())
+        return outage.conn.execute(dead).fetchone()[0] == events // 2
+
+    eventually(all_dead, 120, 0.02)
+    eventually(lambda: len(outage.delivered()) == aggregates // 2, 60, 0.1)
+    assert not put_off
+    assert "the circuit of" not in outage.node.log
+    assert outage.conn.execute("select distinct attempts from partbox.parked").fetchall() == [(3,)]
+    assert all(seqs == list(range(events // aggregates)) for seqs in outage.delivered().values())
+    assert outage.node.stop() == 0
+
+
 @pytest.mark.timeout(360)
 @pytest.mark.parametrize(
     ("minutes", "seconds", "events", "aggregates", "max_parked", "max_attempts"),

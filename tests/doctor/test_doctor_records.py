@@ -9,6 +9,9 @@ from partbox.settings import load
 
 pytestmark = pytest.mark.usefixtures("brisk")
 
+AWAY = "ConnectionError: refused"
+WAITS = "ship waits for its downstream: "
+
 
 def test_a_dead_record_that_blocks(clinic):
     clinic.ghost()
@@ -50,13 +53,13 @@ def test_an_open_circuit_is_one_finding_however_many_aggregates_wait_for_it(clin
     clinic.conn.execute("update partbox.partition p set owner = instance_id from partbox.instance")
     for number in range(44):
         clinic.plant.park(
-            str(number), "deferred", blocks=True, attempts=0, due=5, age=300, error="ship waits for its downstream"
+            str(number), "deferred", blocks=True, attempts=0, due=5, age=300, error=f"{WAITS if number else ''}{AWAY}"
         )
     found = clinic.one("deferred")
     assert clinic.causes() == ["deferred"]
     assert (found["severity"], found["summary"][:18]) == ("problem", "44 events deferred")
     assert found["evidence"] == [
-        "44 of type Placed, for 5 m: ship waits for its downstream",
+        f"44 of type Placed, for 5 m: {AWAY}",
         "44 aggregates blocked by that, for up to 5 m, 0 events behind them",
     ]
 

@@ -129,6 +129,60 @@ def test_an_undecided_probe_makes_room_for_the_next_at_once():
     assert circuit.wait(6.0) == 2.0
 
 
+def test_a_probe_that_fails_otherwise_makes_room_for_the_next_at_once_and_changes_no_pause():
+    circuit = opened()
+    assert circuit.admits(5.0)
+    assert not circuit.erred("a", started=1.0)  # another's
+    assert not circuit.admits(5.0)
+    assert not circuit.erred("a", started=5.0)
+    assert circuit.is_open
+    assert circuit.admits(5.0)
+    circuit.failed("k", 6.0, unavailable=False, started=5.0)
+    assert circuit.wait(6.0) == 2 * FIRST_PROBE
+
+
+def test_probes_of_ten_keys_that_fail_otherwise_close_it():
+    circuit = opened()
+    ends = []
+    for number in range(KEYS):
+        assert circuit.admits(5.0)
+        ends.append(circuit.erred(number, started=5.0))
+    assert ends == [False] * 9 + [True]
+    assert not circuit.is_open
+    assert not circuit.troubled
+    assert circuit.wait(5.0) == SOON
+
+
+@given(st.integers(1, KEYS - 1), st.integers(1, KEYS - 1))
+def test_a_failure_of_the_downstream_between_them_forgets_the_other_errors(before, after):
+    circuit, now = opened(), A_WHILE
+    for number in range(before):
+        assert circuit.admits(now)
+        assert not circuit.erred(number, started=now)
+    fail_probe(circuit, now)
+    now += A_WHILE
+    for number in range(after):
+        assert circuit.admits(now)
+        assert not circuit.erred(-1 - number, started=now)
+    assert circuit.is_open
+
+
+@given(st.lists(st.integers(1, KEYS - 1), max_size=100))
+def test_other_errors_of_a_few_keys_never_close_it_however_often_they_come(keys):
+    circuit = opened()
+    for key in keys:
+        assert circuit.admits(A_WHILE)
+        assert not circuit.erred(key, started=A_WHILE)
+    assert circuit.is_open
+
+
+def test_while_it_is_closed_other_errors_are_nothing_to_it():
+    circuit = Circuit()
+    assert not any(circuit.erred(number, started=0.0) for number in range(2 * KEYS))
+    assert not circuit.troubled
+    assert not any(circuit.failed(number, 0.0, unavailable=False) for number in range(KEYS - 1))
+
+
 @pytest.mark.parametrize("probing", [False, True], ids=["before the probe", "during the probe"])
 @given(late=st.lists(st.tuples(st.integers(), st.booleans()), max_size=30))
 def test_failures_of_handlers_that_started_before_move_nothing(probing, late):
@@ -199,7 +253,9 @@ class Downstream(RuleBasedStateMachine):
         self.now = 100.0
         self.running: list[float] = []
         self.admitted: list[float] = []  # since the circuit opened
+        self.probe: float | None = None  # when the one that may still report started
         self.since_success: set[int] = set()
+        self.others: set[int] = set()  # keys of probes that failed otherwise, since one found the downstream away
 
     @rule(seconds=st.floats(0.001, 40))
     def time_passes(self, seconds):
@@ -212,6 +268,7 @@ class Downstream(RuleBasedStateMachine):
             self.running.append(self.now)
             if was_open:
                 self.admitted.append(self.now)
+                self.probe = self.now
         else:
             assert was_open
             assert 0 < self.circuit.wait(self.now) <= LONGEST_PAUSE
@@ -219,23 +276,57 @@ class Downstream(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data(), key=st.integers(0, 99), unavailable=st.sampled_from([False] * 9 + [True]))
     def one_fails(self, data, key, unavailable):
-        started = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
         was_open, before = self.circuit.is_open, self.circuit.wait(self.now)
+        started, is_probe = self.one_ends(data)
         opens = self.circuit.failed(key, self.now, unavailable=unavailable, started=started)
         self.since_success.add(key)
         assert opens == (not was_open and (unavailable or len(self.since_success) >= KEYS))
         if opens:
             self.admitted = []
-        elif was_open and started not in self.admitted[-1:]:
+        elif is_probe:
+            self.others.clear()
+        elif was_open:
+            assert self.circuit.wait(self.now) == before
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), key=st.integers(0, 99))
+    def one_fails_otherwise(self, data, key):
+        was_open, before = self.circuit.is_open, self.circuit.wait(self.now)
+        started, is_probe = self.one_ends(data)
+        self.others |= {key} if is_probe else set()
+        closes = self.circuit.erred(key, started)
+        assert closes == (is_probe and len(self.others) >= KEYS)
+        assert self.circuit.is_open == (was_open and not closes)
+        if closes:
+            self.forget()
+        elif is_probe:
+            self.a_handler_wants_to_start()
+            assert self.probe == self.now
+        else:
             assert self.circuit.wait(self.now) == before
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def one_succeeds(self, data):
-        self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
+        self.one_ends(data)
         was_open = self.circuit.is_open
         assert self.circuit.succeeded() == was_open
+        self.forget()
+
+    def one_ends(self, data):
+        """The start of a handler that ends now, and if it was the probe."""
+        started = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
+        is_probe = started == self.probe
+        if is_probe:
+            self.probe = None
+            self.admitted.pop()
+        return started, is_probe
+
+    def forget(self):
+        self.admitted = []
         self.since_success.clear()
+        self.others.clear()
+        self.probe = None
 
     @precondition(lambda self: self.running)
     @rule()
@@ -262,6 +353,7 @@ class Downstream(RuleBasedStateMachine):
     @invariant()
     def its_memory_is_bounded(self):
         assert len(self.circuit._failing) <= KEYS
+        assert len(self.circuit._others) <= KEYS
 
 
 TestDownstream = Downstream.TestCase

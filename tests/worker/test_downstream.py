@@ -1,53 +1,13 @@
 """The circuit of a handler, in a worker on a real database: what opens it, what waits for it, how it closes."""
 
-import asyncio
 import threading
 
 import pytest
+from downstream import OPEN, Downstream, in_order, registered
 
-from partbox import RetryAfterError
-from partbox.errors import DownstreamUnavailable
+from partbox.errors import DownstreamUnavailable, RegistrationError
 
 HOUR = 3_600.0
-OPEN = "is open: its events are deferred"
-
-
-class Downstream:
-    """Raises as long as it is down, once per number and call; keeps what came through."""
-
-    def __init__(self, error):
-        self.error, self.down, self.calls, self.through = error, True, [], []
-        self._lock = threading.Lock()
-
-    def __call__(self, event):
-        with self._lock:
-            self.calls.append((event.aggregate_id, event.payload["number"], event.attempt))
-            if self.down:
-                raise self.error.with_traceback(None)
-            self.through.append((event.aggregate_id, event.payload["number"]))
-
-
-def in_order(through, keys):
-    return all(
-        numbers == sorted(numbers)
-        for key in keys
-        for numbers in [[number for found, number in through if found == key]]
-    )
-
-
-def registered(desk, kind, call, event_type, **options):
-    match kind:
-        case "sync":
-            desk.outbox.register(call, event_type, **options)
-        case "async":
-
-            async def later(event):
-                await asyncio.sleep(0)
-                call(event)
-
-            desk.outbox.register(later, event_type, **options)
-        case "transactional":
-            desk.outbox.register(lambda event, conn: call(event), event_type, transactional=True, **options)
 
 
 @pytest.mark.parametrize("max_attempts", [1, 3])
@@ -122,8 +82,8 @@ def test_a_lone_poison_event_never_opens_it(desk_with, caplog):
 
 
 def test_ten_keys_that_fail_open_it_and_the_others_are_not_charged(desk_with, caplog):
-    desk = desk_with(retry=f"fixed:{HOUR:g}")
-    downstream = Downstream(RetryAfterError(HOUR, "broken"))
+    desk = desk_with(retry=f"fixed:{HOUR:g}", max_attempts=1_000)
+    downstream = Downstream(ConnectionError("refused"))
     desk.outbox.register(downstream, "Counted")
     for number in range(100):
         desk.publish(f"k{number}", number)
@@ -138,3 +98,61 @@ def test_ten_keys_that_fail_open_it_and_the_others_are_not_charged(desk_with, ca
         desk.make_due()
         desk.eventually(desk.all_done)
     assert len(downstream.through) == 100
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"circuit": "off"}, {}),
+        ({"circuit": "off"}, {"circuit_on": KeyError}),
+        ({}, {"circuit": "off"}),
+        ({}, {"circuit": False, "circuit_on": KeyError}),
+    ],
+)
+@pytest.mark.parametrize("error", [ConnectionError("refused"), DownstreamUnavailable("down"), KeyError("card")])
+def test_a_circuit_that_is_off_never_opens(desk_with, caplog, settings, options, error):
+    desk = desk_with(retry="fixed:0.01", max_attempts=2, **settings)
+    desk.outbox.register(Downstream(error), "Counted", **options)
+    for number in range(12):
+        desk.publish(f"k{number}", number)
+    with desk.outbox.worker():
+        desk.eventually(lambda: list(desk.states().values()) == ["dead"] * 12)
+    assert {attempts for _, _, attempts, _ in desk.parked()} == {2}
+    assert OPEN not in caplog.text
+
+
+class Away(Exception):
+    """What the client of a downstream raises, which is no OSError."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "opens", "not_opens"),
+    [
+        ({}, {"circuit_on": Away}, [Away(), ConnectionError()], KeyError()),
+        ({}, {"circuit_on": (Away, "KeyError")}, [Away(), KeyError(), OSError()], ValueError()),
+        ({}, {"circuit": Away}, [Away()], ConnectionError()),
+        ({"circuit": [Away]}, {}, [Away()], ConnectionError()),
+        ({"circuit": "KeyError"}, {"circuit_on": [Away]}, [Away(), KeyError()], ConnectionError()),
+        ({"circuit": "off"}, {"circuit": "on"}, [ConnectionError()], Away()),
+    ],
+)
+def test_what_opens_it_can_be_named_for_all_and_for_a_handler(desk_with, caplog, settings, options, opens, not_opens):
+    desk = desk_with(retry="fixed:0.01", max_attempts=1, **settings)
+    downstreams = [Downstream(error) for error in [*opens, not_opens]]
+    for number, downstream in enumerate(downstreams):
+        desk.outbox.register(downstream, f"Type{number}", name=f"h{number}", **options)
+        for each in range(15):
+            desk.publish(f"{number} {each}", 100 * number + each, event_type=f"Type{number}")
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(lambda: len(desk.parked()) == 15 * len(downstreams))
+        dead = [number // 100 for number, state in desk.states().items() if state == "dead"]
+        assert [dead.count(number) for number in range(len(downstreams))] == [9] * len(opens) + [15]
+        opened = [record.getMessage() for record in caplog.records if OPEN in record.getMessage()]
+        assert len(opened) == len(opens)
+
+
+@pytest.mark.parametrize("options", [{"circuit": "shop.Nothing"}, {"circuit_on": "nothing.Error"}])
+def test_a_name_that_is_no_error_keeps_a_worker_from_starting(desk, options):
+    desk.outbox.register(desk.note, "Counted", name="mail", **options)
+    with pytest.raises(RegistrationError, match=r"the circuit of mail .* cannot be made: '.*' cannot be imported"):
+        desk.outbox.drain()

@@ -11,9 +11,11 @@ const MOST = 500; // blocked aggregates that are shown; the server shows no more
 // A word that names a thing in an error has a digit in it, or quotes around it.
 const alike = (text) => (text ?? "").replace(/'[^']*'|"[^"]*"|[\w-]*\d[\w-]*/g, "#");
 
-// The events of a handler that waits for its downstream are deferred with its name, whatever their type is.
-const reason = ({ event_type, state, error_type, error }) =>
-  [state === "deferred" ? state : event_type, error_type, alike(error)].join(" ");
+// Events that wait for a circuit are deferred for one error, whatever their type is, and whether they met it or were not
+// even tried: the reason of those ends with it.
+const met = ({ error_type, error }) => [error_type, error].filter(Boolean).join(": ").replace(/^.* waits for its downstream: /, "");
+
+const reason = (each) => [each.state === "deferred" ? each.state : each.event_type, alike(met(each))].join(" ");
 
 export class Blocked extends List {
   what = "blocked aggregates";

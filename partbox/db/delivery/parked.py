@@ -30,7 +30,8 @@ class Stored(NamedTuple):
 class Park:
     """One parked row as a save sends it: `delay` in seconds from the database's now, or `due` as an ISO timestamp.
 
-    `trace` belongs to `error`: where that is None, what is stored of both stays. `new`: there is no row yet. `charge`:
+    `trace` belongs to `error`: where that is None, what is stored of both stays; so it does where `is_wait` and there
+    is one. `new`: there is no row yet. `charge`:
     it is about to be started. A `letter` changes the due time of a row that is still dead, no more.
     """
 
@@ -49,6 +50,7 @@ class Park:
     new: bool = True
     charge: bool = False
     letter: bool = False
+    is_wait: bool = False
 
     def wire(self) -> dict[str, Any]:
         """The JSON object that `save` takes."""
@@ -68,6 +70,7 @@ class Park:
             "new": self.new,
             "c": self.charge,
             "l": self.letter,
+            "w": self.is_wait,
         }
 
 

@@ -120,12 +120,15 @@ LOG_EVENTS: dict[str, LogEvent] = {
     ),
     "circuit_open": LogEvent(
         WARNING,
-        "a handler's downstream counts as down in this process: its events are deferred, uncharged, and one is tried "
+        "a handler's downstream counts as down in this process, by the errors that `circuit` names: its events are "
+        "deferred, uncharged, and one is tried "
         "after 1 s, later every 30 s, until one succeeds",
         ("subscription", "handler"),
     ),
     "circuit_closed": LogEvent(
-        INFO, "an event has succeeded, and all are delivered again", ("subscription", "handler")
+        INFO,
+        "an event has succeeded, or many have failed for other reasons, and all are delivered again",
+        ("subscription", "handler"),
     ),
     "brake": LogEvent(
         WARNING,

@@ -4,11 +4,13 @@
 """
 
 import logging
+import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import Any, cast
 
 from partbox.errors import DownstreamUnavailable, UnrecoverableError
@@ -19,6 +21,7 @@ from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.rules.circuit import PROBE_LOST, Circuit
+from partbox.rules.outage import says_away
 from partbox.rules.parking import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
 from partbox.rules.signature import Call
 from partbox.rules.trace import trace_of
@@ -26,6 +29,7 @@ from partbox.worker.state.key import key_of
 
 log = logging.getLogger("partbox.worker")
 
+APART = (1.0, 1.2)  # factors of a wait for a circuit
 OUTCOMES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
 
 
@@ -48,6 +52,7 @@ class Endpoint:
         "_may_be_plain",
         "_observers",
         "_settles",
+        "_trouble",
         "call",
         "handler",
         "kind",
@@ -66,6 +71,7 @@ class Endpoint:
         self.plain = self._may_be_plain
         self._limit = error_limit
         self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
+        self._trouble = ""  # the last error that said that the downstream is away
         self._lock = threading.Lock()
 
     @property
@@ -83,7 +89,8 @@ class Endpoint:
         with self._lock:
             if self._circuit.admits(now):
                 return None
-            return Deferral(self._circuit.wait(now), f"{self.handler.name} waits for its downstream")
+            reason = f"{self.handler.name} waits for its downstream: {self._trouble}"
+            return Deferral(self._wait(now), reason, is_wait=True)
 
     def deferred(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
         """The verdict on an event that was refused."""
@@ -107,8 +114,15 @@ class Endpoint:
         `started` (monotonic seconds) is when the handler was. `counts` false: the failure was noted already, with
         another event of its list.
         """
+        return self._traced(event, result, partial(self._judge, event, result, started, counts=counts))
+
+    def overdue(self, event: DeliveredEvent, error: TimeoutError) -> Verdict | None:
+        """The verdict on an event whose handler is given up, and its process with it: the circuit, too, ends then."""
+        return self._traced(event, error, lambda: self._by_policy(event, error)[0])
+
+    def _traced(self, event: DeliveredEvent, result: object, ask: Callable[[], Verdict | None]) -> Verdict | None:
         try:
-            verdict = self._judge(event, result, started, counts=counts)
+            verdict = ask()
         except BaseException as wrong:  # an object of the application's own whose very questions fail
             error = TypeError(f"what the handler returned or raised cannot be looked at ({type(wrong).__name__})")
             verdict = judge(self.handler, event.attempt - 1, error, self._limit)
@@ -123,20 +137,35 @@ class Endpoint:
         if not isinstance(result, BaseException):
             self._note(result, started)
             return judge(self.handler, attempts, result, self._limit)
-        advice = self._advice(event, result)
-        verdict = judge(self.handler, attempts, result, self._limit, advice)
-        if verdict is not None and verdict.fault is not None:
-            self._tell_policy(event, verdict.fault)
+        verdict, advice = self._by_policy(event, result)
+        if self.handler.circuit is None:
+            return verdict
+        if not says_away(result, self.handler.circuit):
+            self._note_other(event, started)  # the circuit never spares it: a last attempt is the last
+            return verdict
         if advice is not None or verdict is None or self._is_own(result, verdict):
             self._note_undecided(started)
             return verdict
         if counts:
-            self._note_failure(event, result, started)
+            self._note_failure(event, result, verdict.error or "", started)
         if not self._circuit.is_open:
             return verdict
         with self._lock:
-            wait = self._circuit.wait(time.monotonic())
+            wait = self._wait(time.monotonic())
         return self.deferred(event, Deferral(wait, verdict.error or ""))
+
+    def _wait(self, now: float) -> float:
+        """Seconds to defer an event. If all came back at once, the one with the lowest id would be the probe each time,
+        and an error of its own would keep the circuit open for ever. Lock held."""
+        return self._circuit.wait(now) * random.uniform(*APART)
+
+    def _by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:
+        """The verdict without regard to the circuit, and what `on_error` advised."""
+        advice = self._advice(event, error)
+        verdict = judge(self.handler, event.attempt - 1, error, self._limit, advice)
+        if verdict is not None and verdict.fault is not None:
+            self._tell_policy(event, verdict.fault)
+        return verdict, advice
 
     def _advice(self, event: DeliveredEvent, error: BaseException) -> Advice:
         """The advice of the handler's `on_error`; None without one, or if it fails itself."""
@@ -165,8 +194,9 @@ class Endpoint:
         exhausted = most is not None and verdict.attempts >= most
         return isinstance(error, UnrecoverableError) or (verdict.state == "dead" and not exhausted)
 
-    def _note_failure(self, event: DeliveredEvent, error: BaseException, started: float | None) -> None:
+    def _note_failure(self, event: DeliveredEvent, error: BaseException, said: str, started: float | None) -> None:
         with self._lock:
+            self._trouble = said
             unavailable = isinstance(error, DownstreamUnavailable)
             opened = self._circuit.failed(key_of(event), time.monotonic(), unavailable=unavailable, started=started)
             self.plain = False
@@ -187,8 +217,21 @@ class Endpoint:
                 closed = self._circuit.succeeded()
                 self.plain = self._may_be_plain
             if closed:
-                self._observers.circuit(self.handler.name, False)
-                self._tell_circuit("circuit_closed", "the circuit of %s is closed again")
+                self._closed("the circuit of %s is closed again")
+
+    def _note_other(self, event: DeliveredEvent, started: float | None) -> None:
+        """The event failed by itself; a probe that does says nothing of the downstream."""
+        if not self._circuit.is_open or started is None:
+            return
+        with self._lock:
+            closed = self._circuit.erred(key_of(event), started)
+            self.plain = self._may_be_plain and not self._circuit.troubled
+        if closed:
+            self._closed("the circuit of %s is closed again: events fail, but not because its downstream is away")
+
+    def _closed(self, text: str) -> None:
+        self._observers.circuit(self.handler.name, False)
+        self._tell_circuit("circuit_closed", text)
 
     def _tell_policy(self, event: DeliveredEvent, fault: BaseException) -> None:
         text = "the retry policy of %s cannot be used, so its events are tried again after %g s: %s: %s"

@@ -97,7 +97,7 @@ class Timeouts:
         if not self._isolates:
             return
         error = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
-        verdict = endpoint.judge(event, error, counts=False)  # the circuit ends with the process
+        verdict = endpoint.overdue(event, error)
         with self._holdings.lock:
             if lane.current is not event or lane.has_settled(event) or lane.partition.lost:
                 return

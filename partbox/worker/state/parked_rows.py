@@ -97,7 +97,7 @@ class ParkedRows:
             if delay is None and verdict.state in OPEN:
                 delay = 0.0
         event.parked = row
-        self._send(event, row, key, delay, new, verdict.error, verdict.trace)
+        self._send(event, row, key, delay, new, verdict)
         return row
 
     def hold(self, event: DeliveredEvent) -> None:
@@ -143,7 +143,7 @@ class ParkedRows:
         self._weight.drop((row.id,))
         if row.id in self.pending:  # replayed meanwhile, and something has become of it already
             return
-        self._send(event, row, key_of(event), delay, False)
+        self._send(event, row, key_of(event), delay, False, None)
         self.pending[row.id].park.letter = True
 
     def done(self, event: DeliveredEvent) -> None:
@@ -270,14 +270,14 @@ class ParkedRows:
         key: Key,
         delay: float | None,
         new: bool,
-        error: str | None = None,
-        trace: str | None = None,
+        verdict: Verdict | None,
     ) -> None:
+        error, trace, is_wait = (verdict.error, verdict.trace, verdict.is_wait) if verdict else (None, None, False)
         before = self.pending.get(row.id)  # not sent yet: the two become one
         if before is not None:
             new = new or before.park.new
-            if error is None:
-                error, trace = before.park.error, before.park.trace
+            if error is None or (is_wait and before.park.error is not None):
+                error, trace, is_wait = before.park.error, before.park.trace, before.park.is_wait
         park = Park(
             self._number,
             row.id,
@@ -291,5 +291,6 @@ class ParkedRows:
             error=error,
             trace=trace,
             new=new,
+            is_wait=is_wait,
         )
         self.pending[row.id] = Pending(row, key, delay, park)

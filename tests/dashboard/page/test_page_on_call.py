@@ -6,7 +6,8 @@ import pytest
 from waiting import eventually
 
 DESK, PHONES = {"width": 1280, "height": 900}, [{"width": 390, "height": 844}, {"width": 360, "height": 740}]
-WAITS = "deferred: shop.ship waits for its downstream"
+AWAY = "ConnectionError: refused"
+WAITS = f"shop.ship waits for its downstream: {AWAY}"
 TRACEBACK = f'File "/srv/shop.py", line 7, in ship\n    <img src=x onerror=alert(1)> {"x" * 400}'
 
 
@@ -27,7 +28,7 @@ def blocked(plant) -> list[int]:
             blocks=True,
             due=600,
             age=120,
-            error=WAITS,
+            error=(AWAY, WAITS)[number % 3 == 0],
             event_type=("Placed", "Paid")[number % 2],
         )
         for number in range(12)

@@ -1,0 +1,119 @@
+"""Tells an outage of what a handler calls from a failure of its event: the errors that may open a circuit.
+
+`DownstreamUnavailable` says so itself, and so do the errors that `circuit` and `circuit_on` name. `OSError`, one of the
+default, stands for connections alone: files and permissions are excluded, and so is an answer that a client library
+raises as an OSError, because the event may well be their reason.
+
+Client libraries wrap errors. So the error that another was raised *from* counts as well, and the one that was being
+handled when a library's own error was raised. A built-in error, such as a KeyError by mistake in an `except` block,
+must be raised `from` it.
+"""
+
+import io
+from pkgutil import resolve_name
+from typing import Any
+
+from partbox.errors import DownstreamUnavailable
+
+DEPTH = 10  # errors of a chain that are looked at
+LOCAL = (
+    ChildProcessError, FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError,
+    ProcessLookupError, io.UnsupportedOperation,
+)  # fmt: skip
+ANSWERS = frozenset(
+    {
+        "requests.exceptions.HTTPError",
+        "smtplib.SMTPRecipientsRefused",
+        "smtplib.SMTPResponseException",
+        "urllib.error.HTTPError",
+    }
+)
+"""OSErrors of libraries that were reached and said no; by name, so that nothing is imported."""
+GRAMMAR = 'use "off", or exception classes or their names, such as "OSError,httpx.TransportError"'
+
+Errors = tuple[type[BaseException], ...]
+
+
+class ErrorNames(tuple[type[BaseException] | str, ...]):
+    """Exception classes, or their dotted names until a worker starts: they may be in the application's modules."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return ",".join(each if isinstance(each, str) else _name(each).removeprefix("builtins.") for each in self)
+
+    def found(self) -> Errors:
+        """The classes; ValueError for a name that is none of an exception class."""
+        return tuple(_found(each) if isinstance(each, str) else each for each in self)
+
+
+USUAL = ErrorNames(("OSError", "TimeoutError"))
+
+
+def named(value: Any) -> ErrorNames:
+    """The errors that a value names: a class, a text with commas, or several of these; ValueError."""
+    given = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+    errors = ErrorNames(each.strip() if isinstance(each, str) else each for each in given)
+    if not errors or not all(map(_is_error, errors)):
+        raise ValueError(GRAMMAR)
+    return errors
+
+
+def circuit(value: Any) -> ErrorNames | None:
+    """The same for what switches a circuit: also "off" (None), and "on" for the usual errors."""
+    if isinstance(value, str):
+        value = {"off": False, "none": False, "on": True}.get(value.strip().lower(), value)
+    if value is None or isinstance(value, bool):
+        return USUAL if value else None
+    return named(value)
+
+
+def says_away(error: BaseException, errors: Errors) -> bool:
+    """True if the error, or what it was raised from, says that the downstream is away."""
+    asked: BaseException | None = error
+    for _ in range(DEPTH):
+        if asked is None:
+            return False
+        kind = type(asked)  # not its __class__, which may say anything
+        if issubclass(kind, BaseExceptionGroup):
+            return all(says_away(each, errors) for each in asked.exceptions)  # type: ignore[attr-defined]
+        if issubclass(kind, DownstreamUnavailable) or _counts(kind, errors):
+            return True
+        wrapped = None if asked.__suppress_context__ or kind.__module__ == "builtins" else asked.__context__
+        asked = asked.__cause__ or wrapped
+    return False
+
+
+def _counts(kind: type[BaseException], errors: Errors) -> bool:
+    if not issubclass(kind, errors):
+        return False
+    chosen = tuple(each for each in errors if each is not OSError)
+    return issubclass(kind, (*chosen, ConnectionError)) or not _is_answer(kind)
+
+
+def _is_answer(kind: type[BaseException]) -> bool:
+    """True for an OSError of something else than a connection: local, a wrong argument, or the downstream's answer."""
+    names = {_name(each) for each in kind.__mro__}
+    if issubclass(kind, LOCAL) or not ANSWERS.isdisjoint(names):
+        return True
+    return issubclass(kind, ValueError) and "ssl.SSLError" not in names  # a certificate that is over is an outage
+
+
+def _is_error(value: object) -> bool:
+    if isinstance(value, str):
+        return all(part.isidentifier() for part in value.split("."))
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+def _found(name: str) -> type[BaseException]:
+    try:
+        found = resolve_name(name if "." in name else f"builtins.{name}")
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{name!r} cannot be imported ({error}): {GRAMMAR}") from None
+    if not (isinstance(found, type) and issubclass(found, BaseException)):
+        raise ValueError(f"{name!r} is no exception class: {GRAMMAR}")
+    return found
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

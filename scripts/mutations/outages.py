@@ -1,0 +1,66 @@
+"""What opens the circuit of a handler, and what it may not overrule."""
+
+from mutations.mutation import Mutation
+
+BOTH = "tests/worker/test_bugs_and_outages.py"
+CIRCUIT = "tests/rules/test_circuit.py"
+ENDPOINT = "partbox/worker/delivering/endpoint.py"
+
+MUTATIONS = (
+    Mutation(
+        "any-error-is-an-outage",
+        "Ten aggregates with a bug open the circuit: their events never die, and healthy ones wait.",
+        ENDPOINT,
+        "if not says_away(result, self.handler.circuit):",
+        "if False:",
+        (f"{BOTH}::test_a_bug_kills_its_events_by_their_policy_and_never_opens_it[sync-3]",),
+    ),
+    Mutation(
+        "the-last-attempt-of-an-outage",
+        "An event whose last attempt meets an open circuit is dead by the outage.",
+        ENDPOINT,
+        "        if not self._circuit.is_open:\n            return verdict\n",
+        '        if not self._circuit.is_open or verdict.state == "dead":\n            return verdict\n',
+        (f"{BOTH}::test_an_outage_kills_nothing_not_even_at_the_last_attempt[sync]",),
+    ),
+    Mutation(
+        "a-bug-keeps-the-probe",
+        "A probe that fails with an error of its own is waited for as if it had been lost.",
+        "partbox/rules/circuit.py",
+        "            self._probing_since = None\n            self._others.add(key)\n",
+        "            self._others.add(key)\n",
+        (f"{CIRCUIT}::test_a_probe_that_fails_otherwise_makes_room_for_the_next_at_once_and_changes_no_pause",),
+    ),
+    Mutation(
+        "a-bug-never-closes-it",
+        "All that is probed has a bug: one event after the other is tried, and the others wait.",
+        "partbox/rules/circuit.py",
+        "if len(self._others) >= KEYS:",
+        "if False:",
+        (f"{CIRCUIT}::test_probes_of_ten_keys_that_fail_otherwise_close_it",),
+    ),
+    Mutation(
+        "the-same-probe-each-time",
+        "All that waits comes back at once, the lowest id first: an error of its own keeps the circuit open for ever.",
+        ENDPOINT,
+        "return self._circuit.wait(now) * random.uniform(*APART)",
+        "return self._circuit.wait(now)",
+        (f"{BOTH}::test_while_it_is_open_an_event_with_a_bug_is_charged_and_dies_and_nothing_else_does[sync]",),
+    ),
+    Mutation(
+        "the-wait-hides-the-error",
+        "What an event waits for takes the place of the error that it had.",
+        "sql/functions/save.sql",
+        "case when j.w then coalesce(k.last_error, j.e) else coalesce(j.e, k.last_error) end",
+        "coalesce(j.e, k.last_error)",
+        (f"{BOTH}::test_an_event_that_is_refused_keeps_the_error_and_the_trace_that_it_had",),
+    ),
+    Mutation(
+        "overdue-but-spared",
+        "A handler that has to be ended with its process is not charged: it ends process after process.",
+        ENDPOINT,
+        "return self._traced(event, error, lambda: self._by_policy(event, error)[0])",
+        "return self.judge(event, error, counts=False)",
+        (f"{BOTH}::test_a_handler_that_ends_its_process_is_charged_though_the_circuit_is_open",),
+    ),
+)
