@@ -29,6 +29,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PATIENCE = 2  # seconds that running requests have left at a stop
 TO_START = 10.0  # seconds
+UNREAD = 65_536  # bytes that the kernel holds of an answer: with megabytes a slow reader looks like none
 
 
 def check_installed() -> None:
@@ -128,7 +129,9 @@ class HttpServer:
 def _listening(wanted: Address) -> socket.socket:
     try:
         family, *_, where = socket.getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(where[:2], family=family)
+        made = socket.create_server(where[:2], family=family)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD)  # connections inherit it
+        return made
     except OSError as error:
         unknown = isinstance(error, socket.gaierror) or error.errno is None
         said = error.strerror or error if unknown else os.strerror(error.errno or 0)

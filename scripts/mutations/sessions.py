@@ -71,4 +71,20 @@ MUTATIONS = (
         "",
         ("tests/http/test_shut_out.py::test_a_burst_of_streams_at_once_is_bounded_too",),
     ),
+    Mutation(
+        "answers-that-nobody-reads",
+        "Clients that send requests and read no answers keep all connections.",
+        "partbox/http/connections.py",
+        "        if self._sends or self.transport.get_write_buffer_size():  #",
+        "        if self._sends:  #",
+        ("tests/http/test_shut_out.py::test_clients_that_read_no_answers_make_room_for_a_probe",),
+    ),
+    Mutation(
+        "answer-without-headway",
+        "An answer that nobody reads is kept for ever.",
+        "partbox/http/connections.py",
+        "if now - self._moved_at >= FIRST or (",
+        "if (",
+        ("tests/http/test_shut_out.py::test_an_answer_that_nobody_reads_is_given_up",),
+    ),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import http.client
 import socket
+import time
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
@@ -87,3 +88,65 @@ def test_connections_that_are_kept_without_a_request_make_room_for_a_probe(node,
                 conn.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert conn.recv(12) == b"HTTP/1.1 200"
         assert [probe(node) for _ in range(30)] == [200] * 30
+
+
+METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HALF = b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+
+
+SLOWLY = 300_000  # bytes a second
+ENOUGH = 3 * SLOWLY
+
+
+def unread(stack, node, requests=200):
+    """A client that sends requests and reads nothing."""
+    link = stack.enter_context(socket.socket())
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+    link.settimeout(30)
+    link.connect((node.hostname, node.port))
+    link.sendall(METRICS * requests)
+    return link
+
+
+def is_ended(link):
+    """True once the other end has given it up: nothing of what it has not read is needed for that."""
+    try:
+        link.send(b"x")
+    except OSError:
+        return True
+    return False
+
+
+def test_clients_that_read_no_answers_make_room_for_a_probe(node, monkeypatch):
+    monkeypatch.setattr(connections, "MOST", 20)
+    with ExitStack() as stack:
+        links = [unread(stack, node) for _ in range(30)]
+        assert [probe(node) for _ in range(30)] == [200] * 30
+        eventually(lambda: sum(map(is_ended, links)) >= 10)
+
+
+def test_an_answer_that_nobody_reads_is_given_up(node, monkeypatch):
+    monkeypatch.setattr(connections, "FIRST", 0.2)
+    with ExitStack() as stack:
+        link = unread(stack, node)
+        eventually(lambda: is_ended(link), 30, 0.05)
+
+
+def test_an_answer_that_is_read_slowly_comes_whole(node, monkeypatch):
+    monkeypatch.setattr(connections, "FIRST", 2.5)
+    with ExitStack() as stack:
+        link, found, began = unread(stack, node, 10), b"", time.monotonic()
+        while found.count(b"HTTP/1.1 200") < 10 and len(found) < ENOUGH:
+            until = began + len(found) / SLOWLY
+            eventually(lambda until=until: time.monotonic() >= until)
+            more = link.recv(4_096)
+            assert more, "it was ended"
+            found += more
+        assert time.monotonic() - began > 2.5, "longer than anybody may stand still"
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(node, monkeypatch):
+    monkeypatch.setattr(connections, "FIRST", 0.2)
+    with socket.create_connection((node.hostname, node.port), 30) as link:
+        link.sendall(HALF)
+        eventually(lambda: is_ended(link), 30, 0.05)
