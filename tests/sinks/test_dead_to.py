@@ -80,6 +80,16 @@ def test_every_dead_event_becomes_a_line_of_a_file(node, conn, tmp_path):
     assert told == (4,)
 
 
+def test_a_letter_has_the_attempts_of_its_record_none_where_no_handler_was_called(node, deadly, conn, tmp_path):
+    with conn.transaction():
+        deadly.publish(conn, "Unknown", {})
+    assert node("file:letters", "--until-empty").wait() == 0
+    letters = [json.loads(line) for line in (tmp_path / "letters").read_text().splitlines()]
+    stored = dict(conn.execute("select record_id, attempts from partbox.parked").fetchall())
+    assert {each["record_id"]: each["attempts"] for each in letters} == stored
+    assert {each["event_type"]: each["attempts"] for each in letters} == {"Placed": 1, "Unknown": 0}
+
+
 def test_an_endpoint_that_refuses_is_asked_again(node, conn):
     taken, answers, keys = [], [503, 500], {}
 

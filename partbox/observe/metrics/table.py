@@ -90,7 +90,12 @@ METRICS: tuple[Metric, ...] = (
         outbox_java="`outbox.dispatch.failure`",
     ),
     _counter("dead", HANDLER, "events that became dead", outbox_java="`outbox.dispatch.dead`"),
-    _counter("deferred", HANDLER, "events put off without an attempt: `RetryAfter`, or an open circuit"),
+    _counter(
+        "deferred",
+        HANDLER,
+        "events put off without an attempt: `RetryAfter`, or an open circuit",
+        outbox_java="`outbox.dispatch.deferred`",
+    ),
     _counter("parked", STATE, "records that were parked, by state; `held` wait behind another of their aggregate"),
     _counter("fence_rejections", SUBSCRIPTION, "writes that the fence refused, because another owns the partition"),
     _by_node("rebalances", "plans that this node has made"),

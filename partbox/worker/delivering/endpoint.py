@@ -25,6 +25,7 @@ from partbox.rules.outage import says_away
 from partbox.rules.parking import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
 from partbox.rules.signature import Call
 from partbox.rules.trace import trace_of
+from partbox.rules.wording import counted
 from partbox.worker.state.key import key_of
 
 log = logging.getLogger("partbox.worker")
@@ -101,7 +102,7 @@ class Endpoint:
     def perished(self, attempts: int) -> Verdict:
         """The verdict on an event whose process died at each of its attempts."""
         verdict = judge(
-            self.handler, attempts - 1, Dead(f"its process died, {attempts} times that it ran"), self._limit
+            self.handler, attempts - 1, Dead(f"its process died, {counted(attempts, 'time')} that it ran"), self._limit
         )
         assert verdict is not None
         return verdict

@@ -10,6 +10,7 @@ from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.rules.parking import AT_ONCE, Verdict
 from partbox.rules.trace import application_frames
+from partbox.rules.wording import counted
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.tally import Tally
 
@@ -65,7 +66,7 @@ def _tell(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, 
     trace = None if error is None or verdict.trace is None else (type(error), error, application_frames(error))
     if state == "dead":
         name = "decode_error" if issubclass(type(error), PayloadError) else "dead"
-        text, told = "%s is dead after %d attempts: %s", (event, attempts, why)
+        text, told = "%s is dead after %s: %s", (event, counted(attempts, "attempt"), why)
         log_event(log, name, text, *told, about=event, trace=trace, handler=handler, attempts=attempts)
     elif state in ("retrying", "deferred"):
         text, said = "%s is %s, due in %.3g s: %s", (event, state, delay, why)

@@ -313,7 +313,7 @@ class Intake:
             partition.parked.delete(row, b"")
             self._holdings.touch(partition)
             return
-        event = DeliveredEvent(body, self._claim(partition), max(1, row.attempts), parked=row)
+        event = DeliveredEvent(body, self._claim(partition), row.attempts, parked=row)
         partition.weight.add(row.id, OVERHEAD + size(body))
         self._dispatcher.ready([LetterLane(partition, event, stored.error or "")], due=True)
 

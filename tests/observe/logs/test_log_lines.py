@@ -46,6 +46,16 @@ def test_a_failure_is_information_and_a_death_an_error_with_the_fields_to_find_i
     assert (dead.record_id, dead.partition, dead.event_id) == row
 
 
+def test_one_attempt_is_one(outbox, lines):
+    @outbox.on("Counted", max_attempts=1)
+    def fail(event):
+        raise ValueError("no such customer")
+
+    publish(outbox, 1, key="Ann")
+    with outbox.worker():
+        assert "is dead after 1 attempt: ValueError" in lines.one("dead").getMessage()
+
+
 def test_a_payload_that_cannot_be_decoded_is_an_error_of_its_own(outbox, lines, conn):
     outbox.on("Odd")(lambda event: event.payload)
     conn.execute(
