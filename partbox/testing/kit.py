@@ -1,7 +1,7 @@
 """The test kit of an outbox: see what was published, deliver it, let time pass, make things fail."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from types import TracebackType
 from typing import Any, Unpack
@@ -22,6 +22,7 @@ from partbox.testing.connections import psycopg_of
 from partbox.testing.drainer import Drainer
 from partbox.testing.faults import Error, Faults
 from partbox.testing.handing import hand
+from partbox.testing.placing import Placing, State, place
 from partbox.testing.published import Published, Wanted, events_of
 from partbox.testing.sessions import Sessions
 from partbox.testing.settled import Drained
@@ -50,6 +51,28 @@ class Kit:
         """Publish in a transaction of its own, and commit; the event's id."""
         with self.outbox.transaction(self._connection()) as conn:
             return self.outbox.publish(conn, event, payload, **fields)
+
+    def record(  # public: all that follow the event are keywords
+        self,
+        event: Event,
+        *,
+        state: State = "pending",
+        attempts: int | None = None,
+        due: float | timedelta | str | datetime | None = None,
+        error: str | None = None,
+        subscription: str = "default",
+    ) -> int:
+        """Publish an event and put its record into a state, as if it had come to that; the record's id.
+
+        For retrying, deferred and scheduled ones `due` is a time, or a length from now (0 unless given); a dead one
+        with a due time is still owed to the dead-letter hook. `attempts`: unless given 1 for retrying, dead and
+        discarded ones, 0 for others. PartboxError while a worker delivers from this database.
+        """
+        placing = Placing(state, attempts, due, error)
+        event_id = self.publish(event)
+        if event_id is None:
+            raise PartboxError("the event was not published: its idempotency key is used, or a hook suppressed it")
+        return place(self._connection(), self.outbox, event_id, event, placing, subscription)
 
     def published(
         self,

@@ -83,3 +83,51 @@ delete from {schema}.idempotency
 
 -- name: testing_forget_inbox
 delete from {schema}.inbox
+
+-- name: testing_record
+-- The newest record of an event, and whether its partition is free; its subscription is there if a row comes back.
+select r.id, p.owner is null
+  from {schema}.record r
+  join {schema}.partition p on p.subscription = %(subscription)s and p.partition = r.partition
+ where r.event_id = %(event_id)s
+ order by r.id desc limit 1
+
+-- name: testing_park
+-- The record is parked so; its partition's saved cursor need not have passed it.
+insert into {schema}.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state, blocks,
+                             attempts, due_at, last_error)
+select %(subscription)s, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.event_type, %(state)s,
+       %(blocks)s and r.aggregate_id is not null, %(attempts)s,
+       case when %(due)s::float8 is not null then clock_timestamp() + %(due)s::float8 * interval '1 second'
+            when r.aggregate_id is null and %(state)s in ('held', 'ready') then clock_timestamp() end, %(error)s
+  from {schema}.record r
+ where r.id = %(id)s
+
+-- name: testing_pass
+-- The cursor passes the record. What it had not passed below is handed over instead: parked, so that it is still
+-- delivered. One statement: the snapshot that is saved is that in which the records were looked for.
+with cursor as materialized (
+    select c.subscription, c.partition, c.last_id, c.floor_id, c.snapshot, s.type_filters
+      from {schema}.record r
+      join {schema}.partition c on c.subscription = %(subscription)s and c.partition = r.partition
+      join {schema}.subscription s on s.name = c.subscription
+     where r.id = %(id)s
+), parked as (
+    insert into {schema}.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state,
+                                 blocks, due_at)
+    select c.subscription, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.event_type,
+           case when r.available_at > clock_timestamp() then 'scheduled' else 'ready' end,
+           r.aggregate_id is not null and coalesce(r.available_at <= clock_timestamp(), true),
+           case when r.available_at > clock_timestamp() then least(r.available_at, '9999-12-30 00:00Z')
+                when r.aggregate_id is null then clock_timestamp() end
+      from cursor c
+      join {schema}.record r on r.partition = c.partition and r.id > least(c.floor_id, c.last_id) and r.id <> %(id)s
+                                and r.id <= greatest(c.last_id, %(id)s)
+     where (r.id > c.last_id or not pg_visible_in_snapshot(r.xid, c.snapshot))
+           and (c.type_filters is null or r.event_type = any (c.type_filters))
+        on conflict (subscription, record_id) do nothing
+)
+update {schema}.partition p
+   set snapshot = pg_current_snapshot(), last_id = greatest(p.last_id, %(id)s)
+  from cursor c
+ where p.subscription = c.subscription and p.partition = c.partition

@@ -250,7 +250,7 @@ def test_the_tests_of_the_page_on_testing_pass(tested, server):
     ended = subprocess.run(
         command, cwd=tested, env=environment | {"PARTBOX_TEST_DSN": server.dsn}, capture_output=True, text=True
     )
-    assert "8 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert "9 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
 def test_the_test_cases_of_django_on_that_page_pass(tested, server):

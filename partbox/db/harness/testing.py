@@ -54,6 +54,18 @@ def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> lis
     return [HeldEvent(row[1:-1], row[0], row[-1]) for row in rows]
 
 
+def record(conn: Connection[Any], schema: str, subscription: str, event_id: UUID) -> tuple[int, bool] | None:
+    """The id of the newest record of an event, and True if nobody owns its partition; None without a subscription."""
+    values = {"subscription": subscription, "event_id": event_id}
+    return conn.execute(query("testing_record", schema), values).fetchone()
+
+
+def place(conn: Connection[Any], schema: str, subscription: str, record_id: int, parked: dict[str, Any] | None) -> None:
+    """Park a record with these columns; with None the cursor passes it, and it is done."""
+    name, values = ("pass", {}) if parked is None else ("park", parked)
+    _change(conn, schema, (name,), {"subscription": subscription, "id": record_id, **values})
+
+
 def advance(conn: Connection[Any], schema: str, seconds: float) -> None:
     """Advance everything that waits for a time by so many seconds."""
     _change(conn, schema, ("advance_parked", "advance_records"), {"seconds": seconds})

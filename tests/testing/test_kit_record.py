@@ -1,0 +1,119 @@
+"""`kit.record`: a record in any state, as if a worker or an operator had left it there."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from partbox import Event, PartboxError
+from partbox.testing import Kit
+
+STATES = ("pending", "done", "retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded")
+
+
+def event(payload: Any = 1, key: str | None = "7", **fields: Any) -> Event:
+    aggregate: Any = {} if key is None else {"aggregate_type": "Order", "aggregate_id": key}
+    return Event("Noted", payload, **aggregate, **fields)
+
+
+def status(conn: psycopg.Connection[Any], record_id: int) -> tuple[Any, ...]:
+    asked = (
+        "select s.status, k.blocks, k.attempts from partbox.record_status s left join partbox.parked k"
+        " on k.record_id = s.id and k.subscription = s.subscription where s.id = %s"
+    )
+    (row,) = conn.execute(asked, [record_id]).fetchall()
+    return row
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("key", ["7", None])
+def test_a_record_is_in_the_state_that_was_asked_for_and_a_worker_takes_it_so(
+    kit: Kit, shop: Any, conn: Any, state: Any, key: str | None
+):
+    blocks = key is not None and state in ("retrying", "deferred", "held", "ready")
+    record_id = kit.record(event(key=key), state=state)
+    attempts = int(state in ("retrying", "dead", "discarded"))
+    parked = (None, None) if state in ("pending", "done") else (blocks, attempts)
+    assert status(conn, record_id) == (state, *parked)
+    delivered = state not in ("done", "dead", "discarded")
+    assert kit.drain().states == ["done"] * delivered
+    assert status(conn, record_id)[0] == ("done" if delivered else state)
+
+
+def test_what_is_done_passes_nothing_else(kit: Kit, shop: Any):
+    """All are of one partition, for they have one key."""
+    kit.record(event(1), state="pending")
+    kit.record(event(2, available_at=datetime.now(UTC) + timedelta(hours=1)), state="pending")
+    kit.record(event(3), state="done")
+    kit.record(event(4), state="pending")
+    assert kit.drain().states == ["done", "done"]
+    kit.advance("2h")
+    kit.drain().assert_done()
+    assert shop.seen == [1, 4, 2]
+
+
+def test_what_had_not_committed_before_a_done_record_is_still_delivered(kit: Kit, shop: Any, dsn: str):
+    with psycopg.connect(dsn) as late:
+        shop.outbox.publish(late, event(1))
+        kit.record(event(2), state="done")
+        kit.drain()
+        late.commit()
+    kit.drain()
+    assert shop.seen == [1]
+
+
+def test_a_due_time_is_a_length_or_a_moment(kit: Kit, shop: Any):
+    kit.record(event(1, "a"), state="retrying", attempts=2, due="1h")
+    kit.record(event(2, "b"), state="deferred", due=timedelta(hours=1))
+    kit.record(event(3, "c"), state="scheduled", due=datetime.now(UTC) + timedelta(hours=1))
+    assert kit.drain() == []
+    kit.advance("61m")
+    kit.drain().assert_done()
+    assert sorted(shop.seen) == [1, 2, 3]
+
+
+def test_attempts_and_errors_are_those_that_were_given(kit: Kit, shop: Any):
+    kit.record(Event("Failing", 1, aggregate_id="7"), state="retrying", attempts=2)
+    (failed,) = kit.drain()
+    assert (failed.state, failed.attempts) == ("dead", 3)
+    kit.record(event(2, "8"), state="dead", attempts=9, error="ValueError: no mailbox")
+    dead = {each.attempts: each.error for each in kit.outbox.dead.list()}
+    assert dead == {3: "no 1", 9: "no mailbox"}
+
+
+def test_a_dead_record_with_a_due_time_is_owed_to_the_hook(kit: Kit, shop: Any):
+    letters: list[Any] = []
+    kit.outbox.on_dead_letter(lambda event, error: letters.append((event.payload, event.attempt, error)))
+    kit.record(event(1), state="dead", attempts=5, due=0, error="gone")
+    kit.record(event(2), state="dead", attempts=5)
+    kit.drain()
+    assert letters == [(1, 5, "gone")]
+
+
+def test_a_handler_that_lets_others_pass_blocks_nothing(kit: Kit, shop: Any, conn: Any):
+    kit.outbox.register(shop.note, "Free", on_failure="continue", on_dead="block")
+    failed = kit.record(Event("Free", 1, aggregate_id="7"), state="retrying")
+    dead = kit.record(Event("Free", 2, aggregate_id="8"), state="dead")
+    assert (status(conn, failed)[1], status(conn, dead)[1]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"state": "lost"}, "state 'lost' must be one of pending, done, retrying"),
+        ({"state": "done", "attempts": 1}, "a record that is done has no attempts"),
+        ({"due": "1h"}, "a record that is pending has no"),
+        ({"state": "held", "due": 1}, "a record that is held has no due time"),
+        ({"state": "dead", "subscription": "audit"}, "there is no subscription 'audit'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(kit: Kit, given: dict[str, Any], said: str):
+    with pytest.raises(PartboxError, match=said):
+        kit.record(event(), **given)
+
+
+def test_beside_a_worker_it_is_refused(kit: Kit, conn: Any):
+    conn.execute("update partbox.partition set owner = gen_random_uuid()")
+    with pytest.raises(PartboxError, match="a worker delivers from this database"):
+        kit.record(event(), state="dead")
