@@ -3,6 +3,7 @@
 from mutations.mutation import Mutation
 
 LARGE = "tests/worker/test_large_payloads.py"
+NAMES = "tests/worker/test_large_names.py"
 BACKLOG = "tests/worker/test_backlog.py"
 
 MUTATIONS = (
@@ -85,6 +86,22 @@ MUTATIONS = (
         "        partition.weight.drop((event.id,))\n        if event.parked.loaded",
         "        if event.parked.loaded",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
+    ),
+    Mutation(
+        "names-that-count-for-nothing",
+        "Five hundred aggregate ids of 4 MB take a process to 4 GB.",
+        "partbox/db/delivery/records.py",
+        "return data + max(",
+        "return data + 0 * max(",
+        (f"{NAMES}::test_large_names_are_held_up_to_the_window_and_one_more",),
+    ),
+    Mutation(
+        "names-left-out-of-a-delayed-event",
+        "A delayed record whose names were left out would be parked under none.",
+        "partbox/worker/reading/intake.py",
+        "        if lacks_names(row):\n            return True\n",
+        "",
+        (f"{NAMES}::test_a_delayed_event_is_parked_under_its_own_names",),
     ),
     Mutation(
         "chains-with-large-payloads",

@@ -14,8 +14,15 @@ select g as drawn,
 
 -- name: light
 -- The columns of a record r, without what is large, or compressed and so perhaps large: `payloads` fetches that, bounded by
--- bytes. Both are known without reading the value, and cost a page of small records next to nothing.
-r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
+-- bytes. Sizes are known without reading the values. A record with a large name has no event type here, which each has.
+r.partition, r.id, r.event_id,
+       case when octet_length(r.event_type) > 2000 or octet_length(r.aggregate_type) > 2000
+                 or octet_length(r.aggregate_id) > 2000 or octet_length(r.tenant_id) > 2000
+                 or octet_length(r.content_type) > 2000
+            then null else r.event_type end,
+       case when octet_length(r.aggregate_type) <= 2000 then r.aggregate_type end,
+       case when octet_length(r.aggregate_id) <= 2000 then r.aggregate_id end,
+       case when octet_length(r.tenant_id) <= 2000 then r.tenant_id end,
        case when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
                  and (r.headers is null
                       or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
@@ -25,7 +32,7 @@ r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r
                  and (r.headers is null
                       or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
             then r.payload_bytes end,
-       r.content_type,
+       case when octet_length(r.content_type) <= 2000 then r.content_type end,
        case when r.headers is not null
                  and pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
             then r.headers end,
@@ -140,7 +147,9 @@ with recursive taken as (
     union all
     select taken.position + 1,
            taken.bytes
-           + coalesce(octet_length(r.payload_bytes), 0)
+           + coalesce(octet_length(r.event_type), 0) + coalesce(octet_length(r.aggregate_type), 0)
+           + coalesce(octet_length(r.aggregate_id), 0) + coalesce(octet_length(r.tenant_id), 0)
+           + coalesce(octet_length(r.content_type), 0) + coalesce(octet_length(r.payload_bytes), 0)
            + coalesce(case when pg_column_compression(r.payload) is null then pg_column_size(r.payload)
                            else octet_length(r.payload::text) end, 0)
            + coalesce(case when pg_column_compression(r.headers) is null then pg_column_size(r.headers)

@@ -1,11 +1,12 @@
 """Reading the log: fences, pages, and the bodies of parked records. Columns that nobody asks for are not decoded.
 
-Pages and bodies leave out large payloads, so that a statement of many records returns few bytes; `payloads` fetches
-those, bounded by bytes.
+Pages and bodies leave out large payloads and names, so that a statement of many records returns few bytes; `payloads`
+fetches those, bounded by bytes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
+from sys import getsizeof
 from typing import Any, NamedTuple
 
 import orjson
@@ -13,7 +14,17 @@ from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
 from partbox.db.delivery import bell, life
-from partbox.events.record import AVAILABLE_AT, HEADERS, PAYLOAD, PAYLOAD_BYTES
+from partbox.events.record import (
+    AGGREGATE_ID,
+    AGGREGATE_TYPE,
+    AVAILABLE_AT,
+    CONTENT_TYPE,
+    EVENT_TYPE,
+    HEADERS,
+    PAYLOAD,
+    PAYLOAD_BYTES,
+    TENANT_ID,
+)
 from partbox.rules import cursor
 from partbox.rules.bell import up_for
 from partbox.rules.cursor import CAP, STRETCH, Ask
@@ -22,7 +33,9 @@ from partbox.rules.page import Page
 from partbox.rules.quick import ids
 from partbox.rules.sweep import Sweep
 
-_payload, _available_at = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT)
+_payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT), itemgetter(EVENT_TYPE)
+_NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
+SHORT = 600  # bytes of the names of an event, as most have them
 
 FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, DRAWN, UP = 1, 3, 4, 5, 6, 9, 10  # of the row that is no record: it has no partition
 
@@ -185,10 +198,16 @@ def payloads(
 
 
 def left_out(rows: Sequence[Row]) -> list[Row]:
-    """The rows whose payload was left out because it is large."""
-    if None not in map(_payload, rows):  # a look without a line of Python for each, and the answer of most pages
+    """The rows of which something was left out because it is large: the payload, or a name."""
+    # A look without a line of Python for each, and the answer of most pages.
+    if None not in map(_payload, rows) and None not in map(_event_type, rows):
         return []
-    return [row for row in rows if row[PAYLOAD] is None and row[PAYLOAD_BYTES] is None]
+    return [row for row in rows if lacks_names(row) or (row[PAYLOAD] is None and row[PAYLOAD_BYTES] is None)]
+
+
+def lacks_names(row: Row) -> bool:
+    """True if a name of the row was left out because it is large: without it, nothing can be done with the record."""
+    return row[EVENT_TYPE] is None
 
 
 def delayed(rows: Sequence[Row]) -> bool:
@@ -197,8 +216,9 @@ def delayed(rows: Sequence[Row]) -> bool:
 
 
 def size(row: Row) -> int:
-    """Bytes of the payload and headers of a row."""
-    return sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
+    """Bytes of the payload and headers of a row, and of names beyond what every event is reckoned with, in memory."""
+    data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
+    return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - SHORT)
 
 
 def _identities(wanted: Sequence[tuple[int, int]]) -> dict[str, object]:

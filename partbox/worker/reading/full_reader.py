@@ -202,7 +202,11 @@ class FullReader:
         left_out = records.left_out(rows)
         if left_out:
             unseen = {partition.number for partition in partitions if partition.draining}
-            left_out = [row for row in left_out if row[PARTITION] not in unseen and self._intake.runs(row, clock)]
+            left_out = [
+                row
+                for row in left_out
+                if (row[PARTITION] not in unseen or records.lacks_names(row)) and self._intake.needs(row, clock)
+            ]
         if not left_out:
             return Brought(rows, {}, {}, cap, clock, records.delayed(rows))
         with self._holdings.lock:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from partbox.codecs import Codecs
 from partbox.db.blocking import Row
 from partbox.db.delivery.parked import Stored
-from partbox.db.delivery.records import size
+from partbox.db.delivery.records import lacks_names, size
 from partbox.events import Claim, DeliveredEvent
 from partbox.events.record import AGGREGATE, AGGREGATE_ID, AVAILABLE_AT, EVENT_TYPE, ID, PARTITION, ROUTE, microseconds
 from partbox.handlers import Routes
@@ -113,8 +113,11 @@ class Intake:
                 if not partition.lost:
                     self._follow(partition, page, Share([], []), None)
 
-    def runs(self, row: Row, clock: int) -> bool:
-        """True if a record may be handed to a handler now: its time has come, and its type is wanted."""
+    def needs(self, row: Row, clock: int) -> bool:
+        """True if what was left out of a record is needed: its names always, else if a handler may get it now, for its
+        time has come, and its type is wanted."""
+        if lacks_names(row):
+            return True
         return not _waits(row[AVAILABLE_AT], clock) and (self.wanted is None or row[EVENT_TYPE] in self.wanted)
 
     def chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:

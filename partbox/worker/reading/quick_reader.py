@@ -79,7 +79,7 @@ class QuickReader:
 
     def _with_payloads(self, conn: Connection[Any], polled: QuickPolled) -> Brought | None:
         rows, cap = polled.rows, len(polled.rows)
-        left_out = [row for row in records.left_out(rows) if self._intake.runs(row, polled.clock)]
+        left_out = [row for row in records.left_out(rows) if self._intake.needs(row, polled.clock)]
         if not left_out:
             return Brought(rows, {}, {}, cap, polled.clock, records.delayed(rows))
         with self._holdings.lock:
