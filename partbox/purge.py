@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.archive.archiver import Archived, waiting
+from partbox.archive.archiver import Archived, is_kept, waiting
 from partbox.db import connect
 from partbox.db.operator import purge as steps
 from partbox.db.schema import migrate
@@ -91,6 +91,8 @@ def purge(
         for kind, take in _kinds(conn, settings, dry_run):
             if kind == "records":
                 tell(_whole(conn, dsn, settings, sofar, dry_run, patient, stopped, tell))
+                if not (dry_run or is_kept(conn, settings)):
+                    continue
             place: Sequence[int] | None = steps.START
             while place is not None:
                 step = None if stopped() else take(conn, settings.schema_name, place, dry_run=dry_run)

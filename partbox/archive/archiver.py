@@ -57,13 +57,20 @@ def archive(
 ) -> Archived:
     """Archive what is due over a connection to a whole outbox, and one more: all that has expired, and up to `needed`.
 
-    Without the setting nothing is done; with `patient`, nothing for a few expired records. What fails is a `problem` of
-    the result, noted for doctor; what was archived before stays so. Raises psycopg.Error.
+    An archive is kept from the first time that its place can be written: one that cannot be, such as a typing error,
+    must not keep all purges from deleting. Without the setting nothing is done; with `patient`, nothing for a few
+    expired records. What fails is a `problem` of the result, noted for doctor; what was archived before stays so.
+    Raises psycopg.Error.
     """
     if settings.archive is None:
         return Archived()
     schema, due = settings.schema_name, Due(settings.retain_done, needed)
-    steps.begin(conn, schema)
+    if not is_kept(conn, settings):
+        try:
+            place_of(settings.archive).probe()
+        except PartboxError as error:
+            return Archived(problem=str(error))
+        steps.begin(conn, schema)
     if not _is_due(conn, schema, due, LATER if patient else 1.0):
         return Archived()
     upto = steps.settle(conn, schema)
@@ -77,6 +84,11 @@ def archive(
         except PartboxError as error:
             steps.failed(conn, schema, str(error))
             return work.result(str(error))
+
+
+def is_kept(conn: Connection[Any], settings: Settings) -> bool:
+    """True if the archive that the settings want is kept, or they want none; else nothing may leave the log."""
+    return settings.archive is None or steps.state(conn, settings.schema_name).archived is not None
 
 
 def waiting(conn: Connection[Any], settings: Settings, needed: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import BinaryIO, Final, cast
 
-from partbox.archive.told import told
+from partbox.archive.told import PROBE, told
 
 UNFINISHED: Final = (".record-", ".part")
 """The beginning and the end of the name of a file that is being written."""
@@ -44,6 +44,15 @@ class Directory:
             os.fsync(file.fileno())
             os.rename(file.name, self._path / name)
             self._sync()
+
+    def probe(self) -> None:
+        is_new = not self._path.exists()
+        with self.writing() as file, told(self.shown):
+            file.write(PROBE)
+            file.flush()
+        if is_new:
+            with suppress(OSError):  # somebody has written there meanwhile
+                self._path.rmdir()
 
     def names(self) -> list[str]:
         with told(self.shown):

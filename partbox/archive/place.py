@@ -9,6 +9,7 @@ from partbox.archive.directory import Directory
 from partbox.archive.remote import Remote
 from partbox.archive.s3 import S3
 from partbox.errors import SettingsError
+from partbox.rules.url_query import query_of
 
 
 class Place(Protocol):
@@ -22,6 +23,10 @@ class Place(Protocol):
 
     def keep(self, file: BinaryIO, name: str) -> None:
         """Keep what was written to it under this name: once this returns, no crash takes it back."""
+        ...
+
+    def probe(self) -> None:
+        """Write a file there, and take it away again as far as that is allowed; an error if nothing can be written."""
         ...
 
     def names(self) -> list[str]:
@@ -43,4 +48,5 @@ def place_of(text: str) -> Place:
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise SettingsError(f"archive {text!r} is no path of this machine: write file:///srv/archive, or just the path")
+    query_of(text, ())
     return Directory(Path(unquote(parts.path)))

@@ -1,15 +1,16 @@
 """A URL as the place of an archive, by fsspec: `gs://bucket/prefix` and whatever else it has a library for."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, Final, cast
 from uuid import uuid4
 
 from partbox.archive.library import library
-from partbox.archive.told import told
+from partbox.archive.told import PROBE, PROBED, told
 from partbox.errors import PartboxError, SettingsError
 from partbox.rules.secrets import masked_url
+from partbox.rules.url_query import query_of
 
 WHOLE: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
 """Protocols of stores in which a file appears once it is there whole; elsewhere it is renamed then."""
@@ -21,6 +22,7 @@ class Remote:
 
     def __init__(self, url: str) -> None:
         self.shown = masked_url(url)
+        query_of(url, ())
         self._scheme = url.partition("://")[0].lower()
         self._fs, self._root = self._opened(url)
 
@@ -58,6 +60,13 @@ class Remote:
                 aside = f"{self._root}/.record-{uuid4().hex}.part"
                 self._fs.put_file(file.name, aside)
                 self._fs.mv(aside, path)
+
+    def probe(self) -> None:
+        with self.writing() as file:
+            file.write(PROBE)
+            self.keep(file, PROBED)
+        with suppress(Exception):  # a place may be one that files are only added to
+            self._fs.rm_file(f"{self._root}/{PROBED}")
 
     def names(self) -> list[str]:
         with told(self.shown):

@@ -5,15 +5,16 @@ GetObject to read back.
 """
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, cast
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from partbox.archive.library import library
-from partbox.archive.told import told
+from partbox.archive.told import PROBE, PROBED, told
 from partbox.errors import SettingsError
 from partbox.rules.secrets import masked_url
+from partbox.rules.url_query import query_of
 
 
 class S3:
@@ -26,7 +27,7 @@ class S3:
         self._prefix = parts.path.strip("/")
         if not self._bucket or "@" in self._bucket:
             raise SettingsError(f"archive {self.shown!r} names no bucket: write s3://BUCKET/PREFIX")
-        endpoint = parse_qs(parts.query).get("endpoint", [None])[-1]
+        endpoint = query_of(url, ("endpoint",)).get("endpoint")
         with told(self.shown):
             self._client: Any = library("boto3", "s3").client("s3", endpoint_url=endpoint)
 
@@ -41,6 +42,12 @@ class S3:
         with told(self.shown):
             file.flush()
             self._client.upload_file(file.name, self._bucket, self._key(name))
+
+    def probe(self) -> None:
+        with told(self.shown):
+            self._client.put_object(Bucket=self._bucket, Key=self._key(PROBED), Body=PROBE)
+        with suppress(Exception):  # DeleteObject is nothing that an archive needs
+            self._client.delete_object(Bucket=self._bucket, Key=self._key(PROBED))
 
     def names(self) -> list[str]:
         with told(self.shown):

@@ -11,6 +11,9 @@ from partbox.rules.secrets import masked
 from partbox.rules.wording import in_short
 
 LONGEST: Final = 300
+PROBED: Final = ".partbox-probe"
+PROBE: Final = b"partbox tries whether records can be archived here\n"
+"""The name and the content of the file that is written before an archive is kept."""
 
 REMEDIES: Final = {
     errno.ENOSPC: "make room there",

@@ -7,6 +7,8 @@ def archive_place(value: object) -> object:
     """A place of an archive."""
     if isinstance(value, str) and (not value.strip() or "\0" in value):
         raise ValueError("name a directory, or a URL such as s3://bucket/prefix, or none")
+    if isinstance(value, str) and (url := re.match(r"([a-z][a-z0-9+.-]+):/?(?!/)(.*)", value)):
+        raise ValueError(f"write {url[1]}://{url[2]}, or ./{value} for a folder of that name")
     return value
 
 

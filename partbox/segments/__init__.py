@@ -22,7 +22,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.archive.archiver import Archived, archive
+from partbox.archive.archiver import Archived, archive, is_kept
 from partbox.db import connect
 from partbox.db.schema import migrate
 from partbox.rules.wording import size
@@ -84,7 +84,7 @@ def tend_over(
     made = make(conn, dsn, settings)
     due = needed(conn, settings)
     archived = archive(conn, dsn, settings, due, patient=patient, stopped=stopped, progress=progress)
-    emptied, freed = empty(conn, settings, stopped)
+    emptied, freed = empty(conn, settings, stopped) if is_kept(conn, settings) else ((), 0)
     dropped = () if stopped() else drop(conn, settings)
     return Tended(made, emptied, dropped, freed, archived)
 

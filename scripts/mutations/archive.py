@@ -8,6 +8,7 @@ ARCHIVER = "partbox/archive/archiver.py"
 DIRECTORY = "partbox/archive/directory.py"
 STEPS = "partbox/db/operator/archive.py"
 FIRST = "tests/db/archive/test_archived_first.py"
+COMMANDS = "tests/cli/test_archive_commands.py"
 OTHERS = f"{FIRST}::test_other_purgers_remove_nothing_that_is_not_archived"
 LATE = f"{FIRST}::test_who_is_about_to_write_below_is_waited_for"
 
@@ -43,6 +44,22 @@ MUTATIONS = (
         "            self._size += part.keep()\n        steps.done(self._conn, self._schema, after)\n",
         "            steps.done(self._conn, self._schema, after)\n            self._size += part.keep()\n",
         (f"{FIRST}::test_an_archive_without_room_leaves_the_log_and_is_tried_again",),
+    ),
+    Mutation(
+        "archive-that-was-never-written",
+        "A misspelt place would keep every purge from deleting.",
+        ARCHIVER,
+        "            place_of(settings.archive).probe()\n",
+        "            pass\n",
+        (f"{COMMANDS}::test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes",),
+    ),
+    Mutation(
+        "purge-beside-an-archive-that-cannot-be-kept",
+        "Where an archive is wanted and cannot be written, records would go without it.",
+        "partbox/purge.py",
+        "if not (dry_run or is_kept(conn, settings)):",
+        "if False:",
+        (f"{COMMANDS}::test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes",),
     ),
     Mutation(
         "archive-that-is-not-synced",

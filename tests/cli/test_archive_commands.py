@@ -40,13 +40,43 @@ def test_what_expires_is_archived_and_comes_back(partbox, old, tmp_path, conn):
     assert conn.execute("select count(*) from partbox.record").fetchone() == (10,)
 
 
+@pytest.mark.parametrize("place", ["{}/no/where", "sftp://127.0.0.1:1/typo", "s3://typo?endpoint=http://127.0.0.1:1"])
+def test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes(partbox, old, conn, tmp_path, monkeypatch, place):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    done = partbox("purge", "--archive", place.format(tmp_path))
+    assert done.code == 1
+    assert done.out == ("nothing was purged\n" if "not archived" in done.err else "")
+    assert done.err.count("\n") == 1
+    assert conn.execute("select count(*) from partbox.record").fetchone() == (5,)
+    assert partbox("purge").out == "purged 5 records\n"
+
+
+def test_a_scheme_without_its_slashes_is_no_folder(partbox, old):
+    done = partbox("purge", "--archive", "s3:/typo")
+    assert done.code != 0
+    assert "write s3://typo, or ./s3:/typo for a folder of that name" in done.err
+
+
 def test_an_archive_that_fails_ends_with_1_and_one_line(partbox, old, tmp_path):
-    done = partbox("purge", "--archive", str(tmp_path / "no" / "where"))
-    assert (done.code, done.out) == (1, "nothing has expired\n")
+    place = tmp_path / "archive"
+    assert partbox("purge", "--archive", str(place), "--dry-run").code == 0
+    assert not place.exists()
+    place.write_text("in the way")
+    done = partbox("purge", "--archive", str(place))
+    assert (done.code, done.out) == (1, "nothing was purged\n")
     assert done.err.startswith("partbox: not archived, so it stays: archive ")
     assert done.err.count("\n") == 1
-    held = partbox("purge", "--dry-run")
-    assert "held back in record_1: record 1, its oldest: not archived yet" in held.out
+
+
+def test_what_waits_for_an_archive_is_told(partbox, old, conn, tmp_path):
+    conn.execute("insert into partbox.meta (key, value) values ('archived_id', '0')")
+    done = partbox("purge")
+    assert (done.code, done.out.splitlines()[0]) == (0, "nothing was purged")
+    assert "held back in record_1: record 1, its oldest: not archived yet" in done.out
+    assert "held back in record_1: record 1, its oldest: not archived yet" in partbox("purge", "--dry-run").out
 
     ended = partbox("purge", "--no-archive")
     assert (ended.code, ended.out) == (0, "purged 5 records\n")

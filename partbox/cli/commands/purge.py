@@ -1,6 +1,6 @@
 """`partbox purge`: deletes what every subscription has consumed and retention has expired."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -108,13 +108,14 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
     verb = "would purge" if dry_run else "purged"
     with _progressing(verb) as progress:
         purged = run(lambda: database(settings), settings, dry_run=dry_run, stopped=stopped.is_set, progress=progress)
-    held = _held(settings) if dry_run else {}
+    past_due = {} if purged.total and not dry_run else _past_due(settings)
+    held = {name: reasons for name, reasons in past_due.items() if reasons}
     if json:
         print_json(asdict(purged) | {"dry_run": dry_run} | ({"held": held} if dry_run else {}))
     else:
         if purged.archived:
             typer.echo(_archived(purged, dry_run))
-        typer.echo(f"{verb} {purged}" if purged.total else _nothing(purged))
+        typer.echo(f"{verb} {purged}" if purged.total else _nothing(purged, dry_run, past_due))
         for name, reasons in held.items():
             typer.echo(f"held back in {name}: {printable('; '.join(reasons))}")
     if purged.unarchived is not None:
@@ -135,14 +136,16 @@ def _archived(purged: Purged, dry_run: bool) -> str:
     return f"archived {counted(purged.archived, 'record')} in {counted(purged.files, 'file')}"
 
 
-def _held(settings: Settings) -> dict[str, list[str]]:
-    """The reasons to keep each segment whose oldest record has expired."""
+def _past_due(settings: Settings) -> dict[str, list[str]]:
+    """The segments whose oldest record has expired, and the reasons to keep it, which may be gone by now."""
     found = holders(lambda: database(settings), settings)
-    return {each.segment.name: told(each) for each in found if each.holds and past(each.segment, settings.retain_done)}
+    return {each.segment.name: told(each) for each in found if past(each.segment, settings.retain_done)}
 
 
-def _nothing(purged: Purged) -> str:
-    return "nothing has expired" if purged.complete else "nothing was purged"
+def _nothing(purged: Purged, dry_run: bool, past_due: Mapping[str, object]) -> str:
+    if purged.complete and purged.unarchived is None and not past_due:
+        return "nothing has expired"
+    return "would purge nothing" if dry_run else "nothing was purged"
 
 
 def _again(settings: Settings, interval: float, json: bool, stopped: Flag) -> None:
