@@ -6,16 +6,25 @@ Messages are persistent, confirmed, and mandatory: one that no queue would get c
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.rules.secrets import masked_url
+from partbox.rules.url_query import query_of
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import NOT_YET, Result, Sink
 from partbox.sinks.starting import answer
 from partbox.sinks.topic import DEFAULT
+
+OPTIONS: Final = frozenset(
+    {
+        "auth", "cadata", "cafile", "capath", "certfile", "exchange", "happy_eyeballs_delay", "heartbeat", "interleave",
+        "keyfile", "name", "no_verify_ssl", "timeout",
+    }
+)  # fmt: skip
+"""Options of the URL: `exchange`, and those that aio-pika and aiormq read, which ignore all others."""
 
 
 class RabbitSink(Sink):
@@ -38,9 +47,9 @@ class RabbitSink(Sink):
         parts = urlsplit(url)
         if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write amqp://USER:PASSWORD@HOST/VHOST")
-        query = parse_qs(parts.query)
-        exchange = query.pop("exchange", [""])[-1]
-        return cls(urlunsplit(parts._replace(query=urlencode(query, doseq=True))), topic, exchange=exchange)
+        query = query_of(url, OPTIONS)
+        exchange = query.pop("exchange", "")
+        return cls(urlunsplit(parts._replace(query=urlencode(query))), topic, exchange=exchange)
 
     def check(self) -> None:
         """SettingsError if the library is missing, or RabbitMQ has no such exchange, or no queue of a fixed topic."""

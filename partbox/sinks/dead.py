@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from partbox.errors import SettingsError
@@ -23,12 +23,14 @@ SCHEMES = "file:PATH (JSON lines), stdout:, http://… or https://…"
 def letterbox_of(url: str) -> Letterbox:
     """The function for a URL; SettingsError in one line if the URL is invalid."""
     parts = urlsplit(url)
+    plain = not (parts.netloc or parts.query or parts.fragment)
     match parts.scheme:
-        case "stdout":
+        case "stdout" if plain and not parts.path:
             return lambda event, error: to_stdout(_line(event, error))
-        case "file" if parts.path:
-            return lambda event, error: append(Path(parts.path), _line(event, error))
-        case "http" | "https" if parts.hostname:
+        case "file" if plain and parts.path:
+            path = Path(unquote(parts.path))
+            return lambda event, error: append(path, _line(event, error))
+        case "http" | "https" if parts.hostname and not parts.fragment:
             return lambda event, error: _post(url, event, error)
     raise SettingsError(f"{masked(url)!r} is not a target for dead events: use {SCHEMES}")
 

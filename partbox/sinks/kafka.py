@@ -9,10 +9,11 @@ message: a producer without gaps sends nothing after that.
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from partbox.errors import SettingsError, UnrecoverableError
 from partbox.rules.secrets import masked_url
+from partbox.rules.url_query import query_of
 from partbox.sinks.extra import library
 from partbox.sinks.kafka_producer import REMEDY, Producer, Refused
 from partbox.sinks.message import Message
@@ -62,7 +63,7 @@ class KafkaSink(Sink):
             )
         if "@" in parts.netloc:
             raise SettingsError("kafka: a user stands in the query: kafka://HOST:9092?sasl.username=…&sasl.password=…")
-        return cls(parts.netloc, topic, config=dict(parse_qsl(parts.query)))
+        return cls(parts.netloc, topic, config=query_of(url))
 
     def check(self) -> None:
         """SettingsError if the library is missing, or refuses the configuration, or the broker has no such topic."""

@@ -5,8 +5,10 @@ another thread would wait each time for the interpreter. Whoever waits is woken 
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final
 
@@ -16,6 +18,21 @@ from partbox.sinks.message import Message
 from partbox.sinks.sink import NOT_YET, Result
 from partbox.sinks.starting import PATIENCE
 
+USED: Final = (
+    "acks", "batch.num.messages", "batch.size", "broker.address.family", "client.id", "client.rack",
+    "compression.codec", "compression.level", "compression.type", "delivery.timeout.ms", "linger.ms",
+    "max.in.flight", "message.max.bytes", "message.send.max.retries", "message.timeout.ms", "metadata.max.age.ms",
+    "queue.buffering.max.kbytes", "queue.buffering.max.messages", "queue.buffering.max.ms", "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms", "request.required.acks", "request.timeout.ms", "retries", "retry.backoff.ms",
+    "sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name", "sasl.mechanism",
+    "sasl.mechanisms", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config",
+    "sasl.oauthbearer.method", "sasl.oauthbearer.scope", "sasl.oauthbearer.token.endpoint.url", "sasl.password",
+    "sasl.username", "security.protocol", "socket.keepalive.enable", "socket.timeout.ms", "ssl.ca.location",
+    "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm", "ssl.key.location", "ssl.key.password", "ssl.key.pem",
+    "ssl.keystore.location", "ssl.keystore.password", "topic.metadata.refresh.interval.ms", "transactional.id",
+)  # fmt: skip
+"""Settings of librdkafka that people use, to suggest one for a misspelt name: it does not list its own."""
 NEWS: Final = 0.002  # seconds between two questions for what became of messages
 REMEDY: Final = "create it, or let the broker do so (auto.create.topics.enable)"
 
@@ -46,7 +63,7 @@ class Producer:
         try:
             self.made = self.kafka.Producer({**config, "error_cb": self.brokers}, logger=_Silent())
         except self.kafka.KafkaException as error:
-            raise SettingsError(f"kafka: {error.args[0].str()}") from None
+            raise SettingsError(f"kafka: {_refusal(error.args[0].str())}") from None
 
     async def send(self, messages: Sequence[Message]) -> list[Result]:
         """All in flight at once; returns when each was acknowledged or has failed."""
@@ -181,6 +198,13 @@ def result(codes: Any, topic: str, error: Any) -> Result:
             return PermissionError(f"{said}: {topic!r}")
         case _:
             return DownstreamUnavailable(said)
+
+
+def _refusal(said: str) -> str:
+    """librdkafka's refusal of a configuration, with the setting that may have been meant."""
+    named = re.fullmatch(r'No such configuration property: "(.*)"', said)
+    close = get_close_matches(named[1], USED, n=1) if named else ()
+    return f"{said}: did you mean {close[0]!r}?" if close else said
 
 
 class _Silent:

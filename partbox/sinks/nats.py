@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.rules.secrets import masked_url
+from partbox.rules.url_query import query_of
 from partbox.sinks.extra import library
 from partbox.sinks.headers import ascii_headers
 from partbox.sinks.message import Message
@@ -42,6 +43,7 @@ class NatsSink(Sink):
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(f"{masked_url(url)!r} names no servers: write nats://HOST:4222, commas between several")
+        query_of(url, ())
         return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
 
     def check(self) -> None:

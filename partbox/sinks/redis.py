@@ -4,12 +4,14 @@ A list is one transaction (MULTI … EXEC): it is in the streams whole and in or
 has acknowledged only as well as its `appendfsync` says.
 """
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.rules.secrets import masked_url
+from partbox.rules.url_query import hint, query_of, shown
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import NOT_YET, Result, Sink
@@ -40,17 +42,24 @@ class RedisSink(Sink):
     def from_url(cls, url: str, topic: str) -> "RedisSink":
         """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
-        query = parse_qs(parts.query)
-        text = query.pop("maxlen", [None])[-1]
+        query = query_of(url)
+        text = query.pop("maxlen", None)
         if text is not None and not (text.isascii() and text.isdigit() and int(text)):
             where = masked_url(url)
             raise SettingsError(f"maxlen={text} in {where!r} is not a number of entries, such as ?maxlen=100000")
-        plain = urlunsplit(parts._replace(query=urlencode(query, doseq=True)))
+        plain = urlunsplit(parts._replace(query=urlencode(query)))
         return cls(plain, topic, maxlen=None if text is None else int(text))
 
     def check(self) -> None:
         """SettingsError if the library is missing, or does not understand the URL."""
-        self._made()
+        pool = self._made().connection_pool
+        try:
+            pool.make_connection()  # which opens nothing, and takes the options of the URL
+        except TypeError as error:
+            known = {"maxlen", *_options(pool.connection_class)}
+            unknown = next((name for name in query_of(self._url) if name not in known), None)
+            problem = str(error) if unknown is None else f"unknown option {shown(unknown)!r}: {hint(unknown, known)}"
+            raise SettingsError(f"{masked_url(self._url)!r}: {problem}") from None
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """In one transaction."""
@@ -109,6 +118,12 @@ class RedisSink(Sink):
             return redis.from_url(self._url, socket_timeout=None, socket_connect_timeout=self._timeout)
         except ValueError as error:
             raise SettingsError(f"{masked_url(self._url)!r}: {error}; write redis://HOST:6379/0") from None
+
+
+def _options(connection: type) -> set[str]:
+    """The names of everything that a connection of redis-py takes."""
+    taken = (inspect.signature(kind).parameters for kind in connection.__mro__[:-1])
+    return {name for parameters in taken for name in parameters} - {"args", "kwargs"}
 
 
 def _fields(message: Message) -> dict[str, str | bytes]:

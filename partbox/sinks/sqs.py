@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.rules.secrets import masked_url
+from partbox.rules.url_query import query_of
 from partbox.sinks.extra import library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
@@ -74,7 +75,7 @@ class SqsSink(Sink):
             raise SettingsError(
                 f"{masked_url(url)!r} names no region: write sqs://eu-central-1; the queue is the topic"
             )
-        return cls(parts.netloc, topic, endpoint=parse_qs(parts.query).get("endpoint", [None])[-1])
+        return cls(parts.netloc, topic, endpoint=query_of(url, ("endpoint",)).get("endpoint"))
 
     def check(self) -> None:
         """SettingsError if the library is missing, or finds no credentials, or there is no queue of a fixed topic."""

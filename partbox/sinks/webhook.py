@@ -54,8 +54,12 @@ class WebhookSink(Sink):
     @classmethod
     def from_url(cls, url: str, topic: str, secret: str | None = None) -> "WebhookSink":
         """The sink of the URL; SettingsError."""
-        if not urlsplit(url).hostname:
+        parts = urlsplit(url)
+        if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write such as https://example.org/hooks")
+        if parts.fragment:
+            place = masked_url(url.partition("#")[0])
+            raise SettingsError(f"{place!r} stands before a #, and what is behind that is never sent: leave it out")
         return cls(url, topic, secret=secret)
 
     def check(self) -> None:

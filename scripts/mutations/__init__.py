@@ -1,6 +1,7 @@
 """Known ways of losing, doubling, reordering or stalling events, as changes of the code; each is caught by its test."""
 
 from mutations import (
+    appending,
     archive,
     bell,
     connections,
@@ -39,4 +40,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *segments.MUTATIONS,
     *archive.MUTATIONS,
     *outages.MUTATIONS,
+    *appending.MUTATIONS,
 )

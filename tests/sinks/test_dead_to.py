@@ -14,8 +14,12 @@ from partbox import Dead, Outbox
 from partbox.errors import SettingsError
 from partbox.sinks.dead import letterbox_of
 
+TOO_MUCH = ("file:dead.jsonl?x=1", "file:x#y", "stdout:?x=1", "stdout:x", "https://h/x#y")
 
-@pytest.mark.parametrize("url", ["", "dead.jsonl", "file:", "ftp://there/x", "http://", "redis://:secret@there"])
+
+@pytest.mark.parametrize(
+    "url", ["", "dead.jsonl", "file:", "ftp://there/x", "http://", "redis://:secret@there", *TOO_MUCH]
+)
 def test_a_url_that_is_no_place_is_refused_in_one_line_without_its_secrets(url):
     with pytest.raises(SettingsError, match=r"is not a target for dead events: use file:PATH") as refused:
         letterbox_of(url)
