@@ -2,13 +2,14 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import Connection, Cursor
+from psycopg import Connection, Cursor, errors
 from psycopg.conninfo import make_conninfo
-from psycopg.pq import Format
+from psycopg.pq import Format, TransactionStatus
 
 from partbox.db.adapters import DEFAULTS
 from partbox.db.deadline import WatchedConnection, allowed
@@ -226,7 +227,8 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
 
 def check(conn: Connection[Any], schema: str) -> None:
     """SchemaError unless this is the primary of the cluster that the cursors were written in, and readable."""
-    standby, original, readable = conn.execute(query("marker", schema), {}).fetchone() or (True, False, False)
+    row = conn.execute(query("marker", schema), {}).fetchone() or (True, False, False)
+    standby, original, readable, *worn = row
     if standby:
         raise SchemaError("this server is a standby: workers poll the primary only (its DSN is needed)")
     if not readable:
@@ -236,3 +238,6 @@ def check(conn: Connection[Any], schema: str) -> None:
             f'schema "{schema}" is a logical copy (dump or replication): its cursors are those of another cluster, and '
             f"workers would lose events; {command('rebase', schema)} adopts it"
         )
+    if any(worn) and conn.info.transaction_status == TransactionStatus.IDLE:
+        with suppress(errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction):  # another session may do it
+            conn.execute(query("mark", schema), {})

@@ -6,6 +6,8 @@ DEADLINE = "partbox/db/deadline.py"
 CURSORS = "sql/queries/cursors.sql"
 HANGING = "tests/worker/test_hanging_connections.py"
 UNKNOWN = "tests/publish/integrations/test_unknown_ends.py"
+INSTANCES = "sql/queries/instances.sql"
+MARKS = "tests/cluster/test_marks.py"
 LIFE = "tests/db/delivery/test_life.py"
 
 MUTATIONS = (
@@ -72,5 +74,37 @@ MUTATIONS = (
         "            conn.pgconn.finish()",
         "            pass",
         (f"{UNKNOWN}::test_a_request_that_is_cancelled_within_copy_leaves_none_open",),
+    ),
+    Mutation(
+        "rewrite-taken-for-a-copy",
+        "After pg_repack every worker would end at its next connection.",
+        INSTANCES,
+        "coalesce(mark.marked or mark.own or mark.catalog, false)",
+        "coalesce(mark.marked, false)",
+        (f"{MARKS}::test_a_table_that_was_rewritten_is_no_copy_and_is_marked_anew",),
+    ),
+    Mutation(
+        "copy-taken-for-a-rewrite",
+        "A restored dump would pass for the original, and its workers would lose events.",
+        INSTANCES,
+        "s.value like m.xid || ' ' || a.xmin || ' %%' and s.xmin = m.xmin as catalog",
+        "s.value like m.xid || ' %%' and s.xmin = m.xmin as catalog",
+        (f"{MARKS}::test_what_has_lost_all_witnesses_is_refused_until_it_is_rebased",),
+    ),
+    Mutation(
+        "copy-marked-as-an-original",
+        "A restored dump would pass for the original once a session had looked at it.",
+        "sql/functions/mark.sql",
+        "or s.value like m.xid || ' ' || a.xmin || ' %' and s.xmin = m.xmin)",
+        "or s.value like m.xid || ' %' and s.xmin = m.xmin)",
+        (f"{MARKS}::test_what_has_lost_all_witnesses_is_refused_until_it_is_rebased",),
+    ),
+    Mutation(
+        "witnesses-noted-once",
+        "A second rewrite, or pg_upgrade after a rewrite, would make a copy of the original.",
+        "partbox/db/connect.py",
+        "    if any(worn) and conn",
+        "    if not worn and conn",
+        (f"{MARKS}::test_a_table_that_was_rewritten_is_no_copy_and_is_marked_anew",),
     ),
 )

@@ -19,7 +19,7 @@ grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};
 grant select, insert on {schema}.imported to {role};
 grant execute on function
     {schema}.heartbeat(uuid[], boolean[]), {schema}.bury(uuid[], boolean), {schema}.claim(text, uuid),
-    {schema}.plan(text, uuid[], uuid[], uuid[]), {schema}.tell(text), {schema}.life_anew(),
+    {schema}.plan(text, uuid[], uuid[], uuid[]), {schema}.tell(text), {schema}.life_anew(), {schema}.mark(),
     {schema}.save(text, uuid, smallint[], bigint[], integer[], bigint[], bigint[], boolean[], pg_snapshot[], json,
                   bigint[], boolean),
     {schema}.replay(text, bigint[]), {schema}.discard(text, bigint[]), {schema}.retry_now(text, text, text),

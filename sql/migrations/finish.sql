@@ -15,5 +15,6 @@ end
 $$;
 
 select {schema}.life_anew();
+select {schema}.mark();
 
 analyze {schema}.partition, {schema}.subscription, {schema}.instance, {schema}.parked, {schema}.meta;

@@ -86,17 +86,32 @@ select buried, freed from {schema}.bury(%(victims)s::uuid[], %(known_dead)s::boo
 select {schema}.plan(%(subscription)s, %(members)s::uuid[], %(seen)s::uuid[], %(planned)s::uuid[])
 
 -- name: marker
--- Is this the primary, is it the cluster that the cursors were written in, and may I read the sequence?
--- The cluster: the marker was written by the transaction that it names, among the relations that the row beside it names.
+-- Is this the primary, is it the cluster that the cursors were written in, may I read the sequence; is a witness lost?
+-- The cluster: the marker was written by the transaction that it names, or a witness holds that names this marker (see
+-- `mark`), among the relations that the row beside it names.
 select pg_is_in_recovery(),
-       exists (select from {schema}.meta m where m.key = 'marker' and m.xmin = m.xid::xid)
+       coalesce(mark.marked or mark.own or mark.catalog, false)
        and exists (select from {schema}.meta m
                     where m.key = 'marker_oids'
                           and m.value = m.tableoid::text || ' '
                                         || to_regclass(quote_ident({schema_name}) || '.record_pkey')::oid::text)
        and not exists (select from {schema}.partition p
                         where pg_snapshot_xmax(p.snapshot) > pg_snapshot_xmax(pg_current_snapshot())),
-       has_sequence_privilege({sequence}, 'SELECT') or has_sequence_privilege({sequence}, 'USAGE')
+       has_sequence_privilege({sequence}, 'SELECT') or has_sequence_privilege({sequence}, 'USAGE'),
+       not coalesce(mark.fresh, false)
+  from (values (true)) as always
+  left join (select m.xmin = m.xid::xid as marked,
+                    s.value like m.xid || ' %% ' || s.xmin || ' ' || m.xmin as own,
+                    s.value like m.xid || ' ' || a.xmin || ' %%' and s.xmin = m.xmin as catalog,
+                    s.value = concat_ws(' ', m.xid, a.xmin, s.xmin, m.xmin) as fresh
+               from {schema}.meta m
+               join pg_attribute a on a.attrelid = m.tableoid and a.attname = 'xid'
+               left join {schema}.meta s on s.key = 'marker_witness'
+              where m.key = 'marker') mark on true
+
+-- name: mark
+-- Note the witnesses anew; see the function.
+select {schema}.mark()
 
 -- name: subscribed
 -- Does the subscription exist?

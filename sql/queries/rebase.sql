@@ -129,11 +129,11 @@ select used.before,
 
 -- name: rebase_unmark
 -- A marker is never updated.
-delete from {schema}.meta where key in ('marker', 'marker_oids')
+delete from {schema}.meta where key in ('marker', 'marker_oids', 'marker_witness')
 
 -- name: rebase_mark
 -- Its xid is this transaction's. Its value: nothing up to that id is to become visible any more, whatever xids say.
--- Beside it the oids of this table and of the log's key; see migration 3.
+-- Beside it the oids of this table and of the log's key; see migration 3. The next session notes the witnesses.
 insert into {schema}.meta (key, value)
 values ('marker', coalesce(pg_sequence_last_value({sequence}), 0)::text),
        ('marker_oids', to_regclass(quote_ident({schema_name}) || '.meta')::oid::text || ' '
