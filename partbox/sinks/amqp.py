@@ -62,15 +62,12 @@ class RabbitSink(Sink):
         try:
             exchange = await self._ready()
         except OSError as error:
-            await self.close()
             raise DownstreamUnavailable(f"RabbitMQ cannot be reached: {error}") from error
         pika = library("aio_pika", "rabbitmq")
         results: list[Result] = await asyncio.gather(*(self._publish(pika, exchange, message) for message in messages))
         if len(messages) == 1 and isinstance(results[0], ChannelRefused):
             results = [await self._alone(pika, messages[0])]
-        gone = any(
-            isinstance(result, DownstreamUnavailable | ChannelRefused | UnrecoverableError) for result in results
-        )
+        gone = any(isinstance(result, ChannelRefused | UnrecoverableError) for result in results)
         if gone and self._exchange is exchange:
             await self.close()
         return results

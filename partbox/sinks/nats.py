@@ -21,6 +21,8 @@ from partbox.sinks.topic import DEFAULT
 
 CONNECTING: Final = 5  # seconds
 TOO_LARGE: Final = 10054  # JSStreamMessageExceedsMaximumErr of the server
+NOT_HERE: Final = (10005, 10008, 10009, 10010, 10023, 10039, 10076)
+"""No JetStream at this server now: no peers, no leader, not in time, no resources, not enabled."""
 
 
 class NatsSink(Sink):
@@ -67,13 +69,10 @@ class NatsSink(Sink):
             asked = (self._ask(stream, messages[place]) for place in unknown)
             for place, said in zip(unknown, await asyncio.gather(*asked, return_exceptions=True), strict=True):
                 answers[place] = said
-        results = [
+        return [
             _result(message, said) if isinstance(said, BaseException) else None
             for message, said in zip(messages, answers, strict=True)
         ]
-        if any(isinstance(result, DownstreamUnavailable) for result in results):
-            await self.close()
-        return results
 
     async def close(self) -> None:
         """Close the connection."""
@@ -190,6 +189,8 @@ def _result(message: Message, said: BaseException) -> Result:
             return UnrecoverableError(f"NATS: {message.topic!r} is not a subject")
         case answers.APIError():
             text = f"NATS says {said.description} ({said.err_code})"
+            if said.err_code in NOT_HERE:
+                return DownstreamUnavailable(text)
             return UnrecoverableError(text) if said.err_code == TOO_LARGE else RuntimeError(text)
         case asyncio.CancelledError():
             return DownstreamUnavailable("the connection to NATS was lost")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import ClassVar, Final
 
-from partbox.errors import DownstreamUnavailable, UnrecoverableError
+from partbox.errors import DownstreamUnavailable, RetryAfterError, UnrecoverableError
 from partbox.events import DeliveredEvent
 from partbox.observe import Answer, Observers
 from partbox.outcomes import RetryAfter
@@ -26,6 +26,8 @@ Result = BaseException | RetryAfter | None
 """The outcome of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
 
 NOTHING: Final[Sequence[Result]] = ()
+AWAY: Final = (DownstreamUnavailable, RetryAfterError, ConnectionError, TimeoutError)
+"""Results after which connections are made anew."""
 
 TIMEOUT = 30.0  # seconds
 CLOSING = 5.0  # seconds for a connection that does not answer to be closed
@@ -54,6 +56,7 @@ class Sink:
 
     _name = ""
     _observers = Observers()
+    _age = 0  # raised whenever connections are given up
     _lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     @property
@@ -69,7 +72,8 @@ class Sink:
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """Send these messages and wait for the broker; return a result for each, in order.
 
-        An exception is the result of all. DownstreamUnavailable: the broker cannot be reached, and all events wait.
+        An exception is the result of all. DownstreamUnavailable: the broker cannot be reached, and all events wait;
+        the sink is closed, and connects anew.
         """
         raise NotImplementedError
 
@@ -130,17 +134,28 @@ class Sink:
         return results
 
     async def _answered(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
+        age, results = self._age, NOTHING
         try:
             async with asyncio.timeout(self._timeout):
-                return await self.send([self.message(event) for event in events])
+                results = await self.send([self.message(event) for event in events])
         except TimeoutError:
             words = f"no answer from the broker in {self._timeout:g} s"
-            error: Exception = DownstreamUnavailable(f"{words}; {self.trouble}" if self.trouble else words)
-            with suppress(Exception):  # it may not answer to that either
-                await asyncio.wait_for(self.close(), CLOSING)
+            trouble = self.trouble
+            results = [DownstreamUnavailable(f"{words}; {trouble}" if trouble else words)] * len(events)
         except Exception as raised:
-            error = raised
-        return [error] * len(events)
+            results = [raised] * len(events)
+        if any(isinstance(result, AWAY) for result in results):
+            await self._leave(age)
+        return results
+
+    async def _leave(self, age: int) -> None:
+        """Give up the connections of this age: the server at their other end may have been demoted, and the address
+        lead to another by now."""
+        if age != self._age:  # another list has, and what is open now is new
+            return
+        self._age += 1
+        with suppress(Exception):  # it may not answer to that either
+            await asyncio.wait_for(self.close(), CLOSING)
 
 
 def _answer(messages: int, results: Sequence[Result], seconds: float) -> Answer:

@@ -63,4 +63,12 @@ MUTATIONS = (
         "return self.judge(event, error, counts=False)",
         (f"{BOTH}::test_a_handler_that_ends_its_process_is_charged_though_the_circuit_is_open",),
     ),
+    Mutation(
+        "demoted-broker-kept",
+        "A relay stays with a server that was demoted, though its address leads to the new primary.",
+        "partbox/sinks/sink.py",
+        "if any(isinstance(result, AWAY) for result in results):",
+        "if any(isinstance(result, TimeoutError) for result in results):",
+        ("tests/sinks/test_redis.py::test_a_server_that_was_demoted_is_left",),
+    ),
 )

@@ -66,3 +66,24 @@ def test_a_stream_that_may_not_be_written_does_not_hold_up_the_others(outbox, co
             eventually(lambda: client.xlen(place.topics[1]) == 1)
     finally:
         client.execute_command("acl", "setuser", "default", "allkeys")
+
+
+def senders(client) -> set[str]:
+    """The connections of others."""
+    return {each["id"] for each in client.client_list() if int(each["id"]) != client.client_id()}
+
+
+def test_a_server_that_was_demoted_is_left(outbox, conn, place):
+    """Its address may lead to the new primary by now."""
+    client = place.broker.client()
+    with outbox.worker():
+        publish(outbox, conn, "1")
+        eventually(lambda: len(place.all()) == 1)
+        before = senders(client)
+        client.execute_command("replicaof", "127.0.0.1", "1")
+        try:
+            publish(outbox, conn, "2")
+            eventually(lambda: (now := senders(client)) and not now & before)
+        finally:
+            client.execute_command("replicaof", "no", "one")
+        eventually(lambda: len(place.all()) == 2)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import eventually
 
-from partbox import DownstreamUnavailable, Outbox, RetryAfter, SettingsError, UnrecoverableError
+from partbox import DownstreamUnavailable, Outbox, RetryAfter, RetryAfterError, SettingsError, UnrecoverableError
 from partbox.events import DeliveredEvent
 from partbox.sinks import Message, Sink, sink_of
 from partbox.sinks.headers import ascii_headers
@@ -199,6 +199,46 @@ def test_a_broker_that_does_not_answer_counts_as_gone_and_its_connection_is_clos
     (outcome,) = handled(sink, event(1))
     assert isinstance(outcome, DownstreamUnavailable)
     assert sink.closed
+
+
+class Closed(Told):
+    """Counts how often it is closed."""
+
+    closings = 0
+
+    async def close(self) -> None:
+        self.closings += 1
+
+
+AWAY = [DownstreamUnavailable("a replica"), RetryAfterError(1, "503"), ConnectionResetError(), TimeoutError()]
+
+
+@pytest.mark.parametrize(
+    ("result", "closings"),
+    [*((error, 1) for error in AWAY), (None, 0), (ValueError("no"), 0), (UnrecoverableError("no"), 0), (NOT_YET, 0)],
+)
+def test_whatever_says_that_the_broker_is_away_makes_it_connect_anew(result, closings):
+    sink = Closed({1: result})
+    handled(sink, event(1), event(2))
+    assert sink.closings == closings
+
+
+def test_lists_that_were_under_way_together_close_what_they_shared_once():
+    """What a third has opened meanwhile stays."""
+
+    class Together(Closed):
+        async def send(self, messages: Sequence[Message]) -> list[Any]:
+            await both.wait()
+            raise DownstreamUnavailable("a replica")
+
+    both, sink = asyncio.Barrier(2), Together()
+
+    async def run() -> None:
+        for closings in (1, 2):
+            await asyncio.gather(sink.handle([event(1)]), sink.handle([event(2)]))
+            assert sink.closings == closings
+
+    asyncio.run(run())
 
 
 def test_not_yet_charges_nothing():
