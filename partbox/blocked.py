@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection
 
 from partbox.db.operator import blocked
-from partbox.db.operator.blocked import BlockedKey, Head
+from partbox.db.operator.blocked import BlockedGroup, BlockedKey, Bounds, Head
 from partbox.db.session import require, session
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
@@ -19,6 +19,7 @@ from partbox.settings import Settings
 log = logging.getLogger("partbox.commands")
 
 Keys = list[BlockedKey]
+Groups = list[BlockedGroup]
 
 
 class BlockedKeys:
@@ -33,11 +34,34 @@ class BlockedKeys:
         self._settings = settings
         self._schema = settings.schema_name
 
-    def list(self, limit: int = 100, *, subscription: str = "default") -> Keys:
-        """At most `limit` blocked keys, the longest blocked first."""
-        limit = asked.limit(limit)
+    def list(
+        self,
+        limit: int = 100,
+        *,
+        since: asked.Bound | None = None,
+        until: asked.Bound | None = None,
+        subscription: str = "default",
+    ) -> Keys:
+        """At most `limit` blocked keys, the longest blocked first.
+
+        Those blocked since `since` or later, and before `until`: times, or lengths such as "2h", which ended now.
+        """
+        limit, bounds = asked.limit(limit), _bounds(since, until)
         with self._session(subscription) as conn:
-            return blocked.listed(conn, self._schema, subscription, limit)
+            return blocked.listed(conn, self._schema, subscription, limit, bounds)
+
+    def groups(
+        self,
+        limit: int = 100,
+        *,
+        since: asked.Bound | None = None,
+        until: asked.Bound | None = None,
+        subscription: str = "default",
+    ) -> Groups:
+        """At most `limit` groups of blocked keys that wait for heads that are alike, the most frequent first."""
+        limit, bounds = asked.limit(limit), _bounds(since, until)
+        with self._session(subscription) as conn:
+            return blocked.groups(conn, self._schema, subscription, limit, bounds)
 
     def retry_now(
         self, aggregate_type: str | Enum, aggregate_id: asked.AggregateId, *, subscription: str = "default"
@@ -123,3 +147,9 @@ def _found(head: Head | None, aggregate_type: str, aggregate_id: str, subscripti
             "`partbox blocked list` shows those that are"
         )
     return head
+
+
+def _bounds(since: asked.Bound | None, until: asked.Bound | None) -> Bounds:
+    return Bounds(
+        None if since is None else asked.bound("since", since), None if until is None else asked.bound("until", until)
+    )

@@ -32,10 +32,10 @@ class DeadRecords:
     """The dead records of an outbox. Every call opens a connection of its own.
 
     The filters are those of `list` everywhere: `event_type`, `aggregate_type`, `aggregate_id`, and `older_than`, a
-    timedelta, seconds or a text such as "2h", counted from death by the database's clock, and `group`, that of one of
-    `groups`. An id is a record's (int) or
-    an event's (UUID), also as text. What cannot be done raises PartboxError with the remedy; a database that cannot
-    be reached raises psycopg.Error: no answer ever means "none".
+    timedelta, seconds or a text such as "2h", counted from death by the database's clock, `group`, that of one of
+    `groups`, and `since` and `until`, between which they died: times, or lengths such as "2h", which ended now. An id
+    is a record's (int) or an event's (UUID), also as text. What cannot be done raises PartboxError with the remedy; a
+    database that cannot be reached raises psycopg.Error: no answer ever means "none".
     """
 
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
@@ -53,14 +53,17 @@ class DeadRecords:
         *,
         after: int | None = None,
         group: int | str | None = None,
+        since: asked.Bound | None = None,
+        until: asked.Bound | None = None,
         subscription: str = "default",
     ) -> Records:
         """At most `limit` dead records, oldest first, without payloads; `after`: those with higher record ids only."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
         with self._session(subscription) as conn:
+            filters = dead.resolved(conn, self._schema, filters)
             return dead.listed(conn, self._schema, subscription, filters, asked.limit(limit), asked.after(after))
 
-    def groups(
+    def groups(  # public: its filters are keywords
         self,
         event_type: str | Enum | None = None,
         aggregate_type: str | Enum | None = None,
@@ -69,15 +72,18 @@ class DeadRecords:
         limit: int = 100,
         *,
         group: int | str | None = None,
+        since: asked.Bound | None = None,
+        until: asked.Bound | None = None,
         subscription: str = "default",
     ) -> Groups:
         """At most `limit` groups of dead records that are alike, the most frequent first: of one event type, with one
         error but for the numbers and quoted parts in it."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
         with self._session(subscription) as conn:
+            filters = dead.resolved(conn, self._schema, filters)
             return dead.groups(conn, self._schema, subscription, filters, asked.limit(limit))
 
-    def count(
+    def count(  # public: its filters are keywords
         self,
         event_type: str | Enum | None = None,
         aggregate_type: str | Enum | None = None,
@@ -85,12 +91,14 @@ class DeadRecords:
         older_than: asked.Length | None = None,
         *,
         group: int | str | None = None,
+        since: asked.Bound | None = None,
+        until: asked.Bound | None = None,
         subscription: str = "default",
     ) -> int:
         """The number of dead records that match."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
         with self._session(subscription) as conn:
-            return dead.count(conn, self._schema, subscription, filters)
+            return dead.count(conn, self._schema, subscription, dead.resolved(conn, self._schema, filters))
 
     def show(self, id: asked.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
         """One dead record with its headers and times; with its payload, verbatim, only if `payload` is true."""
@@ -112,7 +120,7 @@ class DeadRecords:
         _tell("replay", subscription, text, record_id, subscription, MEANWHILE)
         return 1
 
-    def replay_all(
+    def replay_all(  # public: its filters are keywords
         self,
         event_type: str | Enum | None = None,
         aggregate_type: str | Enum | None = None,
@@ -120,6 +128,8 @@ class DeadRecords:
         older_than: asked.Length | None = None,
         *,
         group: int | str | None = None,
+        since: asked.Bound | None = None,
+        until: asked.Bound | None = None,
         subscription: str = "default",
         progress: Progress | None = None,
     ) -> int:
@@ -129,7 +139,7 @@ class DeadRecords:
         with whole aggregates; after each `progress(done, total)`
         is called. Interrupted, it has replayed whole aggregates; called again, it goes on with the others.
         """
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
         return self._bulk("replay", dead.replay, filters, subscription, progress)
 
     def discard(self, id: asked.Id, *, subscription: str = "default") -> int:
@@ -141,7 +151,7 @@ class DeadRecords:
         _tell("discard", subscription, "discarded dead record %d of subscription %r", record_id, subscription)
         return 1
 
-    def discard_all(
+    def discard_all(  # public: its filters are keywords
         self,
         event_type: str | Enum | None = None,
         aggregate_type: str | Enum | None = None,
@@ -149,16 +159,19 @@ class DeadRecords:
         older_than: asked.Length | None = None,
         *,
         group: int | str | None = None,
+        since: asked.Bound | None = None,
+        until: asked.Bound | None = None,
         subscription: str = "default",
         progress: Progress | None = None,
     ) -> int:
         """Give up all that are dead now and match; their number."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group)
+        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
         return self._bulk("discard", dead.discard, filters, subscription, progress)
 
     def _bulk(self, what: str, act: Act, filters: Filters, subscription: str, progress: Progress | None) -> int:
         """`act` on chunk after chunk, logged also where it ends early."""
         with self._session(subscription) as conn:
+            filters = dead.resolved(conn, self._schema, filters)
             chunks = dead.chunks(conn, self._schema, subscription, filters, dead.CHUNK)
             done, total = 0, sum(map(len, chunks))
             try:
@@ -214,6 +227,8 @@ def _filters(
     aggregate_id: str | None,
     older_than: asked.Length | None,
     group: int | str | None,
+    since: asked.Bound | None,
+    until: asked.Bound | None,
 ) -> Filters:
     return Filters(
         None if event_type is None else asked.kind("event_type", event_type),
@@ -221,6 +236,8 @@ def _filters(
         None if aggregate_id is None else asked.text("aggregate_id", aggregate_id),
         None if older_than is None else asked.length("older_than", older_than),
         None if group is None else asked.group(group),
+        None if since is None else asked.bound("since", since),
+        None if until is None else asked.bound("until", until),
     )
 
 

@@ -1,7 +1,8 @@
 """Checks of an operator's arguments; each raises ArgumentError with the value and the form it must have."""
 
 import re
-from datetime import timedelta
+from contextlib import suppress
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 from uuid import UUID
@@ -17,6 +18,7 @@ GROUP: Final = re.compile(rf"-?[0-9]{{1,{DIGITS}}}")
 Id = int | str | UUID
 AggregateId = str | int | UUID
 Length = timedelta | float | str
+Bound = datetime | Length
 
 
 class ArgumentError(PartboxError):
@@ -58,6 +60,20 @@ def length(name: str, value: Length) -> float:
         return seconds(value)
     except ValueError as error:
         raise ArgumentError(name, f"{value!r} is no length of time: {error}") from None
+
+
+def bound(name: str, value: Bound) -> datetime | float:
+    """A time, or so many seconds ago."""
+    with suppress(ValueError):
+        return seconds(value)
+    when: Bound = value
+    with suppress(ValueError):
+        when = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(when, datetime):
+        raise ArgumentError(name, f'{value!r} is no time: write it in ISO 8601, or "2h" for two hours ago')
+    if when.utcoffset() is None:
+        raise ArgumentError(name, f"{value!s} has no time zone: give it one, such as {when.isoformat()}Z for UTC")
+    return when
 
 
 def kind(name: str, value: str | Enum) -> str:

@@ -5,6 +5,8 @@ with blocked as (
       from {schema}.parked k
      where k.subscription = %(subscription)s and k.blocks
      group by k.aggregate_type, k.aggregate_id
+    having (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)
+           and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)
      order by since, head
      limit %(limit)s
 )
@@ -18,6 +20,30 @@ select b.aggregate_type, b.aggregate_id, b.head, r.event_id, k.event_type, k.sta
   left join {schema}.partition p on p.subscription = k.subscription and p.partition = k.partition
   left join {schema}.instance i on i.instance_id = p.owner
  order by b.since, b.head
+
+-- name: blocked_groups
+-- Blocked keys whose heads are alike, the most frequent first: how many, the events behind them, since when, and one head.
+with blocked as materialized (
+    select min(k.record_id) as head, count(*) - 1 as followers, min(k.parked_at) as since
+      from {schema}.parked k
+     where k.subscription = %(subscription)s and k.blocks
+     group by k.aggregate_type, k.aggregate_id
+    having (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)
+           and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)
+), grouped as materialized (
+    select {schema}.dead_group(k.event_type || ' ' || k.state, k.last_error) as number, count(*) as keys,
+           sum(b.followers)::bigint as followers, min(b.since) as since_from, max(b.since) as since_to, min(k.record_id) as head
+      from blocked b
+      join {schema}.parked k on k.subscription = %(subscription)s and k.record_id = b.head
+     group by number
+     order by keys desc, head
+     limit %(limit)s
+)
+select g.keys, g.followers, g.since_from, g.since_to, k.event_type, k.state, k.aggregate_type, k.aggregate_id, k.record_id,
+       k.last_error
+  from grouped g
+  join {schema}.parked k on k.subscription = %(subscription)s and k.record_id = g.head
+ order by g.keys desc, g.head
 
 -- name: blocked_retry_now
 -- The head of a blocked key is due; see the function.

@@ -11,6 +11,8 @@ select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, 
                and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
                and (%(older_than)s::float8 is null
                     or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+               and (%(since)s::timestamptz is null or k.parked_at >= %(since)s)
+               and (%(until)s::timestamptz is null or k.parked_at < %(until)s)
                and (%(after)s::bigint is null or k.record_id > %(after)s)
          order by k.record_id
          limit %(limit)s) k
@@ -35,6 +37,8 @@ select n.number, n.count, n.blocking, n.died_from, n.died_to,
                and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
                and (%(older_than)s::float8 is null
                     or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+               and (%(since)s::timestamptz is null or k.parked_at >= %(since)s)
+               and (%(until)s::timestamptz is null or k.parked_at < %(until)s)
          group by number
          order by count desc, newest desc
          limit %(limit)s) n
@@ -55,6 +59,8 @@ select count(*)
        and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
        and (%(older_than)s::float8 is null
             or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+       and (%(since)s::timestamptz is null or k.parked_at >= %(since)s)
+       and (%(until)s::timestamptz is null or k.parked_at < %(until)s)
 
 -- name: dead_chunks
 -- The ids of all that match, in chunks of about `size`: keys in the order of their lowest id, never a key in two chunks.
@@ -73,6 +79,8 @@ select array_agg(placed.record_id order by placed.record_id)
                        and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
                        and (%(older_than)s::float8 is null
                             or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+                       and (%(since)s::timestamptz is null or k.parked_at >= %(since)s)
+                       and (%(until)s::timestamptz is null or k.parked_at < %(until)s)
                ) keyed) placed
  group by placed.chunk
  order by placed.chunk
@@ -109,3 +117,7 @@ select {schema}.discard(%(subscription)s, %(record_ids)s::bigint[])
 -- name: parked_state
 -- What a record is parked as, if it is.
 select k.state from {schema}.parked k where k.subscription = %(subscription)s and k.record_id = %(record_id)s::bigint
+
+-- name: moment_ago
+-- The moment so many seconds ago, by the database's clock.
+select clock_timestamp() - make_interval(secs => least(%(ago)s::float8, 3e9))

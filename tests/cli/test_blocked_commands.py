@@ -95,3 +95,30 @@ def test_hostile_content_reaches_no_terminal(partbox, plant):
 @pytest.mark.parametrize("command", ["list", "retry", "skip"])
 def test_help_teaches_with_an_example(partbox, command):
     assert f"Example: partbox blocked {command}" in " ".join(partbox("blocked", command, "--help").out.split())
+
+
+def test_list_groups_those_that_wait_for_the_same_and_takes_a_stretch_of_time(partbox, plant):
+    for number in range(3):
+        plant.park(f"{number}", "retrying", blocks=True, age=600, error=f"TimeoutError: no answer in {number} s")
+    plant.park("0", "held", blocks=True, attempts=0, age=600, error=None)
+    plant.park("9", "deferred", blocks=True, age=7_200, event_type="Paid", error="bank is closed")
+    header, first, second = partbox("blocked", "list", "--group").out.splitlines()
+    assert header.split()[:3] == ["aggregates", "followers", "since"]
+    assert first.split()[:2] == ["3", "1"]
+    assert first.rstrip().endswith("Placed  retrying  Order 0  TimeoutError: no answer in 0 s")
+    assert second.split()[:2] == ["1", "0"]
+    (group,) = json.loads(partbox("blocked", "list", "--group", "--until", "1h", "--json").out)
+    assert (group["keys"], group["event_type"], group["error_type"], group["error"]) == (
+        1,
+        "Paid",
+        None,
+        "bank is closed",
+    )
+    listed = json.loads(partbox("blocked", "list", "--since", "1h", "--json").out)
+    assert [each["aggregate_id"] for each in listed] == ["0", "1", "2"]
+    none = partbox("blocked", "list", "--since", "2026-01-31T09:00Z", "--until", "2026-01-31T10:00Z").out
+    assert none == (
+        "no blocked aggregate since '2026-01-31T09:00Z' until '2026-01-31T10:00Z' in subscription 'default'\n"
+    )
+    assert "since 'soon' is no time: write it in ISO 8601, or" in partbox("blocked", "list", "--since", "soon").error
+    assert "has no time zone" in partbox("blocked", "list", "--until", "2026-01-31T09:00").error

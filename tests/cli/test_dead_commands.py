@@ -57,6 +57,40 @@ def test_list_shows_dead_records_oldest_first(partbox, plant):
     assert (ran.code, ran.err) == (0, "")
 
 
+def test_list_groups_what_is_alike(partbox, plant, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for number in range(3):
+        newest = plant.park(f"{number}", blocks=number == 0, error=f"KeyError: 'order {number}'")
+    plant.park("9", event_type="Paid", error="no such card")
+    header, first, second = partbox("dead", "list", "--group").out.splitlines()
+    assert header.split()[:2] == ["records", "blocking"]
+    assert first.split()[:2] == ["3", "1"]
+    assert first.rstrip().endswith(f"Placed  {newest:>6}  KeyError: 'order 2'")
+    assert (second.split()[0], second.rstrip()[-12:]) == ("1", "no such card")
+    groups = json.loads(partbox("dead", "list", "--group", "--type", "Placed", "--json").out)
+    assert [(each["records"], each["newest"]["record_id"]) for each in groups] == [(3, newest)]
+
+
+def test_a_stretch_of_time_is_a_filter_of_every_command(partbox, plant):
+    old, middle, young = (plant.park("a", age=age) for age in (7_200, 1_800, 60))
+    died = plant.row(middle)["parked_at"].isoformat()
+
+    def listed(*filters: str) -> list[int]:
+        return [each["record_id"] for each in json.loads(partbox("dead", "list", *filters, "--json").out)]
+
+    assert listed("--since", "1h") == [middle, young]
+    assert listed("--until", "10m") == [old, middle]
+    assert listed("--since", "1h", "--until", "10m") == [middle]
+    assert listed("--since", died) == [middle, young]
+    assert listed("--until", died) == [old]
+    assert json.loads(partbox("dead", "count", "--since", "1h", "--json").out) == {"dead": 2}
+    assert "no dead record with since '1m' in" in partbox("dead", "list", "--since", "1m").out.replace('"', "'")
+    assert partbox("dead", "replay", "--all", "--since", "10m", "--yes").code == 0
+    assert partbox("dead", "discard", "--all", "--until", "1h", "--yes").code == 0
+    assert plant.states() == {old: "discarded", middle: "dead", young: "ready"}
+    assert "since 'soon' is no time" in partbox("dead", "list", "--since", "soon").error
+
+
 def test_list_as_json_and_its_filters(partbox, plant):
     old = plant.park("a", age=7_200)
     plant.park("a", age=10)

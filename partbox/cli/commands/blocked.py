@@ -1,15 +1,15 @@
 """`partbox blocked`: aggregates whose events wait for one that cannot be finished, and how to get them going."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from partbox.blocked import BlockedKeys
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
-from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
+from partbox.cli.shell.options import Dsn, Group, Json, Schema, Since, Subscription, Until
 from partbox.cli.shell.output import console, in_short, moment, print_json, printable, table
-from partbox.db.operator.blocked import BlockedKey
+from partbox.db.operator.blocked import BlockedGroup, BlockedKey
 
 app = typer.Typer(
     help="Blocked aggregates: their events wait, in order, for one that failed, is deferred or is dead.",
@@ -24,10 +24,14 @@ Reason = Annotated[
 ]
 
 COLUMNS = ("aggregate", "head", "type", "state", "due", "attempts", "followers", "since", "worker", "error")
+GROUPED = ("aggregates", "followers", "since", "to", "type", "state", "oldest", "its error")
 
 
 @app.command("list")
-def list_(
+def list_(  # its parameters are its options
+    since: Since = None,
+    until: Until = None,
+    group: Group = False,
     limit: Limit = 100,
     subscription: Subscription = "default",
     dsn: Dsn = None,
@@ -36,15 +40,21 @@ def list_(
 ) -> None:
     """List blocked aggregates, the longest blocked first: the record they wait for, and how many are parked behind it.
 
-    Times are the database's, in UTC.
+    With --group how many there are of each kind. Times are the database's, in UTC.
 
     Example: partbox blocked list --limit 10
+
+    Example: partbox blocked list --group --since 2h
     """
-    found = _keys(dsn, schema).list(limit, subscription=subscription)
+    keys = _keys(dsn, schema)
+    found: Any = (keys.groups if group else keys.list)(limit, since=since, until=until, subscription=subscription)
     if json:
         print_json(found)
     elif not found:
-        typer.echo(f"no blocked aggregate in subscription {subscription!r}")
+        between = "".join(f" {name} {value!r}" for name, value in (("since", since), ("until", until)) if value)
+        typer.echo(f"no blocked aggregate{between} in subscription {subscription!r}")
+    elif group:
+        console().print(table(GROUPED, map(_group_row, found), ("aggregates", "followers"), GROUPED[2:4]))
     else:
         console().print(table(COLUMNS, map(_row, found), ("head", "attempts", "followers"), ("due", "since")))
         if len(found) == limit:
@@ -103,6 +113,13 @@ def skip(
 def _keys(dsn: str | None, schema: str | None) -> BlockedKeys:
     settings = load(flags={"dsn": dsn, "schema": schema})
     return BlockedKeys(lambda: database(settings), settings)
+
+
+def _group_row(each: BlockedGroup) -> tuple[str, ...]:
+    error = in_short(": ".join(part for part in (each.error_type, each.error) if part))
+    since = moment(each.since_from), moment(each.since_to)
+    oldest = f"{each.aggregate_type} {each.aggregate_id}"
+    return f"{each.keys:,}", f"{each.followers:,}", *since, each.event_type, each.state, oldest, error
 
 
 def _row(key: BlockedKey) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ import typer
 from partbox.cli.shell.confirm import confirm, progressing
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
-from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
+from partbox.cli.shell.options import Dsn, Group, Json, Schema, Since, Subscription, Until
 from partbox.cli.shell.output import console, counted, in_short, moment, print_json, table
-from partbox.db.operator.dead import DeadDetail, DeadRecord
+from partbox.db.operator.dead import DeadDetail, DeadGroup, DeadRecord
 from partbox.dead import DeadRecords
 from partbox.errors import PartboxError
 
@@ -40,6 +40,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 Payload = Annotated[bool, typer.Option("--payload", help="Show the payload too.")]
 
 COLUMNS = ("record", "died", "type", "aggregate", "attempts", "error")
+GROUPED = ("records", "blocking", "first died", "last died", "type", "newest", "its error")
 MEANWHILE = "workers deliver them before what waits of their aggregates; what was delivered since they died stays so"
 
 Filters = dict[str, str | None]
@@ -51,22 +52,32 @@ def list_(  # its parameters are its options
     aggregate_type: AggregateType = None,
     aggregate_id: AggregateId = None,
     older_than: OlderThan = None,
+    since: Since = None,
+    until: Until = None,
+    group: Group = False,
     limit: Limit = 100,
     subscription: Subscription = "default",
     dsn: Dsn = None,
     schema: Schema = None,
     json: Json = False,
 ) -> None:
-    """List dead records, oldest first, without payloads. Times are the database's, in UTC.
+    """List dead records, oldest first, without payloads; with --group how many there are of each kind.
+
+    Times are the database's, in UTC.
 
     Example: partbox dead list --type OrderPlaced --older-than 2h
+
+    Example: partbox dead list --group --since 2h
     """
-    filters = _filters(type, aggregate_type, aggregate_id, older_than)
-    found = _records(dsn, schema).list(**filters, limit=limit, subscription=subscription)
+    filters = _filters(type, aggregate_type, aggregate_id, older_than, since, until)
+    records = _records(dsn, schema)
+    found: Any = (records.groups if group else records.list)(**filters, limit=limit, subscription=subscription)
     if json:
         print_json(found)
     elif not found:
         typer.echo(_none(filters, subscription))
+    elif group:
+        console().print(table(GROUPED, map(_group_row, found), ("records", "blocking", "newest"), GROUPED[2:4]))
     else:
         console().print(table(COLUMNS, map(_row, found), ("record", "attempts"), ("died",)))
         if len(found) == limit:
@@ -101,6 +112,8 @@ def count(  # its parameters are its options
     aggregate_type: AggregateType = None,
     aggregate_id: AggregateId = None,
     older_than: OlderThan = None,
+    since: Since = None,
+    until: Until = None,
     subscription: Subscription = "default",
     dsn: Dsn = None,
     schema: Schema = None,
@@ -110,7 +123,7 @@ def count(  # its parameters are its options
 
     Example: partbox dead count --aggregate-type Order
     """
-    filters = _filters(type, aggregate_type, aggregate_id, older_than)
+    filters = _filters(type, aggregate_type, aggregate_id, older_than, since, until)
     number = _records(dsn, schema).count(**filters, subscription=subscription)
     if json:
         print_json({"dead": number})
@@ -126,6 +139,8 @@ def replay(  # its parameters are its options
     aggregate_type: AggregateType = None,
     aggregate_id: AggregateId = None,
     older_than: OlderThan = None,
+    since: Since = None,
+    until: Until = None,
     yes: Yes = False,
     subscription: Subscription = "default",
     dsn: Dsn = None,
@@ -141,9 +156,9 @@ def replay(  # its parameters are its options
 
     Example: partbox dead replay --all --type OrderPlaced --older-than 2h
     """
-    records, filters = _records(dsn, schema), _filters(type, aggregate_type, aggregate_id, older_than)
+    records, filters = _records(dsn, schema), _filters(type, aggregate_type, aggregate_id, older_than, since, until)
     _check_choice("replay", id, all, filters)
-    left = 0
+    done = left = 0
     if id is not None:
         done = records.replay(id, subscription=subscription)
     elif total := records.count(**filters, subscription=subscription):
@@ -151,8 +166,6 @@ def replay(  # its parameters are its options
         with progressing("replay", "replayed", total) as progress:
             done = records.replay_all(**filters, subscription=subscription, progress=progress)
         left = max(0, total - done)
-    else:
-        done = 0
     if json:
         print_json({"replayed": done, "left": left})
     elif not done and not left:
@@ -169,6 +182,8 @@ def discard(  # its parameters are its options
     aggregate_type: AggregateType = None,
     aggregate_id: AggregateId = None,
     older_than: OlderThan = None,
+    since: Since = None,
+    until: Until = None,
     yes: Yes = False,
     subscription: Subscription = "default",
     dsn: Dsn = None,
@@ -181,7 +196,7 @@ def discard(  # its parameters are its options
 
     Example: partbox dead discard --all --older-than 30d --yes
     """
-    records, filters = _records(dsn, schema), _filters(type, aggregate_type, aggregate_id, older_than)
+    records, filters = _records(dsn, schema), _filters(type, aggregate_type, aggregate_id, older_than, since, until)
     _check_choice("discard", id, all, filters)
     if id is not None:
         done = records.discard(id, subscription=subscription)
@@ -204,13 +219,10 @@ def _records(dsn: str | None, schema: str | None) -> DeadRecords:
     return DeadRecords(lambda: database(settings), settings)
 
 
-def _filters(type: str | None, aggregate_type: str | None, aggregate_id: str | None, older_than: str | None) -> Any:
-    return {
-        "event_type": type,
-        "aggregate_type": aggregate_type,
-        "aggregate_id": aggregate_id,
-        "older_than": older_than,
-    }
+def _filters(*given: str | None) -> Any:
+    return dict(
+        zip(("event_type", "aggregate_type", "aggregate_id", "older_than", "since", "until"), given, strict=True)
+    )
 
 
 def _check_choice(what: str, id: str | None, all: bool, filters: Filters) -> None:
@@ -240,6 +252,12 @@ def _row(each: DeadRecord) -> tuple[str, ...]:
     error = ": ".join(part for part in (each.error_type, each.error) if part)
     aggregate = _aggregate(each)
     return str(each.record_id), moment(each.died_at), each.event_type, aggregate, str(each.attempts), in_short(error)
+
+
+def _group_row(each: DeadGroup) -> tuple[str, ...]:
+    record, _, kind, *_, error = _row(each.newest)
+    died = moment(each.died_from), moment(each.died_to)
+    return f"{each.records:,}", f"{each.blocking:,}", *died, kind, record, error
 
 
 def _aggregate(each: DeadRecord) -> str:

@@ -38,6 +38,24 @@ WorkerRoles = Annotated[
     ),
 ]
 Subscription = Annotated[str, typer.Option(metavar="NAME", help="The consumer of the log.")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        show_default=False,
+        help="Only since then: a time such as 2026-01-31T09:00Z, or 2h for the last two hours.",
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until", metavar="TIME", show_default=False, help="Only before then: a time, or 2h for two hours ago."
+    ),
+]
+Group = Annotated[
+    bool, typer.Option("--group", help="A line for each kind: one event type, one error but for numbers.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Target = Annotated[
     str,

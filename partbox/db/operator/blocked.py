@@ -7,7 +7,7 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from partbox.db.operator.dead import typed
+from partbox.db.operator.dead import time_of, typed
 from partbox.db.sql import query
 
 
@@ -50,10 +50,50 @@ class Head(NamedTuple):
     changed: bool
 
 
-def listed(conn: Connection[Any], schema: str, subscription: str, limit: int) -> list[BlockedKey]:
+@dataclass(frozen=True, slots=True)
+class BlockedGroup:
+    """Blocked keys whose heads are alike: of one event type and state, with one error but for numbers and quoted parts.
+
+    `followers` are parked behind all of them. They have been blocked since a time between `since_from` and `since_to`.
+    `aggregate_type`, `aggregate_id`, `record_id` and the error are those of the oldest head.
+    """
+
+    keys: int
+    followers: int
+    since_from: datetime
+    since_to: datetime
+    event_type: str
+    state: str
+    aggregate_type: str
+    aggregate_id: str
+    record_id: int
+    error_type: str | None
+    error: str | None
+
+
+_GROUPED = tuple(each.name for each in fields(BlockedGroup))
+
+
+class Bounds(NamedTuple):
+    """Keys that are blocked since `since` or later, and before `until`: times, or seconds ago."""
+
+    since: datetime | float | None = None
+    until: datetime | float | None = None
+
+
+ALL = Bounds()
+
+
+def listed(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds = ALL) -> list[BlockedKey]:
     """At most `limit` blocked keys, the longest blocked first."""
-    rows = conn.execute(query("blocked_list", schema), {"subscription": subscription, "limit": limit})
+    rows = conn.execute(query("blocked_list", schema), _values(conn, schema, subscription, limit, bounds))
     return [_key(*row) for row in rows]
+
+
+def groups(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds) -> list[BlockedGroup]:
+    """At most `limit` groups, the largest first."""
+    rows = conn.execute(query("blocked_groups", schema), _values(conn, schema, subscription, limit, bounds))
+    return [_group(*row) for row in rows]
 
 
 def retry_now(
@@ -85,6 +125,17 @@ def skip(
     }
     row = conn.execute(query("blocked_skip", schema), values).fetchone()
     return Head(*row) if row else None
+
+
+def _values(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds) -> dict[str, object]:
+    since, until = (time_of(conn, schema, bound) for bound in bounds)
+    return {"subscription": subscription, "limit": limit, "since": since, "until": until}
+
+
+def _group(*row: Any) -> BlockedGroup:
+    keys, followers, first, last, *head, error = row
+    values = (keys, followers, first.astimezone(UTC), last.astimezone(UTC), *head, *typed(error))
+    return BlockedGroup(**dict(zip(_GROUPED, values, strict=True)))
 
 
 def _key(*row: Any) -> BlockedKey:

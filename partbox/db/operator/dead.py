@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import orjson
@@ -21,17 +21,23 @@ _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """A choice of dead records; None asks for nothing. `older_than` in seconds since death; `group` as in DeadGroup."""
+    """A choice of dead records; None asks for nothing. `older_than` in seconds since death; `group` as in DeadGroup.
+
+    They died at `since` or later, before `until`: times, or seconds ago until `resolved`.
+    """
 
     event_type: str | None = None
     aggregate_type: str | None = None
     aggregate_id: str | None = None
     older_than: float | None = None
     group: int | None = None
+    since: datetime | float | None = None
+    until: datetime | float | None = None
 
     def __str__(self) -> str:
         """The filters as a log line shows them."""
-        asked = [f"{name} {value!r}" for name, value in asdict(self).items() if value is not None]
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        asked = [f"{name} {value if isinstance(value, datetime) else repr(value)}" for name, value in given.items()]
         return f" with {', '.join(asked)}" if asked else ""
 
 
@@ -85,6 +91,19 @@ class DeadGroup:
     died_from: datetime
     died_to: datetime
     newest: DeadRecord
+
+
+def resolved(conn: Connection[Any], schema: str, filters: Filters) -> Filters:
+    """The filters with times for lengths."""
+    return replace(filters, since=time_of(conn, schema, filters.since), until=time_of(conn, schema, filters.until))
+
+
+def time_of(conn: Connection[Any], schema: str, bound: datetime | float | None) -> datetime | None:
+    """A time, or that so many seconds ago by the database's clock."""
+    if bound is None or isinstance(bound, datetime):
+        return bound
+    (when,) = _one(conn, "moment_ago", schema, {"ago": bound})
+    return cast(datetime, when)
 
 
 def listed(
