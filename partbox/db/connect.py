@@ -41,6 +41,13 @@ empty was a sequential scan, and stayed one. Without sequential and bitmap scans
 the log is read by an index, whatever the statistics say.
 """
 
+SEEING = "-c row_security=off"
+"""PostgreSQL raises where it would hide rows.
+
+Not on a connection that is lent: its handlers may live by row security, and what we send there are functions that
+switch it off for themselves.
+"""
+
 Dsn = str | Callable[[], str]
 
 otherwise: Callable[[], str] | None = None
@@ -53,6 +60,10 @@ class NoDsn(psycopg.OperationalError):
 
 class PoolerRefused(psycopg.OperationalError):
     """A pooler refused the session options, and `pooler` is not set."""
+
+
+class PassingSchemaError(SchemaError):
+    """The schema cannot be worked on now: it is being made anew, or a privilege is missing. A running worker waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +186,7 @@ def connect(
     It is cut when a statement is not answered within `limit` seconds: a little more than `lease`, unless given.
     """
     more = PLANNED if prepared else ""
+    more = more if lent else f"{SEEING} {more}"
     conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
     factory, adapters = (Cursor[Any], None) if lent else (Binary, DEFAULTS)
     try:
@@ -189,16 +201,26 @@ def connect(
         conn.cursor_factory = factory
     conn.lent = lent
     not_inherited(conn)
+    conn.pooled = pooler
     conn.watch(allowed(lease) if limit is None else limit)
     try:
-        if not pooler and conn.info.server_version >= TIMED:
-            conn.execute(query("untimed", "partbox"))  # of no schema
-        if not pooler and prepared:
-            _prepare(conn)
+        if not pooler:
+            _begin(conn, lent=lent, prepared=prepared)
     except BaseException:
         conn.close()
         raise
     return conn
+
+
+def _begin(conn: WatchedConnection, *, lent: bool, prepared: bool) -> None:
+    """Finish a session that is all ours, by what startup options cannot say."""
+    if conn.info.server_version >= TIMED:
+        conn.execute(query("untimed", "partbox"))  # of no schema, as those that follow
+    if not lent:
+        seeing, _ = conn.execute(query("session_begin", "partbox")).fetchone() or (False, None)
+        conn.pooled = not seeing  # a pooler took the options and did not hand them on
+    if prepared:
+        _prepare(conn)
 
 
 def _prepare(conn: WatchedConnection) -> None:
@@ -232,7 +254,9 @@ def check(conn: Connection[Any], schema: str) -> None:
     if standby:
         raise SchemaError("this server is a standby: workers poll the primary only (its DSN is needed)")
     if not readable:
-        raise SchemaError(f'no privilege on sequence "{schema}".record_id_seq: grant select on it to the worker role')
+        raise PassingSchemaError(
+            f'no privilege on sequence "{schema}".record_id_seq: grant select on it to the worker role'
+        )
     if not original:
         raise SchemaError(
             f'schema "{schema}" is a logical copy (dump or replication): its cursors are those of another cluster, and '

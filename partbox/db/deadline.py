@@ -156,6 +156,8 @@ class WatchedConnection(Connection[Any]):
     deadline: Deadline = NEVER
     lent: bool = False  # an application's code gets it too, and may change how it converts values
     life: Any = None  # see db/delivery/life.py
+    basis: Any = None  # see db/delivery/proof.py
+    pooled = False  # no session options were sent
     bell: int | None = None  # see db/delivery/bell.py
     prepared: OrderedDict[bytes, bytes] | None = None  # see db/blocking.py: names of what is prepared, by texts
 

@@ -23,7 +23,7 @@ from psycopg import Connection, Error
 from uuid_utils.compat import uuid7
 
 from partbox.db.connect import check, connect
-from partbox.db.delivery import instances
+from partbox.db.delivery import instances, proof
 from partbox.db.delivery.instances import Watch
 from partbox.db.schema import migrate
 from partbox.errors import SchemaError
@@ -135,6 +135,8 @@ class Membership:
         boot, wall, now = boottime(), time.time(), time.monotonic()
         leaving = {id: ward.leaving for id, ward in named.items() if id}
         alive = instances.heartbeat(conn, self._schema, leaving)
+        if len(alive) < len(named):
+            proof.intact(conn, self._schema)  # in another table nobody is alive
         lease = self._settings.lease
         for instance, ward in named.items():
             if instance in alive:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection, allowed
-from partbox.db.delivery import life
+from partbox.db.delivery import life, proof
 from partbox.settings import Settings
 from partbox.worker.forks import leave
 from partbox.worker.owning.slot import POLL_TICK, Slot, boottime
@@ -28,10 +28,11 @@ class Session(NamedTuple):
         return list(dict.fromkeys(conn for conn in self if conn is not None))
 
     def live(self, schema: str) -> None:
-        """Begin in the life that the server is in now: before anything is read that is remembered."""
-        began = life.begin(self.reading, schema)
+        """Begin in the life that the server is in now, on the tables that it has: before anything else is read."""
+        began, basis = life.begin(self.reading, schema), proof.begin(self.reading, schema)
         for conn in self.all:
             life.live(conn, began)
+            conn.basis = basis
 
 
 class SessionFactory:

@@ -8,10 +8,13 @@
 -- by NOT IN, which is a hash whatever the statistics say: they stem from a time when nothing was owned, and with them 256
 -- owners were compared with each of 200 instances.
 --
+-- With another table in the place of `instance` everybody would be gone: so it is asked whether it is ours.
+--
 -- Who was draining was told to end, and what ran then did not end it: its partitions are freed as if it had released
 -- them, and what it had charged is uncharged. Starts that are older than its claim are of an owner that did die.
 create or replace function {schema}.bury(victims uuid[], known_dead boolean)
-returns table (buried uuid[], freed integer) language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns table (buried uuid[], freed integer) language plpgsql
+set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     orphans {schema}.partition[];
@@ -37,7 +40,7 @@ begin
         update {schema}.partition p
            set owner = null,
                suspect_until_id = case when p.owner = any (drained) then p.suspect_until_id
-                                       else coalesce(pg_sequence_last_value({sequence}), 0) end,
+                                       else {schema}.drawn() end,
                saved_at = case when p.owner = any (drained) then clock_timestamp() else p.saved_at end
           from unnest(orphans) as o
          where p.subscription = o.subscription and p.partition = o.partition and p.owner is not null
@@ -45,6 +48,9 @@ begin
         returning p.partition
     )
     select count(*)::integer into freed from orphan;
+    if freed > 0 then
+        perform {schema}.intact();
+    end if;
 
     if drained is not null then
         update {schema}.parked k set attempts = k.attempts - 1, started_at = null

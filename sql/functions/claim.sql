@@ -4,13 +4,14 @@
 -- that a buried instance could claim after the bury has looked, and the partition would belong to nobody alive.
 -- The epoch never repeats, also not after a crash of the database lost the tail that held the last one.
 create or replace function {schema}.claim(subscription text, me uuid)
-returns setof {schema}.partition language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns setof {schema}.partition language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 begin
     perform from {schema}.instance i where i.instance_id = claim.me for key share;
     if not found then
         return;
     end if;
+    perform {schema}.intact();
     return query
     with free as materialized (
         select p.partition

@@ -2,7 +2,7 @@
 -- parts and what stands in later lines of it
 
 create or replace function {schema}.dead_group(event_type text, last_error text) returns bigint
-language plpgsql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+language plpgsql immutable parallel safe set search_path = pg_catalog, pg_temp set row_security = off as $$
 begin
     -- What names a thing has a digit in it, or quotes around it. E'' reads the same in every session.
     return hashtextextended(event_type || E'\n' || left(regexp_replace(

@@ -4,7 +4,7 @@
 -- the record finds it among its parked rows and does not deliver it. Neither the log nor the brake counts it. Locks and
 -- parked_version as in replay.
 create or replace function {schema}.discard(subscription text, record_ids bigint[])
-returns integer language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns integer language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     changed smallint[];

@@ -4,7 +4,7 @@
 -- visited in that version again, because whoever waits there waits for this renewal's lock on the new one.
 -- Who drains will end: that is never taken back, for its process may have said so after this was sent.
 create or replace function {schema}.heartbeat(instances uuid[], draining boolean[])
-returns setof uuid language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns setof uuid language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 begin
     perform from {schema}.instance i where i.instance_id = any (heartbeat.instances)

@@ -4,7 +4,7 @@
 -- statements, both are read again; if either differs nothing is changed and the next tick decides anew. The same if the
 -- subscription has been paused since, which happens behind the same lock.
 create or replace function {schema}.plan(subscription text, members uuid[], seen uuid[], planned uuid[])
-returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 begin
     perform pg_advisory_xact_lock(hashtext('partbox.plan'), hashtext({schema_name} || '.' || plan.subscription));
@@ -21,6 +21,7 @@ begin
         return false;
     end if;
 
+    perform {schema}.intact();
     with changed as materialized (
         select p.partition, new.assignee
           from {schema}.partition p

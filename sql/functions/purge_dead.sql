@@ -7,7 +7,7 @@
 -- was faster is seen under the lock. The raised version makes the owner load its rows again.
 create or replace function {schema}.purge_dead(retain float8, batch integer, place bigint[], dry_run boolean)
 returns table (gone bigint, onward bigint[]) language plpgsql
-set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
+set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     stretch constant bigint := 1000;

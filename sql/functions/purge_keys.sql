@@ -4,7 +4,7 @@
 -- block, because no index knows the age, and from the start each step would pass over what those before it left.
 create or replace function {schema}.purge_keys(retain float8, batch integer, place bigint[], dry_run boolean)
 returns table (gone bigint, onward bigint[]) language plpgsql
-set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
+set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     stretch constant bigint := 1000;

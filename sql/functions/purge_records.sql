@@ -19,7 +19,7 @@ create or replace function {schema}.purge_records(
     retain float8, retain_dead float8, batch integer, place bigint[], dry_run boolean
 ) returns table (gone bigint, onward bigint[]) language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set search_path = pg_catalog, pg_temp as $$
+set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     stretch constant integer := 100;
@@ -53,7 +53,7 @@ begin
       from {schema}.segment_ranges() s
      cross join lateral (select r.created_at from {schema}.record r
                           where r.partition >= 0 and r.id >= s.lower and r.id < s.upper order by r.id limit 1) oldest
-     where s.upper - 1 <= coalesce(pg_sequence_last_value({sequence}), 0)
+     where s.upper - 1 <= {schema}.drawn()
            and oldest.created_at >= clock_timestamp() - least(retain * 1.25, 36500 * 86400.0) * interval '1 second';
 
     while part < 256 and gone < batch and looked < looks loop
@@ -97,6 +97,7 @@ begin
         insert into {schema}.meta as m (key, value) values ('purged_id', newest)
             on conflict (key) do update set value = greatest(m.value::bigint, excluded.value::bigint);
     end if;
+    perform {schema}.intact();
     onward := case when part < 256 then array[part, after] end;
     return next;
 end

@@ -16,7 +16,7 @@
 -- What was imported as dead has its parked row before anybody has read its record, and an owner does not know of that
 -- row. Delivered then, it would be dead again when the record is read. So it waits until the saved cursor has passed it.
 create or replace function {schema}.replay(subscription text, record_ids bigint[])
-returns integer language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns integer language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     changed smallint[];

@@ -3,7 +3,8 @@
 -- No row comes back where the key is not blocked. A head that is held or ready waits for nothing: then nothing changes.
 -- Locks and parked_version as in replay.
 create or replace function {schema}.retry_now(subscription text, aggregate_type text, aggregate_id text)
-returns table (record_id bigint, state text, changed boolean) language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns table (record_id bigint, state text, changed boolean) language plpgsql
+set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 begin
     perform from {schema}.partition p

@@ -11,7 +11,8 @@
 -- It runs with the rights of the owner, whom only the roles of workers may ask: attaching takes owning the log.
 create or replace function {schema}.segment_add(lower bigint, upper bigint)
 returns text language plpgsql security definer
-set lock_timeout = '25ms' set client_min_messages = warning set search_path = pg_catalog, pg_temp as $$
+set lock_timeout = '25ms' set client_min_messages = warning
+set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
     small constant bigint := 2097152;
     name  text := 'record_' || segment_add.lower;
@@ -21,7 +22,7 @@ begin
         raise exception 'partbox: a segment takes ids from at least 1 to more, not from % to %', lower, upper;
     elsif not pg_try_advisory_xact_lock(hashtext('partbox.segments'), hashtext({schema_name})) then
         return 'busy';
-    elsif segment_add.lower <= coalesce(pg_sequence_last_value({sequence}), 0) then
+    elsif segment_add.lower <= {schema}.drawn() then
         return 'passed';
     elsif to_regclass(format('%I.%I', {schema_name}, name)) is not null
           or exists (select from {schema}.segment_ranges() s

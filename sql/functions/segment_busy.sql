@@ -5,7 +5,7 @@
 -- twice tells them apart and stands in nobody's way. A prepared transaction has no pid. What an autovacuum of the large
 -- values alone has locked counts too.
 create or replace function {schema}.segment_busy(tables oid[])
-returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
     locked  oid[] := tables || array(select c.reltoastrelid from pg_class c where c.oid = any (tables) and c.reltoastrelid <> 0);
     holders text[];

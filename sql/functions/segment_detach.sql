@@ -6,7 +6,7 @@
 -- An id of it that was drawn and not written yet falls into the default segment.
 create or replace function {schema}.segment_detach(lower bigint)
 returns text language plpgsql security definer
-set lock_timeout = '25ms' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+set lock_timeout = '25ms' set enable_seqscan = off set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
     log   oid := to_regclass(format('%I.record', {schema_name}));
     found record;
@@ -18,7 +18,7 @@ begin
     select * into found from {schema}.segment_ranges() s where s.lower = segment_detach.lower;
     if found.segment is null then
         return 'busy';
-    elsif found.upper - 1 > coalesce(pg_sequence_last_value({sequence}), 0) then
+    elsif found.upper - 1 > {schema}.drawn() then
         return 'open';
     elsif exists (select from {schema}.record r where r.partition >= 0 and r.id >= found.lower and r.id < found.upper) then
         return 'filled';

@@ -3,7 +3,8 @@
 -- The log is not touched, so nobody waits for it.
 create or replace function {schema}.segment_drop()
 returns integer language plpgsql security definer
-set lock_timeout = '25ms' set client_min_messages = warning set search_path = pg_catalog, pg_temp as $$
+set lock_timeout = '25ms' set client_min_messages = warning
+set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
     dropped integer := 0;
     name    text;

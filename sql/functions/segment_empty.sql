@@ -11,7 +11,7 @@
 create or replace function {schema}.segment_empty(lower bigint, retain float8, out problem text, out freed bigint)
 language plpgsql security definer
 set lock_timeout = '25ms' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
-set search_path = pg_catalog, pg_temp as $$
+set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
     before  timestamptz := case when retain is not null then
                                clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second' end;
@@ -84,6 +84,7 @@ begin
     end if;
     insert into {schema}.meta as m (key, value) values ('purged_id', newest)
         on conflict (key) do update set value = greatest(m.value::bigint, excluded.value::bigint);
+    perform {schema}.intact();
 end
 $$;
 

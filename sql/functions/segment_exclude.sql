@@ -5,13 +5,14 @@
 -- segment holds is searched later: here it is locked for an instant. Null, or "busy", or "passed", as in segment_add.
 create or replace function {schema}.segment_exclude(lower bigint, upper bigint)
 returns text language plpgsql security definer
-set lock_timeout = '25ms' set client_min_messages = warning set search_path = pg_catalog, pg_temp as $$
+set lock_timeout = '25ms' set client_min_messages = warning
+set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
     net record;
 begin
     if not pg_try_advisory_xact_lock(hashtext('partbox.segments'), hashtext({schema_name})) then
         return 'busy';
-    elsif segment_exclude.lower <= coalesce(pg_sequence_last_value({sequence}), 0) then
+    elsif segment_exclude.lower <= {schema}.drawn() then
         return 'passed';
     end if;
     select * into net from {schema}.segment_ranges() s where s.lower is null;

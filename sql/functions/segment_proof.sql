@@ -1,7 +1,7 @@
 -- purpose: the ids that a constraint keeps out of the default segment, and whether what it holds was found to be without
 create or replace function {schema}.segment_proof()
 returns table (lower bigint, upper bigint, valid boolean) language sql stable
-set search_path = pg_catalog, pg_temp as $$
+set search_path = pg_catalog, pg_temp set row_security = off as $$
     select substring(d.said from 'id < ''?([0-9]+)')::bigint, substring(d.said from 'id >= ''?([0-9]+)')::bigint, c.convalidated
       from {schema}.segment_ranges() s
       join pg_constraint c on c.conrelid = s.segment and c.conname = 'segment_proof'

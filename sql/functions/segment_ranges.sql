@@ -1,7 +1,7 @@
 -- purpose: the segments of the log with the ids they take, from `lower` to below `upper`; the default one has neither
 create or replace function {schema}.segment_ranges()
 returns table (segment oid, name text, lower bigint, upper bigint) language sql stable
-set search_path = pg_catalog, pg_temp as $$
+set search_path = pg_catalog, pg_temp set row_security = off as $$
     select c.oid, c.relname::text,
            case when b.net then null else coalesce(substring(b.said from 'FROM [(]''?([0-9]+)')::bigint, 0) end,
            case when b.net then null else coalesce(substring(b.said from 'TO [(]''?([0-9]+)')::bigint, 9223372036854775807) end

@@ -5,7 +5,8 @@
 -- the newest, or young; a row that is parked, or dead no more, changes a count. The newest are the last thousand.
 create or replace function {schema}.segment_state(segment oid, lower bigint, upper bigint)
 returns text language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp as $$
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
     newest text;
 begin

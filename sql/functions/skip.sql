@@ -4,7 +4,8 @@
 -- that is dead already only stops blocking. No row comes back where the key is not blocked. Locks and parked_version as
 -- in replay.
 create or replace function {schema}.skip(subscription text, aggregate_type text, aggregate_id text, reason text, error_limit integer)
-returns table (record_id bigint, state text, changed boolean) language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns table (record_id bigint, state text, changed boolean) language plpgsql
+set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 begin
     perform from {schema}.partition p

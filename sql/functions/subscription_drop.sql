@@ -4,7 +4,7 @@
 -- so nobody resumes it meanwhile; then its partitions, in order, as before every write of parked rows. An instance that
 -- registers after the look is of no harm: no plan is made in a subscription that does not exist.
 create or replace function {schema}.subscription_drop(subscription text)
-returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns text language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     going boolean;

@@ -4,7 +4,7 @@
 -- first and is undone here, or comes after and finds the subscription paused. Owners see at their next tick that they
 -- are assignees no more, finish what runs, and release.
 create or replace function {schema}.subscription_pause(subscription text)
-returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     going boolean;

@@ -4,7 +4,7 @@
 -- `meta`, and its times are not known any more; but ids and times rise together, so all of it is older than the first
 -- record that is left above that id. Where none is left there, nobody can tell, and the answer is the cautious one.
 create or replace function {schema}.subscription_purged(from_id bigint, from_time timestamptz)
-returns bigint language sql stable as $$
+returns bigint language sql stable set search_path = pg_catalog, pg_temp set row_security = off as $$
     select purged.id
       from (select m.value::bigint as id from {schema}.meta m where m.key = 'purged_id') purged
      where purged.id >= from_id

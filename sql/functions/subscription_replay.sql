@@ -21,7 +21,7 @@
 create or replace function {schema}.subscription_replay(
     subscription text, from_id bigint, from_time timestamptz, resume boolean
 ) returns table (problem text, purged_id bigint, rewound integer)
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     going boolean;

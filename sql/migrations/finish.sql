@@ -4,6 +4,11 @@ insert into {schema}.meta (key, value)
 values ('schema_version', {version}), ('breaking_version', {breaking})
     on conflict (key) do update set value = excluded.value where meta.value is distinct from excluded.value;
 
+-- The tables that hold events, by their oids: another one in the place of one of them holds none. See `intact`.
+insert into {schema}.meta (key, value)
+select 'tables', {schema}.tables_now()
+    on conflict (key) do nothing;
+
 -- The marker must have been written by this transaction itself: a row that a savepoint has written bears another id.
 do $$
 begin

@@ -17,7 +17,7 @@ update {schema}.meta m set value = null where m.key = 'archived_id' and m.value 
 
 -- name: archive_drawn
 -- The ids drawn so far.
-select coalesce(pg_sequence_last_value({sequence}), 0)
+select {schema}.drawn()
 
 -- name: archive_fence
 -- A fence, after `settled`, which is what an earlier one has proven: a transaction with a higher id than this one draws its

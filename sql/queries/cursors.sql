@@ -18,10 +18,10 @@ bit_xor(hashint8extended(mine.epoch, (mine.parked_version << 11) + (mine.partiti
 -- as many ids are drawn, my partitions' digest is the one that is known, and no row of the subscription is due some time; and
 -- the server's life. A third of what a tick takes, so a tick is taken when this says no.
 select {flag_ahead},
-       coalesce(pg_sequence_last_value({sequence}), 0) = %(drawn)s::bigint
+       {drawn} = %(drawn)s::bigint
        and (select {digest} from ({mine}) as mine) is not distinct from %(known)s::bigint
        and not exists (select from {schema}.parked k where k.subscription = %(subscription)s and k.due_at is not null),
-       pg_sequence_last_value(%(life)s::oid::regclass)
+       {life_seen}
 
 -- name: tick
 -- An idle check (see `fence`), and in the same round trip my partitions, to hold and to claim, with a digest of them: they
@@ -85,7 +85,10 @@ returning p.partition, p.epoch, p.snapshot::text, p.last_id, p.floor_id, p.parke
 -- name: save
 -- The fenced write, see the function; how long the server took for it, which a busy client cannot tell; and whether the
 -- server is in the life that the session began in. In another it is nobody who saves, who owns nothing and writes nothing.
-select saved.partition, extract(epoch from clock_timestamp() - statement_timestamp())::float8, life.same
+-- Last, with its tables locked: whether it has written to those that the session began with.
+select saved.partition, extract(epoch from clock_timestamp() - statement_timestamp())::float8,
+       case when coalesce({tables_seen} = %(tables)s, %(tables)s::text is null) then life.same
+            else {schema}.refuse('another table has the place of `partition` or `parked`: nothing was saved') end
   from (select coalesce(pg_sequence_last_value(%(life)s::oid::regclass) = %(value)s::bigint, %(life)s::oid is null) as same
          offset 0) as life
   left join lateral {schema}.save(

@@ -1,6 +1,6 @@
 -- name: django_newest
 -- The highest id that was given out.
-select coalesce(pg_sequence_last_value({sequence}), 0)
+select {drawn}
 
 -- name: django_published
 -- The highest id that this session has drawn: that of the record which it has just written, or a little higher.

@@ -212,3 +212,50 @@ select count(*), max(extract(epoch from clock_timestamp() - greatest(r.created_a
                            where k.record_id = r.id)
         order by r.id limit 1) r
  where r.created_at < clock_timestamp() - least(%(retain)s, 36500 * 86400.0) * interval '1 s'
+
+-- name: doctor_access
+-- What the roles of workers may not do, or not see: those that were granted `save`, and those of workers that run. A row for
+-- each table or other object of which that is so.
+with role as (
+    select r.oid, r.rolname::text as name, r.rolsuper or r.rolbypassrls as sees_all
+      from pg_roles r
+     where r.oid in (select a.grantee from pg_proc p cross join lateral aclexplode(p.proacl) a
+                      where p.proname = 'save' and p.pronamespace = quote_ident({schema_name})::regnamespace
+                            and a.grantee <> p.proowner)
+           or r.oid in (select s.usesysid from pg_stat_activity s
+                         where s.datname = current_database() and s.application_name in ('partbox poller', 'partbox saver'))
+), needed (kind, object, privilege) as (
+    values ('table', 'instance', 'SELECT'), ('table', 'instance', 'INSERT'), ('table', 'instance', 'UPDATE'),
+           ('table', 'instance', 'DELETE'), ('table', 'meta', 'SELECT'), ('table', 'parked', 'SELECT'),
+           ('table', 'parked', 'INSERT'), ('table', 'parked', 'UPDATE'), ('table', 'parked', 'DELETE'),
+           ('table', 'partition', 'SELECT'), ('table', 'partition', 'UPDATE'), ('table', 'record', 'SELECT'),
+           ('table', 'subscription', 'SELECT'), ('sequence', 'record_id_seq', 'SELECT')
+), object as (
+    select n.kind, n.object, n.privilege, c.oid, c.relkind,
+           c.relrowsecurity as secured, c.relforcerowsecurity as forced, c.relowner as owner
+      from needed n
+      join pg_class c on c.oid = to_regclass(format('%%I.%%I', {schema_name}, n.object))
+)
+select r.name, o.kind, o.object, bool_or(h.hidden),
+       array_remove(array_agg(case when not h.may then lower(o.privilege) end order by o.privilege), null)
+  from role r
+ cross join object o
+ cross join lateral (
+       select o.secured and not r.sees_all and (o.forced or not pg_has_role(r.oid, o.owner, 'USAGE')) as hidden,
+              case when (o.kind = 'sequence') <> (o.relkind = 'S') then true
+                   when o.kind = 'sequence' then has_sequence_privilege(r.oid, o.oid, o.privilege)
+                   when o.privilege in ('SELECT', 'DELETE') then has_table_privilege(r.oid, o.oid, o.privilege)
+                   else has_any_column_privilege(r.oid, o.oid, o.privilege) end as may) h
+ where h.hidden or not h.may
+ group by r.name, o.kind, o.object
+union all
+select r.name, 'schema', null, false, array['usage']
+  from role r
+ where not has_schema_privilege(r.oid, quote_ident({schema_name})::regnamespace, 'USAGE')
+union all
+select r.name, 'function', p.oid::regprocedure::text, false, array['execute']
+  from role r
+  join pg_proc p on p.pronamespace = quote_ident({schema_name})::regnamespace
+                    and p.proname in ('bury', 'claim', 'drawn', 'heartbeat', 'intact', 'plan', 'refuse', 'save')
+ where not has_function_privilege(r.oid, p.oid, 'EXECUTE')
+ order by 1, 2, 3

@@ -95,7 +95,7 @@ select i.key from {schema}.imported i where i.source = %(source)s and i.key = an
 
 -- name: import_moment
 -- The database's clock, in microseconds since 1970, and the newest id that was drawn.
-select (extract(epoch from clock_timestamp()) * 1000000)::bigint, coalesce(pg_sequence_last_value({sequence}), 0)
+select (extract(epoch from clock_timestamp()) * 1000000)::bigint, {schema}.drawn()
 
 -- name: import_dead
 -- Events that this transaction has published, with ids above the newest of before, are dead for every subscription that

@@ -146,5 +146,6 @@ select set_config('transaction_timeout', '0', false)
 
 -- name: is_planned
 -- Whether this session has the settings with which a statement may be prepared.
-select (current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('enable_bitmapscan'))
-       = ('force_generic_plan', 'off', 'off')
+select (current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('enable_bitmapscan'),
+        current_setting('row_security'))
+       = ('force_generic_plan', 'off', 'off', 'off')

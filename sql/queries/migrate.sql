@@ -2,6 +2,10 @@
 -- whether partbox, or somebody else, has a table meta there
 select to_regclass(quote_ident({schema_name}) || '.meta') is not null
 
+-- name: migrate_remains
+-- Whether the log is there, of a schema whose table meta is not.
+select to_regclass(quote_ident({schema_name}) || '.record') is not null
+
 -- name: migrate_versions
 -- the newest migration in the schema, the newest that older programs cannot work with, and whether it is but an inbox
 select (select value::int from {schema}.meta where key = 'schema_version'),

@@ -114,7 +114,7 @@ delete from {schema}.instance
 -- name: rebase_sequence
 -- Raise it to every id that is used anywhere; what it was, and what it is. Logical replication copies no sequence.
 with used as materialized (
-    select coalesce(pg_sequence_last_value({sequence}), 0) as before,
+    select {schema}.drawn() as before,
            greatest((select max(greatest(c.last_id, c.floor_id)) from {schema}.partition c),
                     (select max(k.record_id) from {schema}.parked k),
                     (select m.value::bigint from {schema}.meta m where m.key = 'purged_id'),
@@ -129,12 +129,14 @@ select used.before,
 
 -- name: rebase_unmark
 -- A marker is never updated.
-delete from {schema}.meta where key in ('marker', 'marker_oids', 'marker_witness')
+delete from {schema}.meta where key in ('marker', 'marker_oids', 'marker_witness', 'tables')
 
 -- name: rebase_mark
 -- Its xid is this transaction's. Its value: nothing up to that id is to become visible any more, whatever xids say.
--- Beside it the oids of this table and of the log's key; see migration 3. The next session notes the witnesses.
+-- Beside it the oids of this table and of the log's key, see migration 3, and of all that holds events. The next session
+-- notes the witnesses.
 insert into {schema}.meta (key, value)
-values ('marker', coalesce(pg_sequence_last_value({sequence}), 0)::text),
+values ('marker', {schema}.drawn()::text),
        ('marker_oids', to_regclass(quote_ident({schema_name}) || '.meta')::oid::text || ' '
-                       || to_regclass(quote_ident({schema_name}) || '.record_pkey')::oid::text)
+                       || to_regclass(quote_ident({schema_name}) || '.record_pkey')::oid::text),
+       ('tables', {schema}.tables_now())

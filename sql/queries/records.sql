@@ -8,9 +8,9 @@ select g as drawn,
        pg_snapshot_xmax(pg_current_snapshot())::text as xmax,
        exists (select from unnest(%(listed)s::text[]::xid8[]) as listed (xid)
                 where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())) as ended,
-       pg_sequence_last_value(%(life)s::oid::regclass) as life,
+       {life_seen} as life,
        {flag_ahead} as ahead
-  from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn
+  from (select {drawn} as g offset 0) as drawn
 
 -- name: light
 -- The columns of a record r, without what is large, or compressed and so perhaps large: `payloads` fetches that, bounded by
@@ -62,9 +62,9 @@ with horizon as materialized (
 )
 select null::smallint, (select floor_id from horizon), null::uuid,
        coalesce((select json_object_agg(no, floor_id) from own)::text, '{{}}'),
-       pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text,
-       (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, null::json,
-       null::bytea, coalesce(pg_sequence_last_value({sequence}), 0)::text, null::json,
+       ({life_seen})::text, pg_current_snapshot()::text,
+       (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, to_json({segments_seen}),
+       null::bytea, {drawn}::text, null::json,
        null::timestamptz, null::timestamptz, null::timestamptz
 union all
 select {light}
@@ -98,6 +98,8 @@ union all
        and r.partition >= 0 and get_bit(%(swept)s::varbit, r.partition) = 1
        and r.id > (%(swept_ids)s::bigint[])[r.partition + 1]
  order by r.id limit %(swept_most)s::bigint)
+union all
+select null, null, null, null, null, null, null, null, null, null, null, null, null, null
 
 -- name: quick
 -- The quick poll: everything that has become visible since the shared page, for partitions that are caught up, by one scan
@@ -108,15 +110,15 @@ union all
 -- searched for every record, which costs more than all the rest. The first row also says how far the bell's flag lies ahead.
 with drawn as materialized (
     select g as id, age(case when g >= 0 then '3'::xid end)
-      from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as read
+      from (select {drawn} as g offset 0) as read
 ), horizon as materialized (
     select least(%(settled)s::bigint, min(listed.bound)) as floor_id
       from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
      where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())
 )
 select null::smallint, (select floor_id from horizon), null::uuid, (select age from drawn)::text,
-       pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text,
-       (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, null::json,
+       ({life_seen})::text, pg_current_snapshot()::text,
+       (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, to_json({segments_seen}),
        null::bytea, (select id from drawn)::text, to_json({flag_ahead}),
        null::timestamptz, null::timestamptz, null::timestamptz
 union all
@@ -127,6 +129,8 @@ union all
        and r.partition >= 0 and get_bit(%(partitions)s::varbit, r.partition) = 1
        and not pg_visible_in_snapshot(r.xid, %(snapshot)s::pg_snapshot)
  order by r.id limit %(most)s::bigint + 1)
+union all
+select null, null, null, null, null, null, null, null, null, null, null, null, null, null
 
 -- name: bodies
 -- The records of parked rows, by partition and id; one that is missing does not come back. Without what is large, as in

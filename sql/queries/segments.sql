@@ -21,12 +21,12 @@ select s.name, s.lower, s.upper, coalesce(pg_total_relation_size(s.segment), 0),
 
 -- name: segments_drawn
 -- The ids drawn so far.
-select coalesce(pg_sequence_last_value({sequence}), 0)
+select {schema}.drawn()
 
 -- name: segments_pace
 -- How many ids were drawn in how many seconds, up to now: in the last ten thousand, the last hundred thousand and so on.
 select newest.id - r.id, (extract(epoch from clock_timestamp()) - extract(epoch from r.created_at))::float8
-  from (select coalesce(pg_sequence_last_value({sequence}), 0) as id offset 0) newest
+  from (select {schema}.drawn() as id offset 0) newest
  cross join unnest(array[10000, 100000, 1000000, 10000000, 100000000]) as back
  cross join lateral (select r.id, r.created_at from {schema}.record r
                       where r.partition >= 0 and r.id > newest.id - back order by r.id limit 1) r

@@ -103,7 +103,7 @@ with chosen as materialized (
       from chosen
       join {schema}.instance i on i.subscription = chosen.name
 ), log as materialized (
-    select coalesce(pg_sequence_last_value({sequence}), 0) as newest_id,
+    select {schema}.drawn() as newest_id,
            coalesce((select value::bigint from {schema}.meta where key = 'purged_id'), 0) as purged_id
 ), segments as materialized (
     -- As the planner does it: as many rows in a page as the last vacuum or analyze found, in the pages there are now.

@@ -23,7 +23,7 @@ with made as (
 ), rebased as (
     select coalesce((select m.value::bigint from {schema}.meta m where m.key = 'marker'), 0) as floor_id
 ), now as materialized (
-    select pg_current_snapshot() as snapshot, coalesce(pg_sequence_last_value({sequence}), 0) as last_id,
+    select pg_current_snapshot() as snapshot, {schema}.drawn() as last_id,
            greatest((select max(p.floor_id) from {schema}.partition p), rebased.floor_id) as floor_id
       from rebased
 ), first as (
@@ -50,7 +50,7 @@ select s.name, s.created_at, s.paused_at, s.type_filters,
        (select count(*) from {schema}.instance i where i.subscription = s.name),
        backlog.pending, backlog.exact, parked.parked, parked.dead
   from {schema}.subscription s
- cross join (select coalesce(pg_sequence_last_value({sequence}), 0) as id) as newest
+ cross join (select {schema}.drawn() as id) as newest
  cross join lateral (
        select coalesce(sum(case when new.count <= %(limit)s then new.count
                                 else new.count * (newest.id - p.last_id)::float8 / (new.upto - p.last_id) end), 0)::bigint
@@ -97,7 +97,7 @@ select coalesce(i.instance_id, p.owner), i.node, i.pid, i.heartbeat_at,
 
 -- name: subscription_reach
 -- Whether a time is yet to come, the newest record id, and how far purges went if they may have removed what follows.
-select coalesce(%(from_time)s::timestamptz > clock_timestamp(), false), coalesce(pg_sequence_last_value({sequence}), 0),
+select coalesce(%(from_time)s::timestamptz > clock_timestamp(), false), {schema}.drawn(),
        {schema}.subscription_purged(%(from_id)s::bigint, %(from_time)s::timestamptz)
 
 -- name: subscription_replay

@@ -9,7 +9,7 @@ from psycopg import Connection
 
 from partbox.db.adapters import OwnCursor
 from partbox.db.blocking import array, fetch
-from partbox.db.delivery import life, looks
+from partbox.db.delivery import life, looks, proof
 from partbox.db.delivery.looks import Look
 from partbox.db.delivery.parked import Park
 from partbox.db.sql import query
@@ -91,7 +91,7 @@ def calm(conn: Connection[Any], schema: str, subscription: str, me: UUID, known:
     """
     values = {"subscription": subscription, "me": me, "known": known, "drawn": before.fence.drawn, **looks.asked(conn)}
     ((ahead, is_still, alive),) = fetch(conn, "calm", schema, values)
-    looks.check(conn, alive)
+    life.seen(conn, alive)
     return before._replace(ended=False, up=up_for(ahead)) if is_still else None
 
 
@@ -138,6 +138,7 @@ def save(  # eight parameters: an object of them would be made for every page
         "durable": durable,
         "life": sequence,
         "value": value,
+        "tables": proof.of(conn).tables,
     }
     rows = fetch(conn, "save", schema, values)
     life.check(conn, rows[0][2])

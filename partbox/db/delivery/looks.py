@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
-from partbox.db.delivery import bell, life
+from partbox.db.delivery import bell, life, proof
 from partbox.rules.bell import up_for
 from partbox.rules.horizon import Fence, fence
 
@@ -29,17 +29,11 @@ def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
 def asked(conn: Connection[Any], listed: Iterable[int] = ()) -> Mapping[str, object]:
     """The parameters of a statement that looks."""
     sequence, _ = life.of(conn)
-    return {"listed": array(listed), "life": sequence, "bell": bell.of(conn)}
+    return {"listed": array(listed), "life": sequence, "log": proof.of(conn).log, "bell": bell.of(conn)}
 
 
 def seen(conn: Connection[Any], columns: Row) -> Look:
     """The look that came back in these columns. NewLifeError if the server is in another life than the session."""
     drawn, age, xmax, ended, alive, ahead = columns
-    check(conn, alive)
-    return Look(fence(drawn, age, int(xmax)), ended, up_for(ahead))
-
-
-def check(conn: Connection[Any], alive: int | None) -> None:
-    """NewLifeError if the life that the server is in, which came back as `alive`, is not the session's."""
-    _, value = life.of(conn)
-    life.check(conn, alive == value)
+    life.seen(conn, alive)
+    return Look(fence(proof.drawn(conn, drawn), age, int(xmax)), ended, up_for(ahead))

@@ -13,7 +13,7 @@ import orjson
 from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
-from partbox.db.delivery import bell, life
+from partbox.db.delivery import bell, life, proof
 from partbox.events.record import (
     AGGREGATE_ID,
     AGGREGATE_TYPE,
@@ -37,7 +37,7 @@ _payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE
 _NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
 SHORT = 600  # bytes of the names of an event, as most have them
 
-FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, DRAWN, UP = 1, 3, 4, 5, 6, 9, 10  # of the row that is no record: it has no partition
+FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, SEGMENTS, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10  # of the first row, which is no record
 
 
 class Polled(NamedTuple):
@@ -81,7 +81,6 @@ def poll(
     Returns at most `cap` + 1 late records of each partition. What is new for those that take part in the `sweep` comes
     last, in the order of ids, whatever their rooms.
     """
-    sequence, value = life.of(conn)
     bases = [ask.base for ask in asks]
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
     numbers = [None if base is shared else own[base] for base in bases]
@@ -94,31 +93,24 @@ def poll(
         "cap": CAP if cap is None else cap,
         "stretch": STRETCH,
         "bases": array(numbers),
-        "life": sequence,
     }
-    planned = {"above": cursor.stretch_of(lo)}
-    rows = fetch(conn, "poll", schema, values | planned, planned=planned)
-    head = _head(rows)
-    life.check(conn, head[LIFE] == (None if value is None else str(value)))
+    head, rows = _page(conn, "poll", schema, values, {"above": cursor.stretch_of(lo)})
     floors = {0: head[FLOOR]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}
-    return Polled(head[SNAPSHOT], [floors[number or 0] for number in numbers], rows, int(head[CLOCK]), int(head[DRAWN]))
+    return Polled(
+        head[SNAPSHOT],
+        [floors[number or 0] for number in numbers],
+        rows,
+        int(head[CLOCK]),
+        proof.drawn(conn, head[DRAWN]),
+    )
 
 
 def quick(conn: Connection[Any], schema: str, shared: Page, partitions: str) -> QuickPolled:
     """Everything of these `partitions` (see `bits`) that `shared` does not see, but at most `cursor.CAP` + 1."""
-    sequence, value = life.of(conn)
-    own = {
-        "partitions": partitions,
-        "most": cursor.CAP,
-        "life": sequence,
-        "bell": bell.of(conn),
-    }
+    own = {"partitions": partitions, "most": cursor.CAP, "bell": bell.of(conn)}
     above, end = ids(shared)
-    planned = {"above": above, "end": end}
-    rows = fetch(conn, "quick", schema, {**_shared(shared), **own, **planned}, planned=planned)
-    head = _head(rows)
-    life.check(conn, head[LIFE] == (None if value is None else str(value)))
-    snapshot, drawn = head[SNAPSHOT], int(head[DRAWN])
+    head, rows = _page(conn, "quick", schema, {**_shared(shared), **own}, {"above": above, "end": end})
+    snapshot, drawn = head[SNAPSHOT], proof.drawn(conn, head[DRAWN])
     made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
     up = up_for(None if head[UP] is None else int(head[UP]))  # raw on a lean connection
     return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up)
@@ -129,9 +121,27 @@ def bits(partitions: Collection[int]) -> str:
     return "".join("1" if number in partitions else "0" for number in range(256))
 
 
+def _page(
+    conn: Connection[Any], name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
+) -> tuple[Row, list[Row]]:
+    """The first row of a poll, and the records. Asked again if the log has other segments than were known."""
+    sequence, _ = life.of(conn)
+    sent = {**values, **planned, "life": sequence, "log": proof.of(conn).log}
+    while True:
+        rows = fetch(conn, name, schema, sent, planned=planned)
+        head = _head(rows)
+        life.seen(conn, None if head[LIFE] is None else int(head[LIFE]))
+        if proof.segments(conn, schema, int(head[SEGMENTS])):
+            return head, rows
+
+
 def _head(rows: list[Row]) -> Row:
-    """Take out the row that is no record."""
-    return rows.pop(next(position for position, row in enumerate(rows) if row[0] is None))
+    """Take out the first row and the last, which are no records: with both there, so is all between them."""
+    if len(rows) < 2 or rows[0][0] is not None or rows.pop()[0] is not None:
+        raise proof.UnseenError(
+            "a page of the log was cut: something between here and the server limits what it returns"
+        )
+    return rows.pop(0)
 
 
 def _shared(page: Page | None) -> dict[str, object]:
@@ -183,7 +193,8 @@ def _swept(sweep: Sweep | None) -> dict[str, object]:
 
 def bodies(conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
     """The records of these (partition, id), in id order; one that is gone is missing."""
-    return fetch(conn, "bodies", schema, _identities(wanted))
+    with proof.unfiltered(conn):
+        return fetch(conn, "bodies", schema, _identities(wanted))
 
 
 def payloads(
@@ -193,7 +204,8 @@ def payloads(
 
     At least one is returned, and the last may exceed the limit.
     """
-    rows = fetch(conn, "payloads", schema, {**_identities(wanted), "bytes": most})
+    with proof.unfiltered(conn):
+        rows = fetch(conn, "payloads", schema, {**_identities(wanted), "bytes": most})
     return {pair: None if row[1] is None else row for pair, row in zip(wanted, rows, strict=False)}
 
 

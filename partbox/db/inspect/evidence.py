@@ -18,6 +18,7 @@ from partbox.db.inspect.facts import (
     ArchiveFacts,
     DeadRows,
     DeferredRows,
+    Displaced,
     Expired,
     Open,
     OpenSession,
@@ -29,6 +30,7 @@ from partbox.db.inspect.facts import (
     ServerFacts,
     TableFacts,
     Wait,
+    WorkerAccess,
 )
 from partbox.db.inspect.notification_queue import NotificationQueue
 from partbox.db.inspect.stats import Overview, overview
@@ -73,6 +75,8 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     original: bool = True
     sequence: SequenceFacts | None = None
     unreadable: str | None = None  # why the sequence `life` cannot be read
+    access: tuple[WorkerAccess, ...] = ()
+    displaced: Displaced | None = None
     sessions: tuple[OpenSession, ...] = ()
     queue: NotificationQueue | None = None
     waits: tuple[Wait, ...] = ()
@@ -110,6 +114,8 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
         reach=dict(look.rows("doctor_reach")),  # before the sequence, which is never behind a cursor
         sequence=look.one(SequenceFacts, "doctor_sequence"),
         unreadable=_unreadable(conn, schema),
+        access=look.all(WorkerAccess, "doctor_access"),
+        displaced=look.part("the tables", lambda: _displaced(conn, schema)),
         original=look.part("the marker", lambda: _original(conn, schema)) is not False,
         overview=seen,
         keys=look.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
@@ -181,6 +187,16 @@ def _unreadable(conn: Connection[Any], schema: str) -> str | None:
         return _reason(error)
     except UNREADABLE:  # it may be made anew just now
         pass
+    return None
+
+
+def _displaced(conn: Connection[Any], schema: str) -> Displaced | None:
+    """The table or segment that is not where it was; psycopg.Error if it cannot be asked."""
+    try:
+        with conn.transaction():
+            conn.execute(query("intact", schema), {})
+    except errors.ObjectNotInPrerequisiteState as error:
+        return Displaced(_reason(error).removeprefix("partbox: "), error.diag.message_hint or "")
     return None
 
 

@@ -26,6 +26,26 @@ class SequenceFacts(NamedTuple):
     defaults: dict[str, str] | None
 
 
+class WorkerAccess(NamedTuple):
+    """A table, sequence, function or the schema (then without a name) that a worker's role may not use as it must.
+
+    `hidden`: row security hides rows from it. `missing` privileges are in lower case.
+    """
+
+    role: str
+    kind: str
+    name: str | None
+    hidden: bool
+    missing: list[str]
+
+
+class Displaced(NamedTuple):
+    """A table or a segment that is not where it was, as the database says it, and the remedy."""
+
+    problem: str
+    remedy: str
+
+
 class OpenSession(NamedTuple):
     """A session with a transaction; ages in seconds, None where they may not be seen.
 

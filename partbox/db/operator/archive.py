@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from psycopg import Connection
 from psycopg.rows import tuple_row
 
+from partbox.db.delivery.proof import unfiltered
 from partbox.db.sql import query
 
 LAST = 2**63 - 1
@@ -133,5 +134,5 @@ def _one(conn: Connection[Any], name: str, schema: str, **values: Any) -> tuple[
 
 
 def _rows(conn: Connection[Any], name: str, schema: str, **values: Any) -> list[tuple[Any, ...]]:
-    with conn.cursor(row_factory=tuple_row) as cursor:
+    with unfiltered(conn), conn.cursor(row_factory=tuple_row) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()

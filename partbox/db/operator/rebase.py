@@ -96,6 +96,7 @@ def rebase(conn: Connection[Any], schema: str, dead: Mapping[UUID, datetime], *,
 def _lock(conn: Connection[Any], schema: str) -> dict[UUID, datetime]:
     """Take all locks in order; returns the heartbeats found."""
     conn.execute(query("rebase_patience", schema), {"lock": LOCK})
+    conn.execute(query("row_security_off", schema), {})
     conn.execute(query("rebase_lock_purge", schema), {})
     conn.execute(query("rebase_lock_records", schema), {})
     beats = dict(conn.execute(query("rebase_lock_instances", schema), {}).fetchall())

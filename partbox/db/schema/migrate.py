@@ -28,6 +28,7 @@ from psycopg.errors import (
 )
 
 from partbox.db.adapters import DEFAULTS, OwnCursor
+from partbox.db.connect import PassingSchemaError
 from partbox.db.schema import grants
 from partbox.db.schema.contents import is_there, subscriptions
 from partbox.db.schema.grants import NOBODY, Roles
@@ -153,13 +154,17 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
         )
 
 
-def missing(conn: psycopg.Connection[Any], schema: str) -> SchemaError:
-    """The error for a missing schema, naming those that may be meant."""
+def missing(conn: psycopg.Connection[Any], schema: str) -> PassingSchemaError:
+    """The error for a missing schema, naming those that may be meant, or for a schema without our table meta."""
     with OwnCursor(conn) as cursor:
+        if cursor.execute(query("migrate_remains", schema), {}).fetchone() == (True,):
+            return PassingSchemaError(
+                f"table meta of schema {schema!r} is gone, and its other tables are not: put it back"
+            )
         others = [name for (name,) in cursor.execute(query("migrate_schemas", schema), {})]
     near = get_close_matches(schema, others, n=1)
     hint = f", which has {near[0]!r} (is that meant?)" if near else f", which has {listed(others)}" if others else ""
-    return SchemaError(f"schema {schema!r} does not exist in this database{hint}: run {command('init', schema)}")
+    return PassingSchemaError(f"schema {schema!r} does not exist in this database{hint}: run {command('init', schema)}")
 
 
 def is_inbox_only(conn: psycopg.Connection[Any], schema: str) -> bool:
@@ -239,7 +244,9 @@ def _version(conn: psycopg.Connection[Any], schema: str) -> Version | None:
         except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidTextRepresentation):
             newest, breaking, inbox_only = None, None, False
     if newest is None or breaking is None:
-        raise SchemaError(f"schema {schema!r} has a table meta that partbox did not make: choose another schema name")
+        raise PassingSchemaError(
+            f"schema {schema!r} has a table meta that partbox did not make: choose another schema name"
+        )
     return Version(newest, breaking, inbox_only)
 
 

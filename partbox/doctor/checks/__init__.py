@@ -1,7 +1,7 @@
 """Every known cause of trouble, in the order in which it is told: what explains others comes first."""
 
 from partbox.doctor.case import Check
-from partbox.doctor.checks import handlers, keys, ownership, queue, server, sessions, sinks, storage, workers
+from partbox.doctor.checks import access, handlers, keys, ownership, queue, server, sessions, sinks, storage, workers
 from partbox.doctor.finding import Severity
 
 # Met before there is a case to judge; the message is that of the error.
@@ -21,6 +21,9 @@ CHECKS: tuple[Check, ...] = (
     DATABASE,
     SCHEMA,
     storage.copied,
+    access.row_security,
+    access.privileges,
+    access.displaced,
     storage.cursor_ahead,
     storage.sequence,
     storage.life,

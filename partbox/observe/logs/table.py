@@ -306,6 +306,14 @@ LOG_EVENTS: dict[str, LogEvent] = {
         ("subscription",),
         every=False,
     ),
+    "unseen": LogEvent(
+        ERROR,
+        "a worker may not see everything: a privilege is missing, row security is on, or a table or a segment is not "
+        "where it was. Nothing is read until that is mended, and nothing is lost; the text has the reason, "
+        "`partbox doctor` the remedy",
+        ("subscription",),
+        every=False,
+    ),
     "bell_lost": LogEvent(
         WARNING,
         "a worker's connection that listens for new events is lost or cannot be made, or the bell's flag cannot be "

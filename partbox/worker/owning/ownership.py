@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from partbox.db.delivery import cursors, instances, parked
+from partbox.db.delivery import cursors, instances, parked, proof
 from partbox.db.delivery.cursors import Owned, SeenPartition
 from partbox.db.delivery.looks import Look
 from partbox.db.delivery.parked import Stored
@@ -192,7 +192,7 @@ class Ownership:
     def _answer(self, conn: Connection[Any], me: UUID, rows: Sequence[SeenPartition]) -> None:
         """See, claim, drain, reload."""
         seen = {row.partition: row for row in rows}
-        self._compare(seen)
+        self._compare(conn, seen)
         self._find(conn, [row.partition for row in rows if row.owned])
         if not self._slot[STOPPING] and any(row.assigned and row.free for row in rows):
             self._take_on(conn, cursors.claim(conn, self._schema, self._subscription, me))
@@ -208,9 +208,12 @@ class Ownership:
                 partition.ghost = None
         return {row.partition for row in rows} == held.keys() and all(_agrees(held[row.partition], row) for row in rows)
 
-    def _compare(self, seen: Mapping[int, SeenPartition]) -> None:
+    def _compare(self, conn: Connection[Any], seen: Mapping[int, SeenPartition]) -> None:
         """Lose what was taken, drain what is asked for, forget what was lost before and is quiet now."""
-        self.lose([each for each in self._held() if self._was_taken(each, seen.get(each.number))])
+        taken = [each for each in self._held() if self._was_taken(each, seen.get(each.number))]
+        if taken:
+            proof.intact(conn, self._schema)  # in another table nothing is mine
+            self.lose(taken)
         now = time.monotonic()
         with self._holdings.lock:
             for partition in list(self._holdings.partitions.values()):

@@ -3,7 +3,8 @@
 It owns all connections of the process. When one is lost all are closed, everything that was read is forgotten,
 and reading goes on from the *saved* cursors: after a crash of the server that lost a tail, ids and transaction ids are
 given out again, and nothing remembered about them holds. Only what is done or running is remembered, by id and event
-id, so that a plain reconnect starts nothing twice. A statement that fails on a live connection resets nothing.
+id, so that a plain reconnect starts nothing twice. A statement that fails on a live connection resets nothing, unless
+its error says that something is gone which the session had, a table or a privilege: then a new one begins, with checks.
 """
 
 import logging
@@ -17,7 +18,8 @@ from typing import Any
 from psycopg import Connection, Error
 
 from partbox.db.blocking import lean
-from partbox.db.connect import check
+from partbox.db.connect import PassingSchemaError, check
+from partbox.db.delivery import proof
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.observe.logs.log_event import log_event
@@ -96,6 +98,8 @@ class Poller:
         self._ended = threading.Event()
         self._ticked_at = self._tick_at = 0.0
         self._awaits_since: float | None = None
+        self._reconnect_in = RECONNECT[0]
+        self._began = False  # a session has begun once
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
@@ -136,7 +140,9 @@ class Poller:
         while not self._ended.is_set():
             try:
                 self._session()
-            except Error as error:
+            except (Error, PassingSchemaError) as error:
+                if isinstance(error, PassingSchemaError) and not self._began:
+                    raise
                 tell_lost(error, self._subscription, "poller")
                 self._parts.pace.listener.hear()
                 self._ended.wait(self._reconnect_in)
@@ -149,7 +155,7 @@ class Poller:
             session = self._sessions.open(connections, close_effects)
             try:
                 self.begin(session)
-                self._reconnect_in = RECONNECT[0]
+                self._began = True
                 while not self._ended.is_set() and not self._broken.is_set():
                     self._try_step(session)
             finally:
@@ -161,14 +167,21 @@ class Poller:
         SchemaError if it cannot be read, unless an earlier session has `checked` the same.
         """
         if not checked:
-            check(session.reading, self._settings.schema_name)
-            migrate.check(session.reading, self._settings.schema_name)
+            self._check(session.reading)
         session.live(self._settings.schema_name)
         lean(session.reading)
         self._parts.pace.begin(session.reading)
         self._broken.clear()
         self._reader.forget()
         self._take_up(session)
+
+    def _check(self, conn: Connection[Any]) -> None:
+        """SchemaError or psycopg.Error unless this is our schema, in its own cluster, and all of it can be read."""
+        schema = self._settings.schema_name
+        with proof.unfiltered(conn):
+            migrate.check(conn, schema)
+            check(conn, schema)
+        proof.intact(conn, schema)
 
     def _take_up(self, session: Session) -> None:
         self._hold_still()
@@ -191,8 +204,9 @@ class Poller:
     def _try_step(self, session: Session) -> None:
         try:
             self._step(session)
+            self._reconnect_in = RECONNECT[0]
         except Error as error:
-            if session.reading.closed:
+            if session.reading.closed or proof.ends_session(error):
                 raise
             text = "reading failed and is tried again: %s"
             log_event(log, "loop_error", text, error, subscription=self._subscription, loop="poller")

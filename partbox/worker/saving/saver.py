@@ -20,8 +20,9 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import Connection, Error
+from psycopg.errors import InsufficientPrivilege
 
-from partbox.db.delivery import cursors
+from partbox.db.delivery import cursors, proof
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.worker.losses import tell_lost
@@ -136,7 +137,9 @@ class Saver:
                 took = self.save(self._conn, self._me)
             except Error as error:
                 self._well = False
-                if self._conn.closed or self._conn.broken:
+                # A privilege that is missing is given back on the same connection: nothing was written meanwhile.
+                gone = proof.ends_session(error) and not isinstance(error, InsufficientPrivilege)
+                if self._conn.closed or self._conn.broken or gone:
                     self._conn = None
                     tell_lost(error, self._subscription, "saver")
                     self._signals.broken()

@@ -1,0 +1,104 @@
+"""Proof that a session reads everything: an answer that may be less than everything is an error, never "nothing there".
+
+In our sessions row security is off, so PostgreSQL raises instead of hiding rows. Behind a pooler, which passes no
+options on, the statements that move a cursor say themselves whether the log was read whole, and the others run in
+transactions in which it is off. A session remembers which tables it began with, the log's segments, and how many ids
+were drawn, which never falls. What contradicts that ends the session, and the next one begins with the checks of the
+function `intact`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection, Error, OperationalError
+from psycopg.errors import InsufficientPrivilege
+
+from partbox.db.deadline import WatchedConnection
+from partbox.db.sql import query
+
+GONE = ("0A", "3F", "42", "55000", "XX")
+"""SQLSTATEs, or their first digits: a relation or a privilege is gone, a plan does not fit, or `intact` has raised."""
+
+
+class UnseenError(OperationalError):
+    """A session may have read less than everything there is."""
+
+
+@dataclass(slots=True)
+class Basis:
+    """The oid of the log and those of the tables that saves write to, the log's segments, and the ids drawn so far."""
+
+    log: int | None = None
+    tables: str | None = None
+    segments: int = 0
+    drawn: int = 0
+
+
+def begin(conn: Connection[Any], schema: str) -> Basis:
+    """The basis of a session that begins now."""
+    log, tables = conn.execute(query("tables_begin", schema), {}).fetchone() or (None, None)
+    basis = Basis(log, tables)
+    if isinstance(conn, WatchedConnection):
+        conn.basis = basis
+    return basis
+
+
+def of(conn: Connection[Any]) -> Basis:
+    """The basis of the session of this connection; a blank one where none has begun."""
+    return conn.basis if isinstance(conn, WatchedConnection) and conn.basis is not None else Basis()
+
+
+def intact(conn: Connection[Any], schema: str) -> None:
+    """Raise psycopg.Error unless everything that was published can be read."""
+    with unfiltered(conn):
+        if conn.execute(query("is_shadowed", schema), {}).fetchone() == (True,):
+            raise UnseenError("search_path puts pg_catalog behind other schemas: leave it out, by `alter role`")
+        conn.execute(query("intact", schema), {})
+        reached, ids = conn.execute(query("reach", schema), {}).fetchone() or (None, None)
+    if (reached or 0) > (at := drawn(conn, ids)):
+        raise UnseenError(
+            f"the sequence record_id_seq is at {at}, and id {reached} was read: set it back to where it was, by "
+            f"select setval('\"{schema}\".record_id_seq', {reached})"
+        )
+
+
+def segments(conn: Connection[Any], schema: str, seen: int) -> bool:
+    """True if the log has the segments that are known. Else learn them: psycopg.Error if one was taken out by hand."""
+    basis = of(conn)
+    if seen == basis.segments or basis.log is None:
+        return True
+    with unfiltered(conn):
+        row = conn.execute(query("segments_begin", schema), {"log": basis.log}).fetchone()
+    assert row is not None
+    basis.segments = row[0]
+    return False
+
+
+def drawn(conn: Connection[Any], ids: int | str | None) -> int:
+    """The ids drawn so far, as a statement has returned them; the connection is closed if they cannot be true."""
+    if ids is None:
+        raise InsufficientPrivilege("permission denied for sequence record_id_seq: grant select on it to this role")
+    basis, now = of(conn), int(ids)
+    if now < basis.drawn:
+        conn.close()
+        raise UnseenError(f"{basis.drawn} ids were drawn and now it is {now}: the sequence record_id_seq was set back")
+    basis.drawn = now
+    return now
+
+
+@contextmanager
+def unfiltered(conn: Connection[Any]) -> Iterator[None]:
+    """PostgreSQL raises in this block where row security would hide rows, also behind a pooler."""
+    if not (isinstance(conn, WatchedConnection) and conn.pooled):
+        yield
+        return
+    with conn.transaction():
+        conn.execute(query("row_security_off", "partbox"), {})  # of no schema
+        yield
+
+
+def ends_session(error: Error) -> bool:
+    """True if the error says that something which the session had is gone."""
+    return isinstance(error, UnseenError) or (error.sqlstate or "").startswith(GONE)

@@ -1,0 +1,49 @@
+-- purpose: true if all that was published can be read: the tables are ours, the log has all its segments; else an error
+--
+-- A table of the same name in the place of ours and a segment taken out by hand answer with fewer rows and no error, and
+-- cursors would pass what they did not see. Who reads from here on asks first; who deletes what nobody needs asks last, when
+-- the tables that it has read are locked.
+--
+-- A segment that segment_detach took out is empty and bears its comment. One that every cursor has passed is missed by
+-- nobody. What follows it tells where it ended.
+create or replace function {schema}.intact() returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
+declare
+    noted  json;
+    wrong  text;
+    passed bigint;
+begin
+    select m.value::json into noted from {schema}.meta m where m.key = 'tables';
+    if not found then
+        raise exception 'partbox: table meta of schema % is not the one that partbox has made', {schema_name}
+            using errcode = 'object_not_in_prerequisite_state', hint = 'Put it back; if it is ours, run `partbox migrate`.';
+    end if;
+    select string_agg(t.key, ', ' order by t.key) into wrong
+      from json_each_text(noted) t
+     where to_regclass(format('%I.%I', {schema_name}, t.key))::oid is distinct from t.value::oid;
+    if wrong is not null then
+        raise exception 'partbox: in schema % something else has the place of: %', {schema_name}, wrong
+            using errcode = 'object_not_in_prerequisite_state',
+                  hint = format('Put back what was there. If nothing is missing in what is there now, adopt it:'
+                                ' delete from %I.meta where key = ''tables'', then run `partbox migrate`.', {schema_name});
+    end if;
+
+    select min(least(p.floor_id, p.last_id)) into passed from {schema}.partition p;
+    select string_agg(c.relname, ', ' order by c.oid) into wrong
+      from pg_class c
+      left join pg_inherits i on i.inhrelid = c.oid and not i.inhdetachpending
+     where c.relname like 'record\_%' and c.relname ~ '^record_([0-9]+|default)$'
+           and c.relnamespace = (select n.oid from pg_namespace n where n.nspname = {schema_name})
+           and c.relkind = 'r' and i.inhrelid is null and pg_relation_size(c.oid) > 0
+           and obj_description(c.oid, 'pg_class') is distinct from 'Detached from the log, to be dropped.'
+           and (c.relname = 'record_default'
+                or passed < (select least(min(s.lower) - 1, {schema}.drawn()) from {schema}.segment_ranges() s
+                              where s.lower > substring(c.relname from '[0-9]+')::numeric));
+    if wrong is not null then
+        raise exception 'partbox: detached from the log of schema %, with records that some cursor has not passed: %',
+                        {schema_name}, wrong
+            using errcode = 'object_not_in_prerequisite_state', hint = 'Attach it again, with the ids that it had.';
+    end if;
+    return true;
+end
+$$;

@@ -1,0 +1,296 @@
+"""An answer that may be less than everything is an error, statement by statement."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from ownership import DEFAULT, SCHEMA, Conn, join, seize
+from psycopg.conninfo import make_conninfo
+from psycopg.errors import InsufficientPrivilege, ObjectNotInPrerequisiteState, UndefinedFunction
+from roles import Cast, cast_of
+
+from partbox.db.blocking import lean
+from partbox.db.connect import connect
+from partbox.db.delivery import cursors, instances, life, looks, parked, proof, records
+from partbox.db.delivery.cursors import Saving
+from partbox.db.delivery.parked import Park
+from partbox.db.delivery.proof import UnseenError
+from partbox.db.operator import archive
+from partbox.rules.cursor import Ask
+from partbox.rules.page import Page
+
+START = Page("1:1:", 0)
+
+
+@pytest.fixture
+def cast(dsn) -> Iterator[Cast]:
+    with cast_of(dsn) as cast:
+        yield cast
+
+
+def began(session: Conn) -> Conn:
+    """The session, begun as a worker's."""
+    lean(session)
+    life.live(session, life.begin(session, SCHEMA))
+    proof.begin(session, SCHEMA)
+    return session
+
+
+@contextmanager
+def worker(cast: Cast, *, pooler: bool = False) -> Iterator[Conn]:
+    with connect(cast.of("worker"), lease=6, pooler=pooler) as session:
+        yield began(session)
+
+
+def poll(conn: Conn) -> object:
+    return records.poll(conn, SCHEMA, [Ask(3, 0, 10, START, None, None)], None, lo=0, hi=1_000)
+
+
+def quick(conn: Conn) -> object:
+    return records.quick(conn, SCHEMA, START, records.bits({3}))
+
+
+def look(conn: Conn) -> object:
+    return looks.look(conn, SCHEMA, [])
+
+
+def bodies(conn: Conn) -> object:
+    return records.bodies(conn, SCHEMA, [(3, 1)])
+
+
+def payloads(conn: Conn) -> object:
+    return records.payloads(conn, SCHEMA, [(3, 1)], 100)
+
+
+def blocking(conn: Conn) -> object:
+    return parked.blocking(conn, SCHEMA, DEFAULT, [3])
+
+
+def ahead(conn: Conn) -> object:
+    return parked.ahead(conn, SCHEMA, DEFAULT, [3])
+
+
+def archived(conn: Conn) -> object:
+    return archive.rows(conn, SCHEMA, 0, 100, 0.0, 10, 1_000)
+
+
+READ = {poll: "record", quick: "record", bodies: "record", payloads: "record", blocking: "parked", ahead: "parked"}
+
+
+@pytest.mark.parametrize("pooler", [False, True], ids=["direct", "pooler"])
+@pytest.mark.parametrize(("ask", "table"), [*READ.items(), (archived, "record")])
+def test_row_security_hides_nothing_without_an_error_behind_a_pooler_either(
+    conn: Conn, cast: Cast, ask: Callable[[Conn], object], table: str, pooler: bool
+) -> None:
+    with worker(cast, pooler=pooler) as session:
+        ask(session)
+        conn.execute(f"alter table partbox.{table} enable row level security")
+        with pytest.raises((InsufficientPrivilege, UnseenError), match=r"row.level security|row security"):
+            ask(session)
+
+
+def test_a_pooler_that_drops_the_options_is_as_one_that_was_named(conn: Conn, cast: Cast, monkeypatch) -> None:
+    monkeypatch.setattr("partbox.db.connect.SEEING", "-c row_security=on")
+    with worker(cast) as session:
+        conn.execute("alter table partbox.parked enable row level security")
+        with pytest.raises(InsufficientPrivilege, match="row-level security"):
+            blocking(session)
+
+
+def test_row_security_of_an_application_is_as_ever_on_a_lent_connection(conn: Conn, cast: Cast) -> None:
+    with connect(cast.of("worker"), lease=6, lent=True) as session:
+        assert session.execute("show row_security").fetchone() == ("on",)
+
+
+@pytest.mark.parametrize("ask", [poll, quick, look])
+def test_ids_drawn_that_may_not_be_known_are_an_error(conn: Conn, cast: Cast, ask: Callable[[Conn], object]) -> None:
+    with worker(cast) as session:
+        ask(session)  # none is drawn yet, which is no error
+        conn.execute(f'revoke all on sequence partbox.record_id_seq from "{cast.worker}"')
+        with pytest.raises(InsufficientPrivilege, match="permission denied for sequence record_id_seq"):
+            ask(session)
+
+
+def test_ids_drawn_that_may_not_be_known_are_an_error_in_functions_too(conn: Conn, cast: Cast) -> None:
+    conn.execute("insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')")
+    conn.execute(f'revoke all on sequence partbox.record_id_seq from "{cast.worker}"')
+    with psycopg.connect(cast.of("worker"), autocommit=True) as session, pytest.raises(InsufficientPrivilege):
+        session.execute("select partbox.segment_holds(0, 10, null)")
+
+
+@pytest.mark.parametrize("ask", [poll, quick, look])
+def test_ids_that_are_drawn_no_more_end_the_session(dsn: str, conn: Conn, ask: Callable[[Conn], object]) -> None:
+    conn.execute("select setval('partbox.record_id_seq', 9)")
+    with connect(dsn, lease=6) as session:
+        ask(began(session))
+        conn.execute("select setval('partbox.record_id_seq', 8)")
+        with pytest.raises(UnseenError, match="9 ids were drawn and now it is 8"):
+            ask(session)
+        assert session.closed
+
+
+def test_a_session_does_not_begin_behind_ids_that_were_read(dsn: str, conn: Conn) -> None:
+    conn.execute("update partbox.partition set last_id = 7 where partition = 3")
+    with (
+        connect(dsn, lease=6) as session,
+        pytest.raises(UnseenError, match=r"select setval\('\"partbox\".record_id_seq', 7\)"),
+    ):
+        proof.intact(session, SCHEMA)
+
+
+@pytest.mark.parametrize("ask", [poll, quick])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_page_that_was_cut_on_its_way_is_an_error(dsn: str, ask, kept: int, monkeypatch) -> None:
+    """By an extension or a proxy that puts a LIMIT into statements."""
+    fetch = records.fetch
+    monkeypatch.setattr(records, "fetch", lambda *arguments, **named: fetch(*arguments, **named)[:kept])
+    with connect(dsn, lease=6) as session, pytest.raises(UnseenError, match="a page of the log was cut"):
+        ask(began(session))
+
+
+@pytest.mark.parametrize("ask", [poll, quick])
+def test_another_table_in_the_place_of_the_log_ends_the_session(dsn: str, conn: Conn, ask) -> None:
+    with connect(dsn, lease=6) as session:
+        ask(began(session))
+        with conn.transaction():
+            conn.execute("alter table partbox.record rename to other")
+            conn.execute("create table partbox.record (like partbox.other)")
+        with pytest.raises(UnseenError, match="another has taken its place"):
+            ask(session)
+        assert session.closed
+
+
+@pytest.mark.parametrize("ask", [poll, quick])
+def test_a_segment_that_was_detached_by_hand_is_missed_until_it_is_back(dsn: str, conn: Conn, ask) -> None:
+    conn.execute("insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')")
+    with connect(dsn, lease=6) as session:
+        before = ask(began(session))
+        conn.execute("alter table partbox.record detach partition partbox.record_1")
+        for _ in range(2):
+            with pytest.raises(ObjectNotInPrerequisiteState, match="some cursor has not passed: record_1"):
+                ask(session)
+        conn.execute(
+            "alter table partbox.record attach partition partbox.record_1 for values from (minvalue) to (10000000)"
+        )
+        assert ask(session).rows == before.rows
+
+
+def test_a_segment_that_every_cursor_has_passed_is_missed_by_nobody(dsn: str, conn: Conn) -> None:
+    conn.execute("insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')")
+    conn.execute("select setval('partbox.record_id_seq', 10000000)")
+    conn.execute("update partbox.partition set last_id = 10000000, floor_id = 10000000")
+    with connect(dsn, lease=6) as session:
+        began(session)
+        poll(session)
+        conn.execute("alter table partbox.record detach partition partbox.record_1")
+        poll(session)
+        proof.intact(session, SCHEMA)
+
+
+# What a save writes and nobody keeps is lost, for the cursor passes it.
+
+DROPS = """
+create function drops() returns trigger language plpgsql as 'begin return null; end';
+create trigger drops before {} on partbox.{} for each row execute function drops()
+"""
+
+
+def parking(number: int) -> Park:
+    return Park(3, number, "A", "a", "T", "dead", blocks=False, attempts=1)
+
+
+def saved(session: Conn, me, epoch: int, **more) -> object:
+    return cursors.save(session, SCHEMA, DEFAULT, me, [Saving(3, epoch, "5:5:", 4, 4, False)], **more)
+
+
+@pytest.mark.parametrize(
+    ("event", "table", "more"),
+    [
+        ("update", "partition", {}),
+        ("insert", "parked", {"parks": [parking(2)]}),
+        ("delete", "parked", {"done_ids": [1]}),
+    ],
+)
+def test_a_save_of_which_a_trigger_drops_something_saves_nothing(dsn: str, conn: Conn, event, table, more) -> None:
+    (me,) = join(conn)
+    epoch = seize(conn, me, [3])[3].epoch
+    with connect(dsn, lease=6) as session:
+        began(session)
+        saved(session, me, epoch, parks=[parking(1)])
+        saved(session, me, epoch, parks=[parking(1)])  # it is parked already, which is no error
+        conn.execute(DROPS.format(event, table))
+        conn.execute("update partbox.partition set last_id = 0 where partition = 5")
+        with pytest.raises(ObjectNotInPrerequisiteState, match=r"a trigger keeps .* nothing was saved"):
+            saved(session, me, epoch, **more)
+        assert not session.closed
+    assert conn.execute("select record_id from partbox.parked").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("table", ["partition", "parked"])
+def test_a_save_into_another_table_of_the_name_is_taken_back(dsn: str, conn: Conn, table: str) -> None:
+    (me,) = join(conn)
+    epoch = seize(conn, me, [3])[3].epoch
+    with connect(dsn, lease=6) as session:
+        began(session)
+        with conn.transaction():
+            conn.execute(f"alter table partbox.{table} rename to other")
+            conn.execute(f"create table partbox.{table} (like partbox.other including all)")
+            conn.execute(f"insert into partbox.{table} select * from partbox.other")
+        with pytest.raises(ObjectNotInPrerequisiteState, match="nothing was saved"):
+            saved(session, me, epoch, parks=[parking(1)])
+    assert conn.execute("select count(*) from partbox.parked").fetchone() == (0,)
+    assert conn.execute("select last_id from partbox.partition where partition = 3").fetchone() == (0,)
+
+
+# Who deletes what nobody needs must know who needs it.
+
+
+def hidden(conn: Conn, table: str) -> None:
+    conn.execute(f"alter table partbox.{table} enable row level security")
+
+
+def replaced(conn: Conn, table: str) -> None:
+    with conn.transaction():
+        conn.execute(f"alter table partbox.{table} rename to other")
+        conn.execute(f"create table partbox.{table} (like partbox.other including all)")
+        conn.execute(f"grant all on partbox.{table} to public")
+
+
+@pytest.mark.parametrize("table", ["subscription", "partition", "parked", "meta"])
+@pytest.mark.parametrize("hide", [hidden, replaced])
+@pytest.mark.parametrize("pooler", [False, True], ids=["direct", "pooler"])
+def test_a_purge_that_may_not_see_who_needs_a_record_deletes_none(conn: Conn, cast: Cast, hide, table, pooler) -> None:
+    conn.execute("insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')")
+    hide(conn, table)
+    refused = pytest.raises((InsufficientPrivilege, ObjectNotInPrerequisiteState, UndefinedFunction))
+    with connect(cast.of("worker"), lease=6, pooler=pooler) as session, refused:
+        session.execute("select partbox.purge_records(0, 0, 100, '{0,0}', false)")
+    assert conn.execute("select count(*) from partbox.record").fetchone() == (1,)
+
+
+def test_a_bury_that_finds_nobody_in_another_table_frees_nothing(conn: Conn, cast: Cast) -> None:
+    (me,) = join(conn)
+    seize(conn, me, [3])
+    replaced(conn, "instance")
+    with connect(cast.of("worker"), lease=6) as session, pytest.raises(ObjectNotInPrerequisiteState, match="instance"):
+        instances.bury(session, SCHEMA, [], known_dead=False)
+    assert conn.execute("select owner from partbox.partition where partition = 3").fetchone() == (me,)
+
+
+def test_functions_of_the_names_of_postgresql_s_own_that_come_first_are_never_called(dsn: str, conn: Conn) -> None:
+    conn.execute("create schema evil")
+    conn.execute(
+        "create function evil.pg_visible_in_snapshot(xid8, pg_snapshot) returns boolean language sql as 'select true'"
+    )
+    conn.execute(
+        "create function evil.pg_sequence_last_value(regclass) returns bigint language sql as 'select 0::bigint'"
+    )
+    conn.execute("insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')")
+    evil = make_conninfo(dsn, options="-c search_path=evil,pg_catalog")
+    with connect(evil, lease=6) as session:
+        assert quick(began(session)).fence.drawn == 1
+        assert session.execute("show search_path").fetchone() == ("pg_catalog, evil,pg_catalog",)
+    conn.execute(f"alter database {conn.info.dbname} set search_path = evil, pg_catalog")
+    with connect(dsn, lease=6, pooler=True) as session, pytest.raises(UnseenError, match="search_path puts pg_catalog"):
+        proof.intact(session, SCHEMA)
