@@ -325,6 +325,21 @@ def test_status_names_the_handlers_that_run_for_long(conn, partbox, dsn):
     assert (720 <= shown["running"][0]["seconds"] < 780, shown["running_more"]) == (True, 3)
 
 
+def test_status_says_what_a_stop_would_cost_now(conn, partbox, dsn):
+    def said(*options: str) -> tuple[str, dict[str, float]]:
+        lines = [line.strip() for line in partbox("status", "--dsn", dsn, *options).out.splitlines()]
+        found = [line.removeprefix("stop now").strip() for line in lines if line.startswith("stop now")]
+        return "".join(found), json.loads(partbox("status", "--dsn", dsn, *options, "--json").out)["stop"]
+
+    assert said() == ("", {"waits": 15.0, "again": 0})
+    conn.execute(INSTANCE, ["node-a", "node-a", 4711, 0, False])
+    assert said()[0] == "waits for handlers that run, none for over 10 s; nothing would run again"
+    conn.execute(RUNNING, ["7"])
+    assert said() == ("waits up to 15 s, 4 events would run again", {"waits": 15.0, "again": 4})
+    conn.execute("update partbox.instance set running = running::jsonb - 1")
+    assert said("--drain-timeout", "1m") == ("waits up to 60 s, 1 event would run again", {"waits": 60.0, "again": 1})
+
+
 def test_two_supervisors_of_one_host_are_two_nodes(conn, partbox, dsn):
     for pid in (1, 2, 3):
         conn.execute(INSTANCE, ["web-1", "web-1", pid, 0, False])

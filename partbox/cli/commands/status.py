@@ -73,9 +73,9 @@ def _once(settings: Settings, subscription: str, json: bool) -> None:
             return
         cluster = stats.cluster(conn, settings.schema_name, subscription)
     if json:
-        print_json(_plain(cluster))
+        print_json(_plain(cluster, settings.drain_timeout))
     else:
-        console().print(_tables(cluster))
+        console().print(_tables(cluster, settings.drain_timeout))
 
 
 def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> None:
@@ -89,7 +89,7 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
             if not glance.look().clusters:
                 _print_writer_only(settings.schema_name, json)
                 return
-            with _shown(json) as show:
+            with _shown(json, settings.drain_timeout) as show:
                 for sighting in sightings(glance, subscription, rest):
                     show(sighting)
         finally:
@@ -97,16 +97,16 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
 
 
 @contextmanager
-def _shown(json: bool) -> Iterator[Show]:
+def _shown(json: bool, patience: float) -> Iterator[Show]:
     """Yield the printer of sightings that suits the reader: JSON lines, a live terminal, or blocks."""
     out = console()
     if json:
-        yield _print_line
+        yield lambda sighting: _print_line(sighting, patience)
     elif sys.stdout.isatty() and not out.is_dumb_terminal:
         with Live(console=out, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
-            yield lambda sighting: live.update(_picture(sighting), refresh=True)
+            yield lambda sighting: live.update(_picture(sighting, patience), refresh=True)
     else:
-        yield lambda sighting: _print_block(sighting)
+        yield lambda sighting: _print_block(sighting, patience)
 
 
 def _print_writer_only(schema: str, json: bool) -> None:
@@ -119,7 +119,7 @@ def _print_writer_only(schema: str, json: bool) -> None:
         )
 
 
-def _print_line(sighting: Sighting) -> None:
+def _print_line(sighting: Sighting, patience: float) -> None:
     """One line of JSON; a complaint goes to the standard error."""
     if not _complained(sighting):
         rates = sighting.rates
@@ -128,14 +128,14 @@ def _print_line(sighting: Sighting) -> None:
             "published_per_second": rates and rates.published,
             "delivered_per_second": rates and rates.delivered,
         }
-        typer.echo(printable_json(orjson.dumps(given | _plain(sighting.cluster)).decode()))
+        typer.echo(printable_json(orjson.dumps(given | _plain(sighting.cluster, patience)).decode()))
         sys.stdout.flush()
 
 
-def _print_block(sighting: Sighting) -> None:
+def _print_block(sighting: Sighting, patience: float) -> None:
     if not _complained(sighting):
         out = console()
-        out.print(moment(sighting.at), _tables(sighting.cluster, sighting.rates), "", sep="\n")
+        out.print(moment(sighting.at), _tables(sighting.cluster, patience, sighting.rates), "", sep="\n")
         out.file.flush()
 
 
@@ -145,20 +145,22 @@ def _complained(sighting: Sighting) -> bool:
     return sighting.complaint is not None
 
 
-def _picture(sighting: Sighting) -> RenderableType:
+def _picture(sighting: Sighting, patience: float) -> RenderableType:
     foot = Text(f"{sighting.at:%H:%M:%SZ}, Ctrl-C ends it", "bright_black")
     if sighting.complaint is not None:
         foot = Text(f"as of {sighting.at:%H:%M:%SZ}: {printable(sighting.complaint)}", "bold red")
-    return Group(_tables(sighting.cluster, sighting.rates), Text(), foot)
+    return Group(_tables(sighting.cluster, patience, sighting.rates), Text(), foot)
 
 
-def _plain(cluster: stats.Cluster) -> dict[str, object]:
+def _plain(cluster: stats.Cluster, patience: float) -> dict[str, object]:
     totals = ("unowned", "pending", "pending_max", "exact", "oldest_age")
-    return asdict(cluster) | {name: getattr(cluster, name) for name in totals}
+    stop = {"waits": patience, "again": _again(cluster)}
+    return asdict(cluster) | {name: getattr(cluster, name) for name in totals} | {"stop": stop}
 
 
-def _tables(cluster: stats.Cluster, rates: Rates | None = None) -> RenderableType:
-    summary = table(("", ""), _summary(cluster, rates))
+def _tables(cluster: stats.Cluster, patience: float, rates: Rates | None = None) -> RenderableType:
+    """Everything; `patience` is how long a stopping process waits."""
+    summary = table(("", ""), _summary(cluster, patience, rates))
     summary.show_header = False
     parts: list[RenderableType] = [_processes_table(cluster), Text()] if cluster.instances else []
     if runs := long_runs.rows(cluster):
@@ -179,11 +181,12 @@ def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
     return where, str(each.pid), each.state, f"{age(each.heartbeat_age)} ago", str(each.partitions)
 
 
-def _summary(cluster: stats.Cluster, rates: Rates | None) -> list[Line]:
+def _summary(cluster: stats.Cluster, patience: float, rates: Rates | None) -> list[Line]:
     lines = [
         ("subscription", f"{cluster.subscription} in schema {cluster.schema}"),
         *_paused(cluster),
         ("processes", _processes(cluster)),
+        *([("stop now", _stop(cluster, patience))] if cluster.instances else []),
         ("partitions", f"{len(cluster.partitions)}, {_unowned(cluster)}"),
         ("pending", _pending(cluster)),
         ("parked", ", ".join(f"{count:,} {state}" for state, count in cluster.waiting.items()) or "none"),
@@ -204,6 +207,18 @@ def _processes(cluster: stats.Cluster) -> str:
     nodes = len(set(named(cluster.instances).values()))
     versions = " and ".join(sorted({instance.version for instance in cluster.instances}))
     return f"{len(cluster.instances)} on {nodes} node{'s' if nodes > 1 else ''}, version {versions}"
+
+
+def _stop(cluster: stats.Cluster, patience: float) -> str:
+    """The cost of stopping all processes now, as far as handlers that run for over ten seconds tell it."""
+    again = _again(cluster)
+    if not again:
+        return "waits for handlers that run, none for over 10 s; nothing would run again"
+    return f"waits up to {age(patience)}, {counted(again, 'event')} would run again"
+
+
+def _again(cluster: stats.Cluster) -> int:
+    return sum(len(each.running) + each.running_more for each in cluster.instances)
 
 
 def _pending(cluster: stats.Cluster) -> str:
