@@ -55,9 +55,20 @@ def picture(frame: Frame, width: int, height: int) -> RenderableType:
         BESIDE,
         GAP if roomy else 1,
     )
-    # The address is whole even if that takes two lines: it is there to be copied.
-    page = Text.assemble(("page ", DIM), frame.page, overflow="fold") if frame.page else Text()
-    return Group(_title(frame, roomy), page, body, Text(), *_last(frame, max(3, height - taken - 3), roomy))
+    # The address is whole even if that takes two lines: it is there to be copied. It stands last, under the eyes; on
+    # top only where the last line would be off the screen.
+    page = _address(frame.page or "", width)
+    left, lines = height - taken - 3, -(-len(page) // width)
+    on_top = left < lines
+    news = _last(frame, max(3, left) if on_top or not lines else left - lines, roomy)
+    top, bottom = (page, []) if on_top else (Text(), [page] if lines else [])
+    return Group(_title(frame, roomy), top, body, Text(), *news, *bottom)
+
+
+def _address(page: str, width: int) -> Text:
+    """Not after a word that a line could be broken behind."""
+    label = "page " if page and len(page) + len("page ") <= width else ""
+    return Text.assemble((label, DIM), page, overflow="fold")
 
 
 def line(frame: Frame) -> str:
@@ -69,6 +80,7 @@ def line(frame: Frame) -> str:
         f"{frame.elapsed or 0:4.0f} s  published {events.published:,} ({events.published_rate:,.0f}/s)  "
         f"delivered {events.delivered:,} ({events.delivered_rate:,.0f}/s)  pending {events.pending:,}  {lags}  "
         f"out of order {frame.out_of_order:,}  partitions {' '.join(owners) or '-'}"
+        + (f"  page {frame.page}" if frame.page else "")
     )
 
 
@@ -120,7 +132,7 @@ def _last(frame: Frame, count: int, roomy: bool) -> list[Text]:
     """The last news, the newest at the bottom."""
     return [
         Text.assemble((clock(each) if roomy else "", DIM), each.text, no_wrap=True, overflow="ellipsis")
-        for each in list(frame.happenings)[-count:]
+        for each in list(frame.happenings)[-count:][:count]  # none if that is 0
     ]
 
 

@@ -22,6 +22,7 @@ from partbox.demo.meter import Throughput
 from partbox.demo.screen import Screen
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, picture
+from partbox.demo.view import line as line_of
 from partbox.stats.happenings import Happening
 from partbox.terminal.roster import Roster
 
@@ -225,6 +226,28 @@ def test_the_view_fits_and_shows_every_partition_by_its_owner(frame, width):
 
 def test_the_view_at_60_columns_fits_a_terminal_of_24_lines(frame):
     assert len(shown(frame, 60)) <= 24
+
+
+ADDRESS = "http://127.0.0.1:43210/#token=" + "x" * 43
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 24), (100, 24), (160, 50), (60, 21)])
+def test_the_address_of_the_page_is_the_last_that_is_in_view_and_whole(frame, width, height):
+    many = [Happening(number, NOON, "said", f"news {number}") for number in range(40)]
+    lines = shown(replace(frame, page=ADDRESS, happenings=many), width, height)
+    assert len(lines) <= height
+    rows = -(-len(ADDRESS) // width)
+    assert "".join(lines[-rows:]).removeprefix("page ") == ADDRESS
+    assert ("news 39" in lines[-rows - 1]) == (height > 21)
+
+
+def test_where_the_last_line_is_off_the_screen_the_address_stands_on_top(frame):
+    lines = shown(replace(frame, page=ADDRESS), 40, 24)
+    assert "".join(lines[1:3]) == ADDRESS
+
+
+def test_a_pipe_gets_the_address_at_the_end_of_each_line(frame):
+    assert line_of(replace(frame, page=ADDRESS)).endswith(f"  page {ADDRESS}")
 
 
 def test_a_wide_view_tells_nodes_and_heartbeats(frame):
