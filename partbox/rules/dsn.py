@@ -6,8 +6,9 @@ or "/" the rest of the password becomes a host, a port or a database, which erro
 """
 
 import re
+from difflib import get_close_matches
 
-from psycopg import Error
+from psycopg import Error, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from partbox.errors import SettingsError
@@ -34,6 +35,9 @@ _REASONS = {
     "unexpected character": "something wrong behind an IPv6 address",
 }
 
+_DIALECT = re.compile(r"\s*postgres(?:ql)?(\+\w+)://", re.IGNORECASE)
+"""The form of SQLAlchemy, which names its driver."""
+_KEY = re.compile(r"(\w+)\s*=")
 _URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
 
@@ -41,10 +45,14 @@ def parts(dsn: str) -> dict[str, str]:
     """The parameters of a DSN, each as text. SettingsError, which names no part of it, if it cannot be read."""
     if "\0" in dsn:  # libpq would read up to there
         raise unreadable(_REASONS["forbidden value %00"])
+    if (dialect := _DIALECT.match(dsn)) is not None:
+        raise SettingsError(
+            f"the DSN names a driver, as URLs of SQLAlchemy do: drop {dialect[1]}, as in postgresql://…"
+        )
     try:
         found = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except Error as error:
-        raise unreadable(_reason(str(error))) from None
+        raise unreadable(_reason(str(error)) + _hint(dsn)) from None
     except ValueError:  # a lone surrogate
         raise unreadable("characters that are no text") from None
     if (reason := _misread(dsn, found)) is not None:
@@ -71,6 +79,15 @@ def shown(dsn: str) -> str:
 
 def _reason(said: str) -> str:
     return next((ours for theirs, ours in _REASONS.items() if said.startswith(theirs)), "a form that is none of a DSN")
+
+
+def _hint(dsn: str) -> str:
+    """The key that was meant, if one is misspelt: nothing of the DSN itself is shown."""
+    known = [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
+    for name in _KEY.findall(dsn.partition("?")[2] if _URL.match(dsn.strip()) else dsn):
+        if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.75)):
+            return f" (did you mean {close[0]!r}?)"
+    return ""
 
 
 def _misread(dsn: str, found: dict[str, str]) -> str | None:
