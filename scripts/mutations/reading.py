@@ -104,6 +104,22 @@ MUTATIONS = (
         (f"{NAMES}::test_a_delayed_event_is_parked_under_its_own_names",),
     ),
     Mutation(
+        "lanes-under-another-key-than-chains",
+        "A long id has its digest as its key: a lane that has the id itself does not know that its key is blocked.",
+        "partbox/worker/reading/intake.py",
+        "            if large:\n                key = key_of(event)\n",
+        "",
+        (f"{NAMES}::test_what_comes_while_a_parked_event_of_its_long_key_runs_waits_for_it",),
+    ),
+    Mutation(
+        "keys-as-long-as-names",
+        "Every blocked key stays in memory, and every parked row has a copy of its names.",
+        "partbox/worker/state/key.py",
+        "return name if len(name) <= MAX_ID else",
+        "return name if True else",
+        (f"{NAMES}::test_a_delayed_event_is_parked_under_its_own_names",),
+    ),
+    Mutation(
         "chains-with-large-payloads",
         "At the end of an outage fifty chains of a hundred events each are fetched at once, however large.",
         "partbox/worker/reading/parked_reader.py",

@@ -23,7 +23,7 @@ from partbox.worker.reading.payloads import Brought
 from partbox.worker.reading.read_budget import OVERHEAD
 from partbox.worker.saving.partition_save import READY
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.key import Key, key_of
+from partbox.worker.state.key import Key, key_of, keyed
 from partbox.worker.state.partition import Lane, LetterLane, Partition
 
 PORTION = 16
@@ -143,7 +143,7 @@ class Intake:
         if stored.state == "dead":
             self._letter(partition, stored, row, bodies.get(row.id))
             return
-        key: Key = (None, row.id) if stored.aggregate_id is None else (stored.aggregate_type, stored.aggregate_id)
+        key: Key = (None, row.id) if stored.aggregate_id is None else keyed(stored.aggregate_type, stored.aggregate_id)
         chain = partition.parked.chains.get(key)
         uncharged = row.suspect and not row.charged  # its key was blocked a moment ago
         if row.id not in bodies or not (uncharged or (chain is not None and not chain.caught_up())):
@@ -230,10 +230,10 @@ class Intake:
         there = [(row[ID], large[row[ID]]) for row in rows if row[ID] in large] if large else []
         for id, bytes in there:
             partition.weight.add(id, bytes)
-        self._queue_new(partition, rows, late, brought)
+        self._queue_new(partition, rows, late, brought, large=bool(there))
         partition.weight.drop(id for id, _ in there if partition.progress.has_finished(id))
 
-    def _queue_new(self, partition: Partition, rows: list[Row], late: int, brought: Brought) -> None:
+    def _queue_new(self, partition: Partition, rows: list[Row], late: int, brought: Brought, *, large: bool) -> None:
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
         plain = not (
@@ -249,7 +249,7 @@ class Intake:
         if plain and self._dispatcher.lone and partition.lined_up and not delayed:
             self._line_up(partition, rows)
         else:
-            self._sort(partition, rows, last_late, brought.clock, plain=plain)
+            self._sort(partition, rows, last_late, brought.clock, plain=plain, large=large)
 
     def _line_up(self, partition: Partition, rows: list[Row]) -> None:
         """Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order."""
@@ -259,8 +259,10 @@ class Intake:
         if not line.active:
             self._dispatcher.ready([line])
 
-    def _sort(self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool) -> None:
-        """Each into the lane of its key, unless it is not to be handed over now."""
+    def _sort(
+        self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool, large: bool
+    ) -> None:
+        """Each into the lane of its key, unless it is not to be handed over now. `large`: names may be long."""
         claim, lanes, parked, woken = self._claim(partition), partition.lanes, partition.parked, []
         for row in rows:
             event = DeliveredEvent(row, claim)
@@ -268,6 +270,8 @@ class Intake:
                 plain = plain and not parked.chains
                 continue
             key: Key = row[AGGREGATE] if row[AGGREGATE_ID] is not None else (None, row[ID])
+            if large:
+                key = key_of(event)
             lane = lanes.get(key)
             if lane is None:
                 lane = lanes[key] = Lane(partition, key)

@@ -24,7 +24,7 @@ from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.payloads import Payloads
 from partbox.worker.reading.read_budget import ReadBudget
 from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.key import Key
+from partbox.worker.state.key import Key, keyed
 from partbox.worker.state.partition import Partition
 
 CHAINS = 50  # blocked keys at a time
@@ -209,7 +209,9 @@ class ParkedReader:
         if not row.suspect or stored.state == "dead":
             return False
         chain = (
-            partition.parked.chains.get((stored.aggregate_type, stored.aggregate_id)) if stored.aggregate_id else None
+            partition.parked.chains.get(keyed(stored.aggregate_type, stored.aggregate_id))
+            if stored.aggregate_id
+            else None
         )
         return chain is None or chain.caught_up()
 

@@ -15,7 +15,7 @@ from partbox.events.reserved import NEVER
 from partbox.rules.emptied import give_back
 from partbox.rules.parking import OPEN, Chain, ParkedRow, Verdict
 from partbox.rules.progress import Progress
-from partbox.worker.state.key import Key, key_of
+from partbox.worker.state.key import Key, key_of, keyed, short
 from partbox.worker.state.suspects import Suspects
 from partbox.worker.state.weight import Weight
 
@@ -229,10 +229,10 @@ class ParkedRows:
                 due = None if stored.due is None else now + stored.due
                 row = ParkedRow(stored.record_id, stored.state, stored.attempts, True, due)  # type: ignore[arg-type]
                 self._suspects.judge(stored, row)
-                key = (stored.aggregate_type, stored.aggregate_id)
+                key = keyed(stored.aggregate_type, stored.aggregate_id)
                 self.chains.setdefault(key, Chain()).add(row)
                 if stored.started and not row.accused:
-                    self._take_back(stored, row, key)
+                    self._take_back(row, key)
         self.open = open_rows + self._open_unsaved
         return list(self.chains)
 
@@ -242,11 +242,11 @@ class ParkedRows:
         self._suspects.judge(stored, row)
         return row
 
-    def _take_back(self, stored: Stored, row: ParkedRow, key: Key) -> None:
+    def _take_back(self, row: ParkedRow, key: tuple[str, str]) -> None:
         """It was charged before the connection was lost: the charge is taken back, and made again when it runs."""
         row.committed = False
         park = Park(
-            self._number, row.id, stored.aggregate_type, stored.aggregate_id, "", "ready",
+            self._number, row.id, *key, "", "ready",
             blocks=True, attempts=row.attempts, new=False,
         )  # fmt: skip
         self.pending[row.id] = Pending(row, key, None, park)
@@ -281,9 +281,9 @@ class ParkedRows:
         park = Park(
             self._number,
             row.id,
-            event.aggregate_type,
-            event.aggregate_id,
-            event.event_type,
+            short(event.aggregate_type),
+            None if event.aggregate_id is None else short(event.aggregate_id),
+            short(event.event_type),
             row.state,
             blocks=row.blocks,
             attempts=row.attempts,
