@@ -19,6 +19,7 @@ from partbox.worker.delivering.lane_runner import LaneRunner
 from partbox.worker.delivering.ready_lanes import ReadyLanes
 from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.delivering.tally import Tally
+from partbox.worker.delivering.two_loops import watch
 from partbox.worker.delivering.walk import Walk
 from partbox.worker.forks import fresh, leave
 from partbox.worker.owning.slot import RUNNING_SINCE, Slot, boottime
@@ -64,6 +65,8 @@ class Dispatcher:
         self._stopped = False
         self._threads: list[threading.Thread] = []
         self._loop = EventLoop()
+        if any(endpoint.handler.is_async for endpoint in runner.routes.all()):
+            watch()
         self.lone = concurrency == 1 and all(endpoint.kind is Kind.SYNC for endpoint in runner.routes.all())
         """One runner walks everything, so new events need no lanes."""
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakSet
 
+from partbox.worker.delivering import two_loops
 from partbox.worker.forks import leave
 
 PATIENCE = 5.0  # seconds for the loop to answer
@@ -36,6 +37,8 @@ class EventLoop:
         with self._starting:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                two_loops.handling.add(self._loop)
+                two_loops.watch()  # what was imported meanwhile
                 self._thread = threading.Thread(
                     target=self._serve, args=(self._loop,), name="partbox-async", daemon=True
                 )
@@ -55,7 +58,7 @@ class EventLoop:
                 raise
             if task in _told_to_end:  # whatever the handler makes of it: a stop is no failure of it
                 raise asyncio.CancelledError from error
-            result = error
+            result = two_loops.explained(error) if type(error) is RuntimeError else error
             if isinstance(error, TimeoutError) and limit.expired():
                 late = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
                 result = late.with_traceback(_cancelled_at(error))

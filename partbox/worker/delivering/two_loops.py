@@ -1,0 +1,99 @@
+"""Refuses pools that are used from the event loop of the handlers and from another one.
+
+The connections of an asynchronous pool belong to the loop that opened them, and the pool is for one thread. Used from a
+second loop, a request and a handler share one connection and so one transaction, or the process crashes.
+
+`watch` changes the method by which each library gives out a connection, once per process and only where handlers are
+`async def`. A pool that exists when a worker is made in a running loop is of that loop, any other of the loop that uses
+it first. A loop of handlers is refused the pool of another loop, and any loop a pool of handlers; what loops of the
+application do among each other is its own business.
+"""
+
+import asyncio
+import gc
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from partbox.errors import PartboxError
+from partbox.rules.printing import text_of
+
+REMEDY = (
+    "`async def` handlers run in an event loop of their own, beside your application's: make them an engine or client "
+    "of their own, in a handler at its first call, or run them in processes of their own with `partbox worker` "
+    "(see docs/frameworks.md)"
+)
+POOLS = {
+    "sqlalchemy.pool": ("AsyncAdaptedQueuePool", "connect"),
+    "asyncpg.pool": ("Pool", "acquire"),
+    "psycopg_pool": ("AsyncConnectionPool", "getconn"),
+}
+"""The class of each library's pools, and the method that gives out a connection, by the module that has it."""
+
+handling: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+"""The loops of handlers in this process."""
+_watched: set[str] = set()
+_used_in: WeakKeyDictionary[Any, asyncio.AbstractEventLoop] = WeakKeyDictionary()
+
+
+def watch() -> None:
+    """Refuse from now on what is used from two loops, of the libraries that are imported by now."""
+    kinds = []
+    for module, (name, method) in POOLS.items():
+        if module in sys.modules:
+            kinds.append(kind := getattr(sys.modules[module], name))
+            if module not in _watched:
+                _watched.add(module)
+                setattr(kind, method, _checked(getattr(kind, method)))
+    loop = asyncio._get_running_loop()
+    if kinds and loop is not None and loop not in handling:
+        _give(loop, tuple(kinds))
+
+
+def explained(error: RuntimeError) -> RuntimeError:
+    """The error, with the remedy if it says that something belongs to another event loop."""
+    text = text_of(error)  # its own str may fail
+    if "different loop" not in text and "different event loop" not in text:
+        return error
+    told = RuntimeError(f"{text}: {REMEDY}").with_traceback(error.__traceback__)
+    told.__cause__ = error
+    return told
+
+
+def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def checked(pool: Any, *args: Any, **kwargs: Any) -> Any:
+        loop = asyncio._get_running_loop()
+        if loop is not None:
+            _check(pool, loop)
+        return method(pool, *args, **kwargs)
+
+    return checked
+
+
+def _check(pool: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Raise PartboxError if it belongs to another loop that lives, and one of the two is of handlers."""
+    before = _loop_of(pool)
+    if before is None or before.is_closed():
+        _take(pool, loop)
+    elif before is not loop and (before in handling or loop in handling):
+        raise PartboxError(f"this {type(pool).__name__} belongs to another event loop: {REMEDY}")
+
+
+def _loop_of(pool: Any) -> asyncio.AbstractEventLoop | None:
+    return getattr(pool, "_loop", None) or _used_in.get(pool)  # asyncpg's knows it, and has no weak references
+
+
+def _give(loop: asyncio.AbstractEventLoop, kinds: tuple[type, ...]) -> None:
+    """Give the application's loop the pools that there are: whoever is first, it is a handler that is refused."""
+    for pool in [each for each in gc.get_objects() if issubclass(type(each), kinds)]:
+        before = _loop_of(pool)
+        if before is None or before.is_closed():
+            _take(pool, loop)
+
+
+def _take(pool: Any, loop: asyncio.AbstractEventLoop) -> None:
+    if not hasattr(pool, "_loop"):
+        _used_in[pool] = loop

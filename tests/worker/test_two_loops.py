@@ -1,0 +1,177 @@
+"""Engines and pools of an application beside an embedded worker, whose async handlers have a loop of their own."""
+
+import asyncio
+import contextlib
+
+import asyncpg
+import psycopg_pool
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import URL, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+BACKEND = "select pg_backend_pid()"
+REMEDY = "`async def` handlers run in an event loop of their own"
+
+
+def parts(dsn):
+    """As asyncpg takes them."""
+    given = conninfo_to_dict(dsn)
+    names = {"host": "host", "port": "port", "user": "user", "database": "dbname"}
+    return {name: given[part] for name, part in names.items() if part in given}
+
+
+def engine(dsn, driver):
+    given = parts(dsn)
+    host = {name: str(given[name]) for name in ("host", "port") if name in given}
+    url = URL.create(f"postgresql+{driver}", given["user"], database=given["database"], query=host)
+    return create_async_engine(url, pool_size=2)
+
+
+def sqlalchemy_over(driver):
+    @contextlib.asynccontextmanager
+    async def opened(dsn):
+        of = engine(dsn, driver)
+
+        async def use():
+            async with of.begin() as conn:
+                return (await conn.execute(text(BACKEND))).scalar_one()
+
+        yield use
+        await of.dispose()
+
+    return opened
+
+
+@contextlib.asynccontextmanager
+async def asyncpg_pool(dsn):
+    async with asyncpg.create_pool(**parts(dsn), min_size=1, max_size=2) as pool:
+
+        async def use():
+            async with pool.acquire() as conn, conn.transaction():
+                return await conn.fetchval(BACKEND)
+
+        yield use
+
+
+@contextlib.asynccontextmanager
+async def psycopg_pool_(dsn):
+    async with psycopg_pool.AsyncConnectionPool(dsn, min_size=1, max_size=2) as pool:
+
+        async def use():
+            async with pool.connection() as conn:
+                return (await (await conn.execute(BACKEND)).fetchone())[0]
+
+        yield use
+
+
+POOLS = {
+    "sqlalchemy, asyncpg": sqlalchemy_over("asyncpg"),
+    "sqlalchemy, psycopg": sqlalchemy_over("psycopg"),
+    "asyncpg": asyncpg_pool,
+    "psycopg": psycopg_pool_,
+}
+
+
+async def eventually(check):
+    async with asyncio.timeout(60):
+        while not check():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("idle", [False, True], ids=["in use", "idle"])
+@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
+def test_a_handler_that_uses_the_pool_of_the_application_is_refused_and_the_application_goes_on(
+    desk_with, dsn, pool, idle
+):
+    """Requests use it all the time, as many as it has connections; or begin to after the handlers have tried."""
+    desk, requests = desk_with(max_attempts=2, retry="fixed:0.01"), []
+
+    async def request(use, ended):
+        while not ended.is_set():
+            requests.append(await use())
+            await asyncio.sleep(0)
+
+    async def main():
+        ended = asyncio.Event()
+        async with pool(dsn) as use:
+
+            async def handle(event):
+                await use()
+
+            desk.outbox.register(handle, "Counted")
+            async with desk.outbox.worker(), asyncio.TaskGroup() as group:
+                for _ in range(0 if idle else 2):
+                    group.create_task(request(use, ended))
+                await eventually(lambda: idle or len(requests) > 10)
+                await asyncio.to_thread(lambda: [desk.publish(f"k{number}", number) for number in range(20)])
+                await eventually(lambda: len(desk.outbox.dead.list()) == 20)
+                group.create_task(request(use, ended))
+                since = len(requests)
+                await eventually(lambda: len(requests) > since + 10)
+                ended.set()
+
+    asyncio.run(main())
+    assert all(REMEDY in dead.error for dead in desk.outbox.dead.list())
+
+
+@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
+def test_a_pool_that_only_handlers_use_works(desk, dsn, pool):
+    async def main():
+        opened = []
+
+        async def handle(event):
+            if not opened:
+                opened.append(contextlib.AsyncExitStack())
+                opened.append(await opened[0].enter_async_context(pool(dsn)))
+            await opened[1]()
+            desk.note(event)
+            if event.payload["number"] == 9:
+                await opened[0].aclose()
+
+        desk.outbox.register(handle, "Counted")
+        desk.publish("k", *range(10))
+        async with desk.outbox.worker():
+            await eventually(lambda: len(desk.seen) == 10)
+
+    asyncio.run(main())
+
+
+def test_an_error_about_two_loops_has_the_remedy_whatever_client_it_is_of(desk_with):
+    """A future of the application's loop, as the clients of most libraries await one."""
+    desk = desk_with(max_attempts=1)
+
+    async def main():
+        answer = asyncio.get_running_loop().create_future()
+
+        async def handle(event):
+            await answer
+
+        desk.outbox.register(handle, "Counted")
+        desk.publish("k", 1)
+        async with desk.outbox.worker():
+            await eventually(lambda: len(desk.outbox.dead.list()) == 1)
+
+    asyncio.run(main())
+    (dead,) = desk.outbox.dead.list()
+    assert "attached to a different loop" in dead.error
+    assert REMEDY in dead.error
+    assert "await answer" in dead.traceback
+
+
+def test_two_loops_of_the_application_are_its_own_business(desk, dsn):
+    """It may use a pool from several that never run at the same time, and is watched beside a worker alone."""
+    of = engine(dsn, "psycopg")
+
+    async def use():
+        async with of.begin() as conn:
+            await conn.execute(text(BACKEND))
+        await of.dispose()
+
+    async def handle(event):
+        desk.note(event)
+
+    desk.outbox.register(handle, "Counted")
+    with desk.outbox.worker():
+        for _ in range(2):
+            asyncio.run(use())
