@@ -13,6 +13,7 @@ from partbox.django.conf import config
 from partbox.django.database import connection
 from partbox.django.loading import loaded
 from partbox.errors import SchemaError
+from partbox.outbox import Outbox
 
 Messages = list[checks.CheckMessage]
 
@@ -56,6 +57,20 @@ def _outbox() -> Iterator[checks.CheckMessage]:
             f"The outbox has schema {schema!r}, and migrations and the admin have {chosen.schema!r}.",
             f'Set PARTBOX["SCHEMA"] to {schema!r}.',
             id="partbox.E003",
+        )
+    yield from _transactional(outbox)
+
+
+def _transactional(outbox: Outbox) -> Iterator[checks.CheckMessage]:
+    """The ORM has connections of its own, and what it writes there is refused inside a transactional handler."""
+    names = [row.handler for row in outbox.handlers.table() if row.options.get("transactional") == "True"]
+    if names:
+        yield checks.Warning(
+            f"Django's ORM is not in the transaction of transactional handlers and cannot write there: "
+            f"{', '.join(names)}.",
+            "Write by the connection that they are given, and silence this; or leave out transactional=True, and use "
+            "outbox.inbox in transaction.atomic().",
+            id="partbox.W004",
         )
 
 

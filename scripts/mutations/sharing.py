@@ -151,4 +151,24 @@ MUTATIONS = (
             "::test_a_child_that_closes_a_connection_does_not_end_the_session_of_its_parent",
         ),
     ),
+    Mutation(
+        "pool-of-two-loops",
+        "A handler takes a connection of the application's pool: requests share its transaction, or it crashes.",
+        "partbox/worker/delivering/two_loops.py",
+        "elif before is not loop and (before in handling or loop in handling):",
+        "elif False:",
+        (
+            "tests/worker/test_two_loops.py"
+            "::test_a_handler_that_uses_the_pool_of_the_application_is_refused_and_the_application_goes_on"
+            "[sqlalchemy, psycopg-idle]",
+        ),
+    ),
+    Mutation(
+        "orm-beside-the-transaction",
+        "What Django's ORM writes in a transactional handler is committed by itself, and again with the event.",
+        "partbox/worker/delivering/endpoint.py",
+        "self.call = within_its_transaction(self.call)",
+        "pass",
+        ("tests/django/test_orm_in_handlers.py::test_a_worker_without_the_app_refuses_it_too",),
+    ),
 )

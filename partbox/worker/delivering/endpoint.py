@@ -26,6 +26,7 @@ from partbox.rules.parking import LAST_RESORT, Deferral, Verdict, judge, wrong_o
 from partbox.rules.signature import Call
 from partbox.rules.trace import trace_of
 from partbox.rules.wording import counted
+from partbox.worker.delivering.orm_writes import within_its_transaction
 from partbox.worker.state.key import key_of
 
 log = logging.getLogger("partbox.worker")
@@ -67,6 +68,8 @@ class Endpoint:
         self._settles = observers.hears("settled")
         self._may_be_plain = self.kind is Kind.SYNC and not self._settles
         self.call = wrap(handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None)
+        if self.kind is Kind.TRANSACTIONAL:
+            self.call = within_its_transaction(self.call)
         if observers.hears("handling"):
             self.call = _watched(self.call, handler, observers)
         self.plain = self._may_be_plain
