@@ -1,6 +1,6 @@
 """The troubles that one look at a subscription shows: reported at once, while doctor takes some seconds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from shlex import quote
 
@@ -25,7 +25,8 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Troub
             f"Subscription {cut(cluster.subscription)} has been paused{_since(cluster, at)}: nothing is delivered, "
             f"{_about(cluster)}{_events(cluster.pending)}.",
             ("Resume it when what it was paused for is over: the log is kept until then.",),
-            action="resume",
+            actions=("resume",),
+            subscription=cluster.subscription,
         )
     if not living:
         silent = " Those that were there are silent." if cluster.instances else ""
@@ -43,6 +44,16 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Troub
             "their events wait.",
             ("See the log of the supervisor that plans.",),
         )
+
+
+def afar(cluster: Cluster, found: Iterable[Trouble]) -> Iterator[Trouble]:
+    """The same for viewers of another subscription: a line each, if events wait."""
+    if not cluster.pending and not sum(cluster.waiting.values()):
+        return
+    for each in found:
+        text = each.text if each.name == "paused" else f"Subscription {cut(cluster.subscription)}: {each.text}"
+        actions = (*each.actions, "choose")
+        yield Trouble(each.level, f"{each.name}-{cluster.subscription}", text, (), (), actions, cluster.subscription)
 
 
 def _since(cluster: Cluster, at: datetime) -> str:

@@ -16,7 +16,7 @@ import psycopg
 
 import partbox
 from partbox.dashboard import frame
-from partbox.dashboard.alarms import CAUSES, alarms
+from partbox.dashboard.alarms import CAUSES, afar, alarms
 from partbox.dashboard.aside import aside
 from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.faces import Faces, own
@@ -53,6 +53,7 @@ class _Story:
     history: History = field(default_factory=History)
     owned_at: datetime | None = None
     alarms: list[Trouble] = field(default_factory=list)
+    afar: list[Trouble] = field(default_factory=list)
     picture: Plain = field(default_factory=dict)
 
     def tell(self, at: datetime, cluster: Cluster, rates: Rates | None) -> None:
@@ -62,6 +63,7 @@ class _Story:
             self.owned_at = at
         point = self.history.add(at, cluster, rates)
         self.alarms = list(alarms(cluster, (at - self.owned_at).total_seconds(), at))
+        self.afar = list(afar(cluster, self.alarms))
         self.picture = frame.subscription(cluster, faces, point, self.news.happenings)
 
 
@@ -138,7 +140,9 @@ class Feed:
 
     def _troubles(self, subscription: str, alarms: list[Trouble]) -> list[Plain]:
         report = self._diagnosis.report if self._diagnosis else None
-        return [each.plain() for each in told(alarms, report.findings if report else (), subscription, CAUSES)]
+        findings = report.findings if report else ()
+        far = [each for name, story in self._stories.items() if name != subscription for each in story.afar]
+        return [each.plain() for each in told(alarms, findings, subscription, CAUSES, far)]
 
     async def _read(self) -> None:
         """Look again and again until the last watcher has gone."""

@@ -16,6 +16,14 @@ _LEVEL = {Severity.PROBLEM: BAD, Severity.WARNING: WARN, Severity.NOTE: NOTE}
 LINE = 500  # characters of a sentence
 LONGEST = 2_000  # of a remedy, whose commands must stay whole
 
+_ACTIONS = {
+    "dead": ("replay", "discard"),
+    "dead-flood": ("replay", "discard"),
+    "blocked-key": ("retry", "skip"),
+    "blocked-by-dead": ("retry", "skip"),
+}
+"""By doctor's name of the cause."""
+
 # A command ends at the first backtick that its own quotes do not hold: names of events may have any character.
 _COMMAND = re.compile(r"`((?:'[^']*'|\"[^\"]*\"|[^`'\"])*)`")
 
@@ -24,7 +32,8 @@ _COMMAND = re.compile(r"`((?:'[^']*'|\"[^\"]*\"|[^`'\"])*)`")
 class Trouble:
     """`level` is bad if events wait until an operator acts, else warn or note. `name` is doctor's for the cause.
 
-    Commands in `remedy` stand in backticks. `action` is what the page can do: "resume", or "choose" the `subscription`.
+    Commands in `remedy` stand in backticks. `actions` are what the page can do about it: "choose" the `subscription`;
+    "resume" it; "retry" or "skip" what is blocked in it, "replay" or "discard" what is dead.
     """
 
     level: str
@@ -32,7 +41,7 @@ class Trouble:
     text: str
     remedy: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
-    action: str | None = None
+    actions: tuple[str, ...] = ()
     subscription: str | None = None
 
     def plain(self) -> dict[str, Any]:
@@ -45,18 +54,24 @@ class Trouble:
 
 
 def told(
-    alarms: Iterable[Trouble], findings: Sequence[Finding], subscription: str, live: Iterable[str]
+    alarms: Iterable[Trouble],
+    findings: Sequence[Finding],
+    subscription: str,
+    live: Iterable[str],
+    afar: Sequence[Trouble] = (),
 ) -> list[Trouble]:
     """The troubles to show a viewer of `subscription`, the worst first.
 
-    They are alarms, what doctor found there and everywhere, and one line for each other subscription with problems. A
-    `live` cause is judged by alarms, which are newer: doctor adds evidence and remedy.
+    They are alarms, also those of other subscriptions (`afar`), what doctor found there and everywhere, and one line
+    for each other subscription with other problems. A `live` cause is judged by alarms, which are newer: doctor adds
+    evidence and remedy.
     """
     here = [each for each in findings if each.subscription in (subscription, None)]
     known = {each.cause: each for each in here if each.cause in set(live)}
     first = [_with(alarm, known.get(alarm.name)) for alarm in alarms]
     rest = [_trouble(each) for each in here if each.cause not in known]
-    return sorted([*first, *rest, *_elsewhere(findings, subscription)], key=lambda each: LEVELS.index(each.level))
+    others = [each for each in findings if each.cause not in set(live)] if afar else findings
+    return sorted([*first, *afar, *rest, *_elsewhere(others, subscription)], key=lambda each: LEVELS.index(each.level))
 
 
 def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
@@ -77,14 +92,15 @@ def _with(alarm: Trouble, finding: Finding | None) -> Trouble:
 
 def _trouble(finding: Finding) -> Trouble:
     text = finding.summary[:1].upper() + finding.summary[1:]
-    return Trouble(_LEVEL[finding.severity], finding.cause, text, finding.remedy, finding.evidence)
+    ways = _ACTIONS.get(finding.cause, ()) if finding.subscription is not None else ()
+    return Trouble(_LEVEL[finding.severity], finding.cause, text, finding.remedy, finding.evidence, ways)
 
 
 def _elsewhere(findings: Sequence[Finding], subscription: str) -> Iterator[Trouble]:
     problems = [each.subscription for each in findings if each.severity is Severity.PROBLEM and each.subscription]
     for name in sorted(set(problems) - {subscription}):
         text = f"Subscription {cut(name)} has {counted(problems.count(name), 'problem')}."
-        yield Trouble(BAD, f"elsewhere-{name}", text, action="choose", subscription=name)
+        yield Trouble(BAD, f"elsewhere-{name}", text, actions=("choose",), subscription=name)
 
 
 def _said(text: str) -> str:

@@ -67,7 +67,7 @@ def test_partitions_without_an_owner_are_an_alarm_when_it_lasts():
 def test_a_paused_subscription_says_for_how_long_and_needs_no_owners():
     found = cluster([None] * 256, paused=True, paused_at=BEGAN - timedelta(hours=5))
     (alarm,) = alarms(found, 1_000, BEGAN)
-    assert (alarm.name, alarm.action) == ("paused", "resume")
+    assert (alarm.name, alarm.actions, alarm.subscription) == ("paused", ("resume",), "default")
     assert "paused for 5 hours" in alarm.text
 
 

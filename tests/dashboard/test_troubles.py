@@ -47,9 +47,9 @@ def test_of_a_cause_that_a_look_shows_doctor_tells_what_shows_it_and_what_to_do(
 def test_problems_of_other_subscriptions_are_one_line_each_that_leads_there():
     findings = [finding(PROBLEM, "braked", "audit"), finding(PROBLEM, "dead-flood", "audit"), finding(NOTE, "x", "b")]
     (trouble,) = told([], findings, "default", CAUSES)
-    assert (trouble.text, trouble.action, trouble.subscription) == (
+    assert (trouble.text, trouble.actions, trouble.subscription) == (
         "Subscription audit has 2 problems.",
-        "choose",
+        ("choose",),
         "audit",
     )
 

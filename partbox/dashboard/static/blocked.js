@@ -22,6 +22,12 @@ export class Blocked extends List {
   places = ["blocked", "blocked-tools", "blocked-note"];
   #limit = 50;
 
+  // What a trouble offers, for all that is shown.
+  actions = {
+    retry: ["Retry all now", () => this.found && this.#retry(this.#all())],
+    skip: ["Skip all …", () => this.found && this.#skip(this.#all())],
+  };
+
   fetch(subscription) {
     return get("api/blocked", { subscription, limit: this.#limit });
   }
@@ -57,6 +63,10 @@ export class Blocked extends List {
     ]);
     const rest = more && this.#limit < MOST ? button("Show more", "more", () => this.#showMore()) : "";
     show(byId("blocked"), table(heads, rows), rest);
+  }
+
+  #all() {
+    return this.found.keys.map(({ record }) => record);
   }
 
   #groups(keys) {

@@ -29,6 +29,12 @@ export class Dead extends List {
   }
 
   // With the filters of the request: those in the fields may be newer. A group of one is shown as it came.
+  // What a trouble offers, after a question with their number.
+  actions = {
+    replay: ["Replay all …", () => this.found && this.#all("replay")],
+    discard: ["Discard all …", () => this.found && this.#all("discard")],
+  };
+
   async fetch(subscription) {
     const filters = this.#filters();
     const found = await get("api/dead-groups", { subscription, ...filters });

@@ -26,7 +26,8 @@ const context = {
   failed: (error) => toast(error.message, "bad"),
   changed: () => setTimeout(() => lists.forEach((list) => list.reload()), 300),
 };
-const lists = [new Blocked(context), new Dead(context)];
+const [blocked, dead] = [new Blocked(context), new Dead(context)];
+const lists = [blocked, dead];
 const stream = new Stream({ frame: draw, lost });
 
 function draw(data) {
@@ -114,7 +115,8 @@ function drawTroubles(error = null) {
     choose: ["Show it", ({ subscription }) => choose(subscription)],
     visit: ["Show it", ({ href }) => location.assign(href)],
   };
-  troubles.draw(told, mayAct ? { ...actions, resume: ["Resume", resume] } : actions);
+  const acts = { resume: ["Resume", resume], ...blocked.actions, ...dead.actions };
+  troubles.draw(told, mayAct ? { ...actions, ...acts } : actions);
   drawDoctor(frame?.doctor, told);
 }
 
@@ -124,7 +126,7 @@ const trouble = (level, name, text, remedy, more = {}) => ({ level, name, text, 
 function ofServer(error) {
   if (!lostAt) return [];
   if (error?.status === 401) {
-    return [trouble("warn", "token", token() ? "That is not the token." : "This page is shown to those who have the token.", [[error.message, false]], { action: "token" })];
+    return [trouble("warn", "token", token() ? "That is not the token." : "This page is shown to those who have the token.", [[error.message, false]], { actions: ["token"] })];
   }
   if (error?.status === 403) return [trouble("bad", "refused", "The server refuses this page.", [[error.message, false]])];
   const since = frame?.at ? ` What is shown is of ${clock(frame.at)}.` : "";
@@ -135,7 +137,7 @@ function ofToken() {
   if (lostAt || !frame || frame.may_act || !token()) return [];
   const remedy = frame.can_act ? "It was printed when the page's server started; partbox dashboard makes a new one each time." : "There is none: set PARTBOX_HTTP_TOKEN where the page is served.";
   const text = "The token of this tab is not the server's: the page only shows.";
-  return [trouble("warn", "wrong-token", text, [[remedy, false]], frame.can_act ? { action: "token" } : {})];
+  return [trouble("warn", "wrong-token", text, [[remedy, false]], frame.can_act ? { actions: ["token"] } : {})];
 }
 
 function ofDatabase() {
@@ -157,13 +159,13 @@ function ofDatabases() {
   return wrong.map(({ name, href, here, trouble: why }) => {
     const text = `This node does not work for database ${name}: ${why}.`;
     const remedy = [["It tries again by itself. Its other databases are not concerned.", false]];
-    return trouble("bad", `database-${href}`, text, remedy, here ? {} : { action: "visit", href });
+    return trouble("bad", `database-${href}`, text, remedy, here ? {} : { actions: ["visit"], href });
   });
 }
 
-async function resume() {
+async function resume({ subscription }) {
   try {
-    await post("api/subscription/resume", { subscription: frame.subscription.name });
+    await post("api/subscription/resume", { subscription });
     toast("resumed: workers notice within a heartbeat");
   } catch (error) {
     context.failed(error);

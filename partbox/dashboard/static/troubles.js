@@ -31,9 +31,10 @@ export class Troubles {
     element.toggleAttribute("data-bare", !trouble.evidence.length && !trouble.remedy.length);
     show(head, el("span", { class: "level" }, LEVELS[trouble.level]), " ", el("strong", {}, said(trouble.text)));
     show(body, ...evidence(trouble.evidence), ...remedies(trouble));
-    const [text] = this.#actions[trouble.action] ?? [];
-    const act = () => this.#actions[trouble.action]?.[1](trouble);
-    show(action, text ? el("button", { type: "button", "data-key": `act-${trouble.name}`, onclick: act }, text) : "");
+    const possible = (trouble.actions ?? []).filter((each) => this.#actions[each]);
+    const act = (each) => () => this.#actions[each]?.[1](trouble);
+    const key = (each) => `act-${trouble.name}${possible[0] === each ? "" : `-${each}`}`;
+    show(action, ...possible.map((each) => el("button", { type: "button", "data-key": key(each), onclick: act(each) }, this.#actions[each][0])));
     return element;
   }
 }

@@ -229,3 +229,59 @@ def test_the_keyboard_alone_replays_a_record(live, plant, tab):
     seen.page.locator(f"[data-key='replay-{record}']").focus()
     seen.page.keyboard.press("Enter")
     eventually(lambda: plant.states() == {record: "ready"})
+
+
+def test_a_problem_has_the_buttons_that_apply_to_it(live, plant, tab):
+    dead = plant.park("a")
+    blocked = plant.park("b", "retrying", blocks=True, due=60, age=900)
+    seen = tab(live.with_token)
+    seen.button("Replay all …", "[data-trouble=dead]").click()
+    seen.button("Replay 1", "#ask").click()
+    eventually(lambda: plant.states()[dead] == "ready")
+    assert seen.page.locator("[data-trouble=dead] button", has_text="Discard all").count() <= 1
+    seen.button("Skip all …", "[data-trouble=blocked-key]").click()
+    seen.button("Skip", "#ask").click()
+    eventually(lambda: plant.states()[blocked] == "dead")
+
+
+def test_a_paused_subscription_with_waiting_events_is_told_whatever_is_shown_and_resumed_from_there(
+    live, plant, conn, tab
+):
+    conn.execute("insert into partbox.subscription (name, paused_at) values ('audit', now())")
+    conn.execute(
+        "insert into partbox.partition (subscription, partition, snapshot, last_id, floor_id)"
+        " select 'audit', number, '1:1:', 0, 0 from generate_series(0, 255) number"
+    )
+    plant.publish("7")
+    seen = tab(live.with_token)
+    seen.waits_for("[data-trouble=paused-audit]", "Subscription audit has been paused")
+    seen.waits_for("[data-trouble=no-workers-audit]", "Subscription audit: No worker process runs")
+    seen.button("Resume", "[data-trouble=paused-audit]").click()
+    paused = "select from partbox.subscription where paused_at is not null"
+    eventually(lambda: conn.execute(paused).fetchone() is None)
+    seen.waits_until_gone("[data-trouble=paused-audit]")
+
+
+def test_names_that_are_programs_run_nothing_and_hold_the_layout_where_their_problem_is_told(live, plant, conn, tab):
+    script = "<img src=x onerror=\"document.title='owned'\">'\"]<script>document.title='owned'</script>\u202egpj\u2066"
+    conn.execute("insert into partbox.subscription (name, paused_at) values (%s, now())", [script])
+    conn.execute(
+        "insert into partbox.partition (subscription, partition, snapshot, last_id, floor_id)"
+        " select %s, number, '1:1:', 0, 0 from generate_series(0, 255) number",
+        [script],
+    )
+    conn.execute(
+        "insert into partbox.instance (subscription, node, hostname, pid, version, lease)"
+        " values ('default', %s, %s, 7, %s, '1 day')",
+        [script + "W" * 500] * 3,
+    )
+    record = plant.park(script, event_type=script, aggregate_type=script, error=f"{script}: {script * 40}")
+    plant.publish("7")  # waits in the paused one
+    seen = tab(live.with_token)
+    seen.waits_for(f"#dead tr[data-record='{record}']", "onerror")
+    seen.waits_for("#troubles strong", "has been paused")
+    seen.waits_for("#workers td", "<img")
+    assert seen.page.title() != "owned"
+    assert seen.page.locator("main img, body script").count() == 0
+    assert "\u202e" not in seen.page.locator("main").inner_text()
+    assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
