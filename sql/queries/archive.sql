@@ -49,13 +49,16 @@ select count(*)
 
 -- name: archive_rows
 -- The next records beyond `after` by id, as many as `bytes` hold, but one at least: all that must be known to read them back,
--- and whether each is older than `retain` seconds. Sizes are those on disk, known without reading the values.
+-- and whether each is older than `retain` seconds. Sizes are those on disk, of names those in memory, known without reading the values.
 select r.id, r.partition, r.event_id::text, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload::text,
        r.payload_bytes, r.content_type, r.headers::text,
        {archive_available}, {archive_occurred}, {archive_created},
        r.created_at < clock_timestamp() - least(%(retain)s::float8, 36500 * 86400.0) * interval '1 second'
   from (select n.*, sum(coalesce(pg_column_size(n.payload), 0) + coalesce(pg_column_size(n.payload_bytes), 0)
-                        + coalesce(pg_column_size(n.headers), 0)) over (order by n.id) as bytes,
+                        + coalesce(pg_column_size(n.headers), 0)
+                        + octet_length(n.event_type) + octet_length(n.aggregate_type)
+                        + coalesce(octet_length(n.aggregate_id), 0) + coalesce(octet_length(n.tenant_id), 0)
+                        + coalesce(octet_length(n.content_type), 0)) over (order by n.id) as bytes,
                row_number() over (order by n.id) as place
           from (select * from {schema}.record n
                  where n.partition >= 0 and n.id > %(after)s::bigint and n.id <= %(upto)s::bigint

@@ -113,16 +113,15 @@ select (select max(s.upper) from {schema}.segment_ranges() s),
          where not exists (select from {schema}.segment_ranges() s where s.lower <= p.lower and s.upper > p.lower))
 
 -- name: doctor_archive
--- No row where no archive is kept; else why it fails and for how many seconds, nulls if it does not, and the age of the
--- oldest record that is in none.
+-- No row where no archive is kept; else why it fails and for how many seconds, nulls if it does not; and the age and the
+-- id of the oldest record that is in none.
 select f.value::json ->> 'problem',
        (extract(epoch from clock_timestamp()) - (f.value::json ->> 'since')::float8)::float8,
-       (select (extract(epoch from clock_timestamp()) - extract(epoch from r.created_at))::float8
-          from {schema}.record r
-         where r.partition >= 0 and r.id > a.value::bigint
-         order by r.id limit 1)
+       (extract(epoch from clock_timestamp()) - extract(epoch from waits.created_at))::float8, waits.id
   from {schema}.meta a
   left join {schema}.meta f on f.key = 'archive_failed'
+  left join lateral (select r.id, r.created_at from {schema}.record r
+                      where r.partition >= 0 and r.id > a.value::bigint order by r.id limit 1) as waits on true
  where a.key = 'archived_id' and a.value is not null
 
 -- name: doctor_reach

@@ -258,5 +258,6 @@ def test_an_archive_that_fails_and_one_that_nobody_writes(clinic):
     clinic.plant.publish("7")
     clinic.conn.execute("update partbox.record set created_at = now() - interval '20 days'")
     assert "are in no archive, and one is kept" in clinic.one("archive")["summary"]
+    assert "record 1 and what follows it wait for an archive" in clinic.one("archive")["evidence"]
     clinic.follow(clinic.one("archive")["remedy"][1])
     assert "archive" not in clinic.causes()

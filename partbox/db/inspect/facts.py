@@ -124,11 +124,13 @@ class Segments(NamedTuple):
 
 
 class ArchiveFacts(NamedTuple):
-    """The archive that is kept: why it fails, and for how long; the age (s) of the oldest record that is not in it."""
+    """The archive that is kept: why it fails, and for how long; the age (s) and the id of the oldest record that is
+    not in it."""
 
     problem: str | None
     failing: float | None
     oldest: float | None
+    first: int | None = None
 
 
 class Open(NamedTuple):

@@ -117,18 +117,19 @@ def archive(case: Case) -> Iterator[Finding]:
     if found is None:
         return
     end = f"or keep none any more: {case.command('purge --no-archive')}"
+    waits = () if found.first is None else (f"record {found.first:,} and what follows it wait for an archive",)
     if found.problem is not None:
         yield Finding(
             Severity.WARNING,
             f"the archive cannot be written for {age(found.failing)}: what has expired stays in the log",
-            (found.problem,),
+            (found.problem, *waits),
             ("the reason names the remedy; it is tried again at the next purge", end),
         )
     elif found.oldest is not None and found.oldest > case.limits.overdue:
         yield Finding(
             Severity.WARNING,
             f"records of {age(found.oldest)} ago are in no archive, and one is kept: they stay in the log",
-            (f"retention {age(case.limits.retain_done)}",),
+            (f"retention {age(case.limits.retain_done)}", *waits),
             ("set `archive` for the workers, or repeat " + case.command("purge --archive DIR"), end),
         )
 

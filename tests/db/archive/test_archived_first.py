@@ -241,6 +241,13 @@ def test_it_is_written_in_files_of_some_size_each_noted(
     assert ids(place) == list(range(1, 26))
 
 
+@pytest.mark.parametrize("name", ["event_type", "aggregate_type", "aggregate_id", "tenant_id", "content_type"])
+def test_a_read_brings_few_records_with_large_names(planted: Planted, conn: Conn, name: str) -> None:
+    many(conn, 25)
+    conn.execute(f"update partbox.record set {name} = repeat('x', 100000)")
+    assert len(steps.rows(conn, "partbox", 0, 25, 0.0, 100, 350_000)) == 3
+
+
 def test_a_stop_keeps_the_files_that_are_whole(
     planted: Planted, conn: Conn, purged: Purge, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
