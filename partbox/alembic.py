@@ -9,6 +9,7 @@ from typing import Any
 
 from alembic.operations import MigrateOperation, Operations
 from sqlalchemy import Connection, CursorResult
+from sqlalchemy.exc import DBAPIError
 
 from partbox.db.schema.grants import Roles, granted_text, roles_of
 from partbox.db.schema.scripts import statements
@@ -17,6 +18,7 @@ from partbox.errors import SchemaError
 __all__ = ["include_name", "leaving_out"]
 
 IncludeName = Callable[[str | None, Any, Mapping[str, Any]], bool]
+NO_LOCK = "55P03"  # what PostgreSQL calls a lock that was not to be had in time
 _VERBATIM = {"no_parameters": True}  # a % is a %
 
 
@@ -64,8 +66,16 @@ def _upgrade(operations: Operations, operation: PartboxUpgrade) -> None:
         return
     conn = operations.get_bind()
     _check(conn)
-    for text in statements(operation.schema, _granted(conn, operation.schema) | operation.roles):
-        _execute(conn, text)
+    try:
+        for text in statements(operation.schema, _granted(conn, operation.schema) | operation.roles):
+            _execute(conn, text)
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != NO_LOCK and getattr(error.orig, "pgcode", None) != NO_LOCK:
+            raise
+        raise SchemaError(
+            f"schema {operation.schema!r} is not migrated, because somebody's transaction had a lock that this needs "
+            "for over 2 s, and publishers would have waited as well: `partbox doctor` names it; then upgrade again"
+        ) from error
 
 
 @Operations.implementation_for(PartboxDowngrade)

@@ -14,13 +14,14 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.errors import LockNotAvailable
 
+from partbox.db.holders import described
 from partbox.db.operator import rebase as steps
-from partbox.db.operator.rebase import Holding, Known, Problem, Rebased
+from partbox.db.operator.rebase import Known, Problem, Rebased
 from partbox.db.session import session
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.rules import asked
-from partbox.rules.wording import age, counted, in_short
+from partbox.rules.wording import counted, in_short
 from partbox.settings import Settings
 
 log = logging.getLogger("partbox.commands")
@@ -117,22 +118,3 @@ def _named(found: Sequence[Known]) -> str:
     names = [f"{in_short(each.node, 60)} {each.pid}" for each in found[:NAMED]]
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return f"{len(found):,} process{'' if len(found) == 1 else 'es'} ({', '.join(names)}{more})"
-
-
-def described(found: Sequence[Holding]) -> str:
-    """The transactions that are waited for, in words for people, with the verb."""
-    if not found:
-        return "a transaction that has published, or locked a cursor, is"
-    names = [_who(each) for each in found[:NAMED]]
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return f"{', '.join(names)}{more} {'is' if len(found) == 1 else 'are'}"
-
-
-def _who(each: Holding) -> str:
-    """A session or a prepared transaction, and its age."""
-    since = f"open for {age(each.open)}" if each.open is not None else "of an age that only its owner may see"
-    if each.pid is None:
-        name = f" {in_short(each.prepared, 60)!r}" if each.prepared else ""
-        return f"the prepared transaction{name}, {since},"
-    application = f" ({in_short(each.application, 60)})" if each.application else ""
-    return f"the transaction of pid {each.pid}{application}, {since},"

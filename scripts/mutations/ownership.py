@@ -20,6 +20,14 @@ OWNERSHIP = "tests/db/delivery/test_ownership.py"
 
 MUTATIONS = (
     Mutation(
+        "a-plan-that-waits-for-its-lock",
+        "Whoever holds it keeps every supervisor from its next tick.",
+        "sql/functions/plan.sql",
+        "for no key update skip locked",
+        "for no key update",
+        ("tests/db/delivery/test_plans.py::test_a_plan_beside_another_is_not_made_and_does_not_wait",),
+    ),
+    Mutation(
         "idle-process-kept",
         "A process that cannot connect again ticks for ever, and its partitions stand beside idle processes.",
         LEASE,

@@ -128,7 +128,7 @@ MUTATIONS = (
         "segment-emptied-beside-a-new-subscription",
         "One that begins, or is set back, at this moment needs what it has seen.",
         EMPTY,
-        "not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name}))",
+        "not {schema}.locked('purge')",
         "false",
         (
             f"{IN_USE}::test_a_subscription_that_begins_at_this_moment_is_waited_for",

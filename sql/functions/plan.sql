@@ -1,15 +1,15 @@
 -- purpose: put a plan into force if what it was decided from still holds
 --
--- The plan is decided outside, from members and assignees read before. Here, behind the advisory lock and in new
+-- The plan is decided outside, from members and assignees read before. Here, with the subscription's row locked and in new
 -- statements, both are read again; if either differs nothing is changed and the next tick decides anew. The same if the
--- subscription has been paused since, which happens behind the same lock.
+-- subscription has been paused since, which takes the same lock, or if somebody else has it: it is not waited for. (No
+-- advisory lock: anybody in the database can hold one.)
 create or replace function {schema}.plan(subscription text, members uuid[], seen uuid[], planned uuid[])
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 begin
-    perform pg_advisory_xact_lock(hashtext('partbox.plan'), hashtext({schema_name} || '.' || plan.subscription));
-
-    if exists (
+    perform from {schema}.subscription s where s.name = plan.subscription for no key update skip locked;
+    if not found or exists (
         select from {schema}.subscription s where s.name = plan.subscription and s.paused_at is not null
     ) or plan.members is distinct from (
         select coalesce(array_agg(i.instance_id order by i.instance_id), '{{}}')

@@ -14,7 +14,7 @@ declare
     found   tid[];
 begin
     if not dry_run then
-        if not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name})) then
+        if not {schema}.locked('purge') then
             return;
         end if;
         perform set_config('synchronous_commit', 'off', true);

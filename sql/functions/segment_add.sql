@@ -20,7 +20,7 @@ declare
 begin
     if segment_add.lower < 1 or segment_add.upper <= segment_add.lower then
         raise exception 'partbox: a segment takes ids from at least 1 to more, not from % to %', lower, upper;
-    elsif not pg_try_advisory_xact_lock(hashtext('partbox.segments'), hashtext({schema_name})) then
+    elsif not {schema}.locked('segments') then
         return 'busy';
     elsif segment_add.lower <= {schema}.drawn() then
         return 'passed';

@@ -12,7 +12,7 @@ declare
     found record;
     filled boolean;
 begin
-    if not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name})) then
+    if not {schema}.locked('purge') then
         return 'busy';
     end if;
     select * into found from {schema}.segment_ranges() s where s.lower = segment_detach.lower;

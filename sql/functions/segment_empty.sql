@@ -23,7 +23,7 @@ declare
     newest  bigint;
 begin
     freed := 0;
-    if not pg_try_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name})) then
+    if not {schema}.locked('purge') then
         problem := 'busy';
         return;
     end if;

@@ -10,7 +10,7 @@ set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
     net record;
 begin
-    if not pg_try_advisory_xact_lock(hashtext('partbox.segments'), hashtext({schema_name})) then
+    if not {schema}.locked('segments') then
         return 'busy';
     elsif segment_exclude.lower <= {schema}.drawn() then
         return 'passed';

@@ -1,6 +1,6 @@
 -- purpose: pause a subscription: nobody is to own its partitions until it is resumed
 --
--- Whether it was going on before; null if there is none. Behind the lock of plans: a plan that was decided before comes
+-- Whether it was going on before; null if there is none. With the lock of plans, the subscription's row: a plan that was decided before comes
 -- first and is undone here, or comes after and finds the subscription paused. Owners see at their next tick that they
 -- are assignees no more, finish what runs, and release.
 create or replace function {schema}.subscription_pause(subscription text)
@@ -9,9 +9,6 @@ returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_s
 declare
     going boolean;
 begin
-    perform pg_advisory_xact_lock(hashtext('partbox.plan'),
-                                  hashtext({schema_name} || '.' || subscription_pause.subscription));
-
     select s.paused_at is null into going
       from {schema}.subscription s where s.name = subscription_pause.subscription for no key update;
     update {schema}.subscription s set paused_at = clock_timestamp()

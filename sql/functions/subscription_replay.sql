@@ -12,7 +12,7 @@
 -- stay, and go on blocking their keys. The raised epoch fences whoever still believes to own a partition.
 --
 -- With a time, X is for each partition the first id that was created then or later; a partition without any stays.
--- The lock that purges hold is shared with them first, and everything is read in new statements after it: no batch of
+-- The lock that purges hold is waited for first, and everything is read in new statements after it: no batch of
 -- a purge can have looked at the cursor as it was and delete what it has just been set back to.
 --
 -- `problem` is null when it is done; else what is in the way: "missing", "resumed", "owners", "purged" (then
@@ -26,7 +26,7 @@ language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as
 declare
     going boolean;
 begin
-    perform pg_advisory_xact_lock_shared(hashtext('partbox.purge'), hashtext({schema_name}));
+    perform {schema}.locked('purge', true);
 
     select s.paused_at is null into going
       from {schema}.subscription s where s.name = subscription_replay.subscription for no key update;

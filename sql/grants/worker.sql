@@ -1,5 +1,7 @@
 -- purpose: what workers, supervisors and purges need, and the commands status, doctor, top, dashboard, dead, blocked
 --
+-- A plan locks its subscription's row, which takes a right to change it, and who archives the view `archiving`.
+--
 -- It does not publish (a handler that does, and an import, need both roles), draws no ids, makes and drops no
 -- subscriptions, and changes no record. Doctor reads the segment that is the net by its own name. Purges keep in `meta`
 -- how far they went.
@@ -7,6 +9,8 @@
 grant usage on schema {schema} to {role};
 grant select, delete on {schema}.record to {role};
 grant select on {schema}.record_default, {schema}.subscription to {role};
+grant update (paused_at) on {schema}.subscription to {role};
+grant select, update on {schema}.archiving to {role};
 grant select on {schema}.record_status, {schema}.backlog, {schema}.dead to {role};
 grant select on sequence {schema}.record_id_seq to {role};
 grant select, insert (key, value), update (value) on {schema}.meta to {role};
@@ -21,6 +25,7 @@ grant execute on function
     {schema}.drawn(), {schema}.intact(), {schema}.tables_now(), {schema}.refuse(text),
     {schema}.heartbeat(uuid[], boolean[]), {schema}.bury(uuid[], boolean), {schema}.claim(text, uuid),
     {schema}.plan(text, uuid[], uuid[], uuid[]), {schema}.tell(text), {schema}.life_anew(), {schema}.mark(),
+    {schema}.locked(text, boolean),
     {schema}.save(text, uuid, smallint[], bigint[], integer[], bigint[], bigint[], boolean[], pg_snapshot[], json,
                   bigint[], boolean),
     {schema}.replay(text, bigint[]), {schema}.discard(text, bigint[]), {schema}.retry_now(text, text, text),

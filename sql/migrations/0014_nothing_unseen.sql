@@ -24,3 +24,6 @@ exception when internal_error then
     execute format('create sequence %I.bell as bigint', {schema_name});
 end
 $$;
+
+-- Who archives locks this: see `archive_lock` in sql/queries/archive.sql.
+create or replace view {schema}.archiving as select 'locked by who archives'::text as purpose;

@@ -8,7 +8,7 @@ select (select m.value::bigint from {schema}.meta m where m.key = 'archived_id')
 -- name: archive_begin
 -- Keep an archive from now on, from the oldest record. It waits for the step of a purge that knows nothing of it.
 insert into {schema}.meta as m (key, value)
-select 'archived_id', '0' from (select pg_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name})) offset 0) as alone
+select 'archived_id', '0' from (select {schema}.locked('purge', true) offset 0) as alone
     on conflict (key) do update set value = excluded.value where m.value is null
 
 -- name: archive_end
@@ -28,9 +28,14 @@ values ('archive_fence', concat_ws(' ', %(settled)s::bigint, %(drawn)s::bigint, 
     on conflict (key) do update set value = excluded.value
 
 -- name: archive_lock
--- One archives at a time: two would write the same twice. Held by a transaction that does nothing else.
-select pg_try_advisory_xact_lock(hashtext('partbox.archive'), hashtext({schema_name})),
-       set_config('idle_in_transaction_session_timeout', '0', true)
+-- One archives at a time: two would write the same twice. Held by a transaction that does nothing else, and has no xid: the
+-- lock of a row would draw one, and what this one then waits for is the end of every transaction that has one. The view is
+-- there for this alone, so it keeps no vacuum waiting; fails at once where somebody has it.
+lock table {schema}.archiving in exclusive mode nowait
+
+-- name: archive_patience
+-- For as long as that takes.
+select set_config('idle_in_transaction_session_timeout', '0', true)
 
 -- name: archive_oldest
 -- The age of the oldest record beyond `after`, in seconds; no row without one.

@@ -79,6 +79,33 @@ select w.pid, a.usename, a.application_name, left(a.query, 300),
  order by min(w.waitstart) nulls last, w.pid
  limit 100
 
+-- name: doctor_keepers
+-- Who has locked, since when, what only one may have at a time: a row of `subscription` (its plans) or of `meta`, the view of
+-- who archives, and the two things for which an advisory lock remains, which anybody in the database may take.
+with kept as (
+    select l.pid, min(c.relname::text) as what
+      from pg_locks l
+      join pg_class c on c.oid = l.relation and c.relnamespace = quote_ident({schema_name})::regnamespace
+     where l.granted and l.database = (select oid from pg_database where datname = current_database())
+           and c.relname in ('subscription', 'meta', 'archiving') and l.mode <> 'AccessShareLock'
+     group by l.pid
+    union all
+    select l.pid, case when l.objsubid = 2 then 'imports' else 'the first migration' end
+      from pg_locks l
+     where l.granted and l.locktype = 'advisory'
+           and l.database = (select oid from pg_database where datname = current_database())
+           and (l.objsubid = 2 and l.classid::bigint = hashtext('partbox.import ' || {schema_name})::bigint & 4294967295
+                or l.objsubid = 1 and (l.classid::bigint << 32 | l.objid::bigint)
+                                      = hashtextextended('partbox.migrate ' || {schema_name}, 0))
+)
+select a.pid, a.usename, a.application_name, kept.what,
+       extract(epoch from clock_timestamp() - coalesce(a.xact_start, a.state_change))::float8
+  from kept
+  join pg_stat_activity a on a.pid = kept.pid
+ where a.pid <> pg_backend_pid()
+ order by 5 desc nulls last, a.pid
+ limit 100
+
 -- name: doctor_prepared
 -- Prepared transactions of all databases, the oldest first.
 select gid, owner::text, database::text, extract(epoch from clock_timestamp() - prepared)::float8, age(transaction)

@@ -20,3 +20,19 @@ where exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid and
   and exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'inbox' and c.relkind = 'r')
 order by n.nspname
 limit 100
+
+-- name: migrate_holders
+-- Who has, or may have, what a migration waits for: a lock on anything of the schema, or that of its first migration.
+with needed as (
+    select l.pid, l.virtualtransaction
+      from pg_locks l
+     where l.granted and l.pid is distinct from pg_backend_pid()
+           and l.database = (select d.oid from pg_database d where d.datname = current_database())
+           and (l.relation in (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                                where n.nspname::text = {schema_name})
+                or l.locktype = 'advisory' and l.objsubid = 1
+                   and (l.classid::bigint << 32 | l.objid::bigint)
+                       = hashtextextended('partbox.migrate ' || {schema_name}, 0))
+     group by l.pid, l.virtualtransaction
+)
+{needed_by}

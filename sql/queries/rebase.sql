@@ -17,7 +17,7 @@ select set_config('statement_timeout', '0', true), set_config('lock_timeout', %(
 
 -- name: rebase_lock_purge
 -- No purge, no new subscription and no replay is at work from here on.
-select pg_advisory_xact_lock(hashtext('partbox.purge'), hashtext({schema_name}))
+select from {schema}.meta m where m.key = 'lock purge' for update
 
 -- name: rebase_lock_records
 -- Wait out who has published, and keep others from it; reading goes on.
@@ -39,7 +39,7 @@ select instance_id, node, pid, subscription, heartbeat_at,
  order by node, pid
 
 -- name: rebase_holders
--- Who has, or may have, what is waited for: the oldest transaction first. A prepared one has no pid, but a name.
+-- Who has, or may have, what is waited for.
 with needed as (
     select l.pid, l.virtualtransaction
       from pg_locks l
@@ -48,13 +48,15 @@ with needed as (
            and (l.relation in (select t.relid from pg_partition_tree(to_regclass(quote_ident({schema_name}) || '.record')) t)
                 and l.mode not in ('AccessShareLock', 'RowShareLock')
                 or l.relation in (to_regclass(quote_ident({schema_name}) || '.instance'),
-                                  to_regclass(quote_ident({schema_name}) || '.partition'))
-                   and l.mode <> 'AccessShareLock'
-                or l.locktype = 'advisory' and l.objsubid = 2
-                   and l.classid::bigint = hashtext('partbox.purge')::bigint & 4294967295
-                   and l.objid::bigint = hashtext({schema_name})::bigint & 4294967295)
+                                  to_regclass(quote_ident({schema_name}) || '.partition'),
+                                  to_regclass(quote_ident({schema_name}) || '.meta'))
+                   and l.mode <> 'AccessShareLock')
      group by l.pid, l.virtualtransaction
 )
+{needed_by}
+
+-- name: needed_by
+-- Part of others: the transactions of `needed`, the oldest first. A prepared one has no pid, but a name.
 select needed.pid, coalesce(a.application_name, ''), x.gid,
        extract(epoch from clock_timestamp() - coalesce(a.xact_start, x.prepared))::float8
   from needed

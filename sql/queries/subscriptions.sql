@@ -1,11 +1,11 @@
 -- name: subscription_create
 -- Three statements in one message, which is one transaction: no client can hold its lock by going to sleep.
 -- 1. READ COMMITTED whatever the role says, or all would see what the second statement saw.
--- 2. The lock that purges hold: none is at work from here on. It draws no xid.
+-- 2. The lock that purges hold: none is at work from here on.
 -- 3. One plain statement; in READ COMMITTED it has a snapshot of its own, taken *after* the lock was got. The snapshot
 --    that is stored is the one that every table here is read by: no function runs around it, which would have others.
---    It is taken before this transaction has an xid (the first row it inserts draws it), so it cannot show its own
---    xid as ended; and the transaction writes no record.
+--    The lock has drawn an xid, which that snapshot may show as ended: no record bears it, for this transaction writes
+--    none.
 --    now: what had committed at the snapshot N has an id that was drawn before; the sequence is read after N, so that
 --    id is at most L and the record is consumed. Everything else is delivered, once: above L it is new; up to L it is
 --    not visible in N and comes late, for its id is above F. F is the highest floor of all: each was saved before N
@@ -15,7 +15,7 @@
 --    In a copy that was rebased the xids of old records are another cluster's, and up to the id in the marker nothing
 --    becomes visible any more: that is a floor, also for the beginning.
 set transaction isolation level read committed;
-select pg_advisory_xact_lock_shared(hashtext('partbox.purge'), hashtext({schema_name}));
+select {schema}.locked('purge', true);
 with made as (
     insert into {schema}.subscription (name, type_filters) values (%(name)s, %(types)s::text[])
         on conflict (name) do nothing

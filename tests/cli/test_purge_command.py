@@ -85,7 +85,7 @@ def test_purge_follows_the_settings(partbox, dsn, conn, plant, monkeypatch):
 def test_a_purge_beside_another_says_so(partbox, dsn, conn, plant):
     plant(3)
     with psycopg.connect(dsn) as other:
-        other.execute("select pg_advisory_xact_lock(hashtext('partbox.purge'), hashtext('partbox'))")
+        other.execute("select partbox.locked('purge')")
         ran = partbox("purge", "--dsn", dsn)
         assert (ran.code, ran.out) == (0, "nothing was purged\n")
         assert "not complete: another purge, or a change of subscriptions, is running" in ran.err

@@ -13,8 +13,8 @@ from waiting import eventually
 
 from partbox import Outbox
 
-PLAN = "select pg_advisory_xact_lock(hashtext('partbox.plan'), hashtext('partbox.audit'))"
-PURGE = "select pg_advisory_xact_lock(hashtext('partbox.purge'), hashtext('partbox'))"
+PLAN = "select from partbox.partition where subscription = 'audit' for no key update"
+PURGE = "select partbox.locked('purge')"
 GOES_ON = "partbox: interrupted: subscription 'audit': nothing was changed, and it goes on\n"
 STAYS = "partbox: interrupted: subscription 'audit': nothing was changed; it stays paused, as it was before\n"
 REPLAY, DROP = ("replay", "audit", "--from", "1"), ("drop", "audit")

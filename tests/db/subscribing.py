@@ -14,7 +14,7 @@ from partbox import Outbox
 from partbox.db.operator import subscriptions
 
 SCHEMA = "partbox"
-PURGE = "select pg_advisory_xact_lock(hashtext('partbox.purge'), hashtext('partbox'))"
+PURGE = "select partbox.locked('purge')"
 
 _OUTBOX = Outbox("")
 

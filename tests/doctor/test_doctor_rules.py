@@ -259,3 +259,10 @@ def test_a_check_says_what_it_knows():
     assert all(check.meaning.endswith(".") for check in CHECKS)
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert replace(CHECKS[0], name="other").name == "other"
+
+
+def test_a_sequence_that_a_promotion_has_left_unreadable_is_a_problem_and_a_migration_the_remedy():
+    """It is provoked by a real promotion in `tests/db/test_standby.py`."""
+    (found,) = judge(Case("partbox", Evidence(unreadable="bad magic number in sequence"), Limits()))
+    assert (found.cause, found.severity) == ("life", Severity.PROBLEM)
+    assert found.remedy == ("`partbox migrate` makes it anew, as workers that start do",)

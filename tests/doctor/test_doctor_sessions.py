@@ -35,6 +35,28 @@ def test_a_long_statement_is_a_warning(clinic):
         clinic.follow(found["remedy"][0])
 
 
+@pytest.mark.parametrize(
+    ("taken", "what", "severity"),
+    [
+        ("select from partbox.subscription for no key update", "subscription", "problem"),
+        ("select partbox.locked('purge')", "meta", "warning"),
+        ("select pg_advisory_lock(hashtextextended('partbox.migrate partbox', 0))", "the first migration", "warning"),
+        ("select pg_advisory_lock(hashtext('partbox.import partbox'), 1)", "imports", "warning"),
+    ],
+)
+@pytest.mark.every_version("asks the server's own tables")
+def test_who_keeps_the_lock_of_what_only_one_may_do(clinic, monkeypatch, taken, what, severity):
+    monkeypatch.setattr("partbox.doctor.limits.Limits.lock_wait", 0.0)
+    with closing(clinic.session("curious")) as other:
+        other.execute(taken)
+        found = clinic.one("kept-lock")
+        assert found["severity"] == severity
+        assert found["summary"].startswith(f"pid {other.info.backend_pid} keeps the lock of {what} for ")
+        assert "application curious" in found["evidence"][0]
+        clinic.follow(found["remedy"][0])
+    assert clinic.causes() == []
+
+
 @pytest.mark.parametrize("name", ["forgotten", "partbox listener"])
 def test_who_keeps_the_notification_queue_from_being_emptied(crowded_clinic, crowded_dsn, name):
     with crowd(crowded_dsn, name) as pid:

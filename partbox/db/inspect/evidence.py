@@ -20,6 +20,7 @@ from partbox.db.inspect.facts import (
     DeferredRows,
     Displaced,
     Expired,
+    Keeper,
     Open,
     OpenSession,
     PreparedTransaction,
@@ -79,6 +80,7 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     displaced: Displaced | None = None
     sessions: tuple[OpenSession, ...] = ()
     queue: NotificationQueue | None = None
+    keepers: tuple[Keeper, ...] = ()
     waits: tuple[Wait, ...] = ()
     prepared: tuple[PreparedTransaction, ...] = ()
     slots: tuple[ReplicationSlot, ...] = ()
@@ -107,6 +109,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
         server=look.one(ServerFacts, "doctor_server"),
         sessions=look.all(OpenSession, "doctor_sessions"),
         queue=notification_queue.look(conn, schema),
+        keepers=look.all(Keeper, "doctor_keepers"),
         waits=look.all(Wait, "doctor_waits"),
         prepared=look.all(PreparedTransaction, "doctor_prepared"),
         slots=look.all(ReplicationSlot, "doctor_slots"),

@@ -70,6 +70,16 @@ class OpenSession(NamedTuple):
     shuts: bool
 
 
+class Keeper(NamedTuple):
+    """A session that has locked, for `age` seconds, what only one may have at a time."""
+
+    pid: int
+    user: str | None
+    application: str | None
+    what: str
+    age: float | None
+
+
 class Wait(NamedTuple):
     """A session that has waited `age` seconds for a lock that the sessions `blockers` (pids) hold; `table` is ours."""
 

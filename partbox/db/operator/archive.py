@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from psycopg import Connection
+from psycopg.errors import LockNotAvailable
 from psycopg.rows import tuple_row
 
 from partbox.db.delivery.proof import unfiltered
@@ -85,7 +86,14 @@ def settle(conn: Connection[Any], schema: str) -> int:
 def alone(conn: Connection[Any], schema: str) -> Iterator[bool]:
     """Yields True if nobody else archives while it lasts; the connection is for nothing else meanwhile."""
     with conn.transaction():
-        yield bool(_one(conn, "archive_lock", schema)[0])
+        try:
+            with conn.transaction():
+                conn.execute(query("archive_lock", schema), {})
+            got = True
+        except LockNotAvailable:
+            got = False
+        conn.execute(query("archive_patience", schema), {})
+        yield got
 
 
 def oldest(conn: Connection[Any], schema: str, after: int) -> float | None:

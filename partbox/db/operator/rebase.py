@@ -9,6 +9,8 @@ from uuid import UUID
 from psycopg import Connection, IsolationLevel
 
 from partbox.db.deadline import allowing
+from partbox.db.holders import Holding
+from partbox.db.holders import holders as holders_of
 from partbox.db.sql import query
 
 LOCK = "3s"
@@ -27,15 +29,6 @@ class Known(NamedTuple):
     heartbeat_at: datetime
     left: float
     lease: float
-
-
-class Holding(NamedTuple):
-    """A session that holds what is waited for, or (without a pid) a prepared transaction; `open` is its age (s)."""
-
-    pid: int | None
-    application: str
-    prepared: str | None
-    open: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +68,7 @@ def known(conn: Connection[Any], schema: str) -> list[Known]:
 
 def holders(conn: Connection[Any], schema: str) -> list[Holding]:
     """The sessions that hold, or may hold, the locks that a rebase needs; the oldest transaction first."""
-    return [Holding(*row) for row in conn.execute(query("rebase_holders", schema), {}).fetchall()]
+    return holders_of(conn, "rebase_holders", schema)
 
 
 def rebase(conn: Connection[Any], schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:

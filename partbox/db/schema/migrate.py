@@ -32,6 +32,7 @@ from partbox.db.connect import PassingSchemaError
 from partbox.db.schema import grants
 from partbox.db.schema.contents import is_there, subscriptions
 from partbox.db.schema.grants import NOBODY, Roles
+from partbox.db.schema.patience import patiently
 from partbox.db.sql import composed, folder, query
 from partbox.errors import SchemaError
 from partbox.rules.naming import listed
@@ -68,24 +69,24 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
     """
     check_name(schema)
     grants.check(roles)
-    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn, conn.transaction():
-        return migrate_in(conn, schema, writer_only=writer_only, roles=roles)
+    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
+        return patiently(conn, schema, lambda: _migrate(conn, schema, None, writer_only, roles))
 
 
-def migrate_in(
-    conn: psycopg.Connection[Any],
-    schema: str = "partbox",
-    *,
-    below: int | None = None,
-    writer_only: bool = False,
-    roles: Roles = NOBODY,
-) -> list[str]:
+def migrate_in(conn: psycopg.Connection[Any], schema: str = "partbox", *, below: int | None = None) -> list[str]:
     """The same in the transaction that is open on `conn`, READ COMMITTED and outside of savepoints.
 
     `below`: nothing is done if the schema has that version or a newer one.
     """
     check_name(schema)
-    grants.check(roles)
+    if is_there(conn, schema):
+        return patiently(conn, schema, lambda: _migrate(conn, schema, below, False, NOBODY))
+    return _migrate(conn, schema, below, False, NOBODY)  # the first one cannot be made in a savepoint: see finish.sql
+
+
+def _migrate(
+    conn: psycopg.Connection[Any], schema: str, below: int | None, writer_only: bool, roles: Roles
+) -> list[str]:
     _check_server(conn)
     OwnCursor(conn).execute(fixed("begin", schema))
     since = _version(conn, schema) or Version(0, 0)
@@ -117,17 +118,23 @@ def _explained(schema: str) -> Iterator[None]:
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
     """Create a schema with nothing but an inbox, or bring one up to date; False if there is a whole outbox already."""
     check_name(schema)
-    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn, conn.transaction():
-        _check_server(conn)
-        OwnCursor(conn).execute(fixed("begin", schema))
-        since = _version(conn, schema)
-        if since is None:
-            with _explained(schema):
-                OwnCursor(conn).execute(composed(migrations()[0].text, schema))
-            OwnCursor(conn).execute(fixed("inbox_only", schema))
-        elif not since.inbox_only:
-            return False
-        OwnCursor(conn).execute(_function(folder() / "functions" / "purge_inbox.sql", schema))
+    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
+        return patiently(conn, schema, lambda: _migrate_inbox(conn, schema))
+
+
+def _migrate_inbox(conn: psycopg.Connection[Any], schema: str) -> bool:
+    _check_server(conn)
+    OwnCursor(conn).execute(fixed("begin", schema))
+    since = _version(conn, schema)
+    if since is None:
+        with _explained(schema):
+            OwnCursor(conn).execute(composed(migrations()[0].text, schema))
+        OwnCursor(conn).execute(fixed("inbox_only", schema))
+    elif not since.inbox_only:
+        return False
+    for name in ("locked", "purge_inbox"):
+        OwnCursor(conn).execute(_function(folder() / "functions" / f"{name}.sql", schema))
+    OwnCursor(conn).execute(fixed("locks", schema))
     return True
 
 
@@ -212,6 +219,7 @@ def steps(schema: str, since: Version, roles: Roles, *, writer_only: bool = Fals
             yield fixed("writer_only", schema)
     for path in sorted((folder() / "functions").glob("*.sql")):
         yield _function(path, schema)
+    yield fixed("locks", schema)
     ours = known()
     yield compose.SQL(text_of("finish")).format(
         schema=compose.Identifier(schema),

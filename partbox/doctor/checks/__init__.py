@@ -1,7 +1,19 @@
 """Every known cause of trouble, in the order in which it is told: what explains others comes first."""
 
 from partbox.doctor.case import Check
-from partbox.doctor.checks import access, handlers, keys, ownership, queue, server, sessions, sinks, storage, workers
+from partbox.doctor.checks import (
+    access,
+    handlers,
+    keepers,
+    keys,
+    ownership,
+    queue,
+    server,
+    sessions,
+    sinks,
+    storage,
+    workers,
+)
 from partbox.doctor.finding import Severity
 
 # Met before there is a case to judge; the message is that of the error.
@@ -48,6 +60,7 @@ CHECKS: tuple[Check, ...] = (
     sessions.prepared_transaction,
     sessions.replication_slot,
     sessions.locks,
+    keepers.kept_lock,
     queue.notification_queue,
     storage.archive,
     storage.purge,

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from ownership import ALL, DEFAULT, SCHEMA, assign, background, blocked, bury, join, owners, seize, worker
+from ownership import ALL, DEFAULT, SCHEMA, assign, background, bury, join, owners, seize, worker
 
 from partbox.db.delivery import instances
 from partbox.rules.assignment import assign as decide
@@ -75,34 +75,21 @@ def test_members_of_another_subscription_do_not_count(conn):
     assert plan(conn, [a], [None] * 256, [a] * 256)
 
 
-def test_a_plan_that_waited_for_another_compares_with_what_that_one_left(dsn, conn):
+def test_a_plan_beside_another_is_not_made_and_does_not_wait(dsn, conn):
     a, b = join(conn, 2)
     seen = assignees(conn)
-    with worker(dsn) as first, worker(dsn) as second, background() as run:
+    with worker(dsn) as first, worker(dsn) as second:
         with first.transaction():
             assert plan(first, [a, b], seen, [a] * 256)
-            late = run(plan, second, [a, b], seen, [b] * 256)
-            blocked(conn, second)
-        assert not late.result()
+            assert not plan(second, [a, b], seen, [b] * 256)
+        assert not plan(second, [a, b], seen, [b] * 256)
     assert assignees(conn) == [a] * 256
-
-
-def test_a_plan_reads_the_members_after_it_has_waited(dsn, conn):
-    """A member that joins, or a bury that ends, while the plan waits for its turn is seen by it."""
-    a, b = join(conn, 2)
-    with worker(dsn) as first, worker(dsn) as second, background() as run:
-        with first.transaction():
-            assert plan(first, [a, b], [None] * 256, [None] * 256)
-            late = run(plan, second, [a, b], [None] * 256, [a, b] * 128)
-            blocked(conn, second)
-            join(conn)
-        assert not late.result()
-    assert assignees(conn) == [None] * 256
 
 
 def test_plans_of_two_subscriptions_do_not_wait_for_each_other(dsn, conn):
     (a,) = join(conn)
     (b,) = join(conn, subscription="other")
+    conn.execute("insert into partbox.subscription (name) values ('other')")
     conn.execute(
         "insert into partbox.partition (subscription, partition, snapshot, last_id, floor_id)"
         " select 'other', partition, '1:1:', 0, 0 from generate_series(0, 255) partition"

@@ -184,10 +184,7 @@ def test_a_step_does_nothing_while_somebody_else_purges(dsn, conn, planted, kind
     with worker(dsn) as other, other.transaction():
         steps.keys(other, SCHEMA, steps.START, retain=DAY, batch=1, dry_run=False)
         assert getattr(steps, kind)(conn, SCHEMA, steps.START, retain=0.0, batch=1, dry_run=False, **more) is None
-        other_schema = conn.execute(
-            "select pg_try_advisory_lock(hashtext('partbox.purge'), hashtext('orders'))"
-        ).fetchone()
-        assert other_schema == (True,)
+        assert conn.execute("select partbox.locked('segments')").fetchone() == (True,), "that is another thing to do"
     assert planted.left() == [1]
 
 
@@ -195,7 +192,7 @@ def test_a_purge_that_finds_another_at_work_says_so_and_stops(dsn, conn, planted
     planted.consume(100)
     planted.record(1)
     with worker(dsn) as other, other.transaction():
-        other.execute("select pg_advisory_xact_lock(hashtext('partbox.purge'), hashtext('partbox'))")
+        other.execute("select partbox.locked('purge')")
         assert purged() == Purged(complete=False)
         assert purged(dry_run=True) == Purged(records=1)
     assert purged() == Purged(records=1)

@@ -111,7 +111,7 @@ def test_two_at_once_do_it_once(conn, rebasing, copied):
     with psycopg.connect(conn.info.dsn) as purging, background() as go:
         purging.execute(PURGE)
         both = [go(rebasing, []) for _ in range(2)]
-        waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+        waiting = "select count(*) from pg_locks where locktype in ('transactionid', 'tuple') and not granted"
         eventually(lambda: conn.execute(waiting).fetchone() == (2,))
         purging.commit()
         errors = [each.exception() for each in both]

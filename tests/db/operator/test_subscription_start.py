@@ -89,7 +89,7 @@ def test_its_snapshot_is_taken_after_a_purge_that_it_waits_for(dsn, conn, isolat
 
 def test_creates_do_not_wait_for_each_other(dsn, outbox, conn):
     with psycopg.connect(dsn) as other:
-        other.execute(PURGE.replace("_lock(", "_lock_shared("))
+        other.execute("select partbox.locked('purge', shared => true)")
         outbox.subscriptions.create("audit", "now")
     assert is_paused(conn, "audit") is False
 

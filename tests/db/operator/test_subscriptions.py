@@ -6,7 +6,7 @@ from functools import wraps
 import pytest
 from effort import seconds
 from hammer import hammer
-from ownership import ALL, assign, background, blocked, bury, claim, join, worker
+from ownership import ALL, assign, background, bury, claim, join, worker
 from subscribing import SCHEMA, consume, gets, is_paused, publish, rows
 
 from partbox.db.delivery import cursors, instances
@@ -51,14 +51,13 @@ def test_no_plan_comes_into_force_in_a_paused_subscription_or_in_none(outbox, co
     assert instances.plan(conn, SCHEMA, "default", [me], [None] * 256, [me] * 256) is True
 
 
-def test_a_plan_that_waited_for_a_pause_finds_it(dsn, conn):
+def test_a_plan_beside_a_pause_is_not_made_and_does_not_wait(dsn, conn):
     (me,) = join(conn)
-    with worker(dsn) as pausing, worker(dsn) as planning, background() as run:
+    with worker(dsn) as pausing, worker(dsn) as planning:
         with pausing.transaction():
             assert subscriptions.pause(pausing, SCHEMA, "default")
-            planned = run(instances.plan, planning, SCHEMA, "default", [me], [None] * 256, [me] * 256)
-            blocked(conn, planning)
-        assert planned.result() is False
+            assert instances.plan(planning, SCHEMA, "default", [me], [None] * 256, [me] * 256) is False
+        assert instances.plan(planning, SCHEMA, "default", [me], [None] * 256, [me] * 256) is False
     assert set(rows(conn, "default", "assignee")) == {(None,)}
 
 

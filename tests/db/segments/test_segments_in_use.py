@@ -24,7 +24,7 @@ def test_a_subscription_that_begins_at_this_moment_is_waited_for(small, planted:
     planted.record(10)
     planted.consume(DONE)
     with psycopg.connect(dsn) as other:
-        other.execute("select pg_advisory_xact_lock_shared(hashtext('partbox.purge'), hashtext('partbox'))")
+        other.execute("select partbox.locked('purge', true)")
         assert look().emptied == ()
     subscriptions.create(small, "partbox", SLOW, True, None, None)
     assert look().emptied == ()

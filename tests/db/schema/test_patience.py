@@ -1,0 +1,117 @@
+"""A migration that needs a lock which somebody has: it says for whom it waits, and publishers do not wait with it."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+from ownership import background
+from waiting import eventually
+
+from partbox.db.schema import patience
+from partbox.db.schema.migrate import known, migrate, migrate_in
+from partbox.db.schema.scripts import script
+from partbox.errors import SchemaError
+
+Conn = psycopg.Connection[Any]
+PUBLISH = (
+    "insert into partbox.record (partition, event_id, event_type, payload) values (1, gen_random_uuid(), 'T', '1')"
+)
+VERSION = "select value::integer from partbox.meta where key = 'schema_version'"
+
+
+@pytest.fixture(autouse=True)
+def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "REST", 0.2)
+
+
+@pytest.fixture
+def behind(conn: Conn) -> Conn:
+    """A schema of version 7, whose next migration builds an index over the log."""
+    conn.execute("drop index partbox.record_id, partbox.partition_assignee, partbox.partition_owner")
+    conn.execute("drop sequence if exists partbox.bell")
+    conn.execute("update partbox.meta set value = '7' where key = 'schema_version'")
+    return conn
+
+
+@contextmanager
+def open_publisher(dsn: str) -> Iterator[Conn]:
+    with psycopg.connect(dsn, application_name="a job") as job:
+        job.execute(PUBLISH)
+        yield job
+
+
+def test_it_names_who_is_in_the_way_again_and_again_while_others_publish(
+    dsn: str, behind: Conn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ""
+
+    def tried(times: int) -> bool:
+        nonlocal said
+        said += capsys.readouterr().err
+        behind.execute(PUBLISH)
+        return said.count(named) >= times
+
+    with background() as run, open_publisher(dsn) as job:
+        named = (
+            f"schema 'partbox' is not migrated yet, the transaction of pid {job.info.backend_pid} (a job), open for "
+        )
+        behind.execute("set statement_timeout = '20s'")
+        migrating = run(migrate, dsn)
+        eventually(lambda: tried(2))
+        job.rollback()
+        assert migrating.result()[0] == "0008_index_by_id"
+    assert "tried again for up to" in said
+    assert behind.execute(VERSION).fetchone() == (known().newest,)
+
+
+def test_it_waits_in_a_transaction_of_somebody_elses_program_too(
+    dsn: str, behind: Conn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def goes_on() -> bool:
+        return "(a job)" in capsys.readouterr().err
+
+    def in_one() -> list[str]:
+        with psycopg.connect(dsn) as own:
+            own.execute("create table public.theirs ()")
+            return migrate_in(own)
+
+    with background() as run, open_publisher(dsn) as job:
+        migrating = run(in_one)
+        eventually(goes_on)
+        job.rollback()
+        assert migrating.result()[-1].startswith(f"{known().newest:04}")
+    assert behind.execute("select to_regclass('public.theirs') is not null").fetchone() == (True,)
+
+
+@pytest.mark.parametrize("ends", ["in time", "interrupted"])
+def test_whatever_ends_it_nothing_is_changed(
+    dsn: str, behind: Conn, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    expected = SchemaError if ends == "in time" else KeyboardInterrupt
+    with open_publisher(dsn) as job, monkeypatch.context() as patched:
+        if ends == "in time":
+            patched.setattr(patience, "LASTS", 0.0)
+        else:
+            patched.setattr(patience, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
+        with pytest.raises(expected) as error:
+            migrate(dsn)
+        if ends == "in time":
+            assert f"pid {job.info.backend_pid} (a job)" in str(error.value)
+            assert "nothing was changed" in str(error.value)
+    assert behind.execute(VERSION).fetchone() == (7,)
+    assert migrate(dsn)[0] == "0008_index_by_id"
+
+
+def test_a_script_does_not_keep_publishers_waiting_either(dsn: str, behind: Conn) -> None:
+    with open_publisher(dsn), psycopg.connect(dsn, autocommit=True) as psql:
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            psql.execute(script(since=7).encode())
+        psql.execute("rollback")
+    assert behind.execute(VERSION).fetchone() == (7,)

@@ -1,0 +1,122 @@
+"""A role without any right on the schema holds every advisory lock that partbox has ever taken: nobody waits for it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from ownership import DEFAULT, SCHEMA, join
+from planting import Planter
+from psycopg.conninfo import make_conninfo
+from roles import cast_of
+
+from partbox import Outbox
+from partbox.db.connect import connect
+from partbox.db.delivery import instances, life
+from partbox.db.operator import archive, blocked, dead, subscriptions
+from partbox.db.operator import purge as steps
+from partbox.db.schema.migrate import migrate
+
+Conn = psycopg.Connection[Any]
+NAMES = ("plan", "purge", "segments", "archive", "life", "migrate")
+
+
+@pytest.fixture
+def held(dsn: str) -> Iterator[None]:
+    """Every advisory lock by the name of something that only one may do, in the forms that versions of before took."""
+    with cast_of(dsn) as cast, psycopg.connect(cast.of("stranger"), autocommit=True) as stranger:
+        for name in NAMES:
+            for of in (SCHEMA, f"{SCHEMA}.{DEFAULT}"):
+                stranger.execute("select pg_advisory_lock(hashtext(%s), hashtext(%s))", [f"partbox.{name}", of])
+            stranger.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [f"partbox.{name} {SCHEMA}"])
+        yield
+
+
+def plan(conn: Conn, dsn: str) -> None:
+    (me,) = join(conn)
+    assert instances.plan(conn, SCHEMA, DEFAULT, [me], [None] * 256, [me] * 256)
+
+
+def pause(conn: Conn, dsn: str) -> None:
+    assert subscriptions.pause(conn, SCHEMA, DEFAULT)
+
+
+def replay(conn: Conn, dsn: str) -> None:
+    record = Planter(conn).park("a")
+    assert Outbox(dsn).subscriptions.replay(DEFAULT, from_id=record) > 0
+
+
+def create(conn: Conn, dsn: str) -> None:
+    Outbox(dsn).subscriptions.create("audit")
+
+
+def purge(conn: Conn, dsn: str) -> None:
+    for step, more in ((steps.keys, {}), (steps.inbox, {}), (steps.dead, {}), (steps.records, {"retain_dead": 0.0})):
+        assert step(conn, SCHEMA, steps.START, retain=0.0, batch=1, dry_run=False, **more) is not None
+
+
+def segment(conn: Conn, dsn: str) -> None:
+    row = conn.execute("select partbox.segment_add(50000000, 60000000), partbox.segment_exclude(null, null)").fetchone()
+    assert row == (None, None)
+
+
+def keep_archive(conn: Conn, dsn: str) -> None:
+    archive.begin(conn, SCHEMA)
+    with archive.alone(conn, SCHEMA) as alone:
+        assert alone
+
+
+def begin_life(conn: Conn, dsn: str) -> None:
+    with connect(dsn, lease=6) as own:
+        assert life.begin(own, SCHEMA) == life.begin(own, SCHEMA)
+
+
+def migrate_again(conn: Conn, dsn: str) -> None:
+    assert migrate(dsn, SCHEMA) == []
+
+
+def repair(conn: Conn, dsn: str) -> None:
+    assert dead.replay(conn, SCHEMA, DEFAULT, [Planter(conn).park("a")]) == 1
+    assert blocked.retry_now(conn, SCHEMA, DEFAULT, "Order", "a") is not None
+
+
+DEEDS = (plan, pause, replay, create, purge, segment, keep_archive, begin_life, migrate_again, repair)
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_an_advisory_lock_of_a_stranger_keeps_nobody_from_anything(
+    deed: Callable[[Conn, str], None], held: None, dsn: str, conn: Conn
+) -> None:
+    conn.execute("set lock_timeout = '20s'")
+    deed(conn, make_conninfo(dsn, options="-c lock_timeout=20s"))
+
+
+def test_two_do_not_archive_at_once(dsn: str, conn: Conn) -> None:
+    with psycopg.connect(dsn, autocommit=True) as other, archive.alone(other, SCHEMA) as first:
+        with archive.alone(conn, SCHEMA) as second:
+            assert (first, second) == (True, False)
+        has_xid = "select backend_xid is not null from pg_stat_activity where pid = %s"
+        assert conn.execute(has_xid, [other.info.backend_pid]).fetchone() == (False,), "what archives waits for those"
+    with archive.alone(conn, SCHEMA) as third:
+        assert third
+
+
+def test_a_stranger_takes_none_of_the_locks(dsn: str, conn: Conn) -> None:
+    with cast_of(dsn) as cast, psycopg.connect(cast.of("stranger")) as stranger:
+        for statement in (
+            "select from partbox.meta for update",
+            "select from partbox.subscription for key share",
+            "lock table partbox.archiving in access share mode",
+            "select partbox.locked('purge')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                stranger.execute(statement)
+            stranger.rollback()
+
+
+def test_a_lock_whose_row_is_gone_is_an_error_and_a_migration_brings_it_back(dsn: str, conn: Conn) -> None:
+    conn.execute("delete from partbox.meta where key = 'lock purge'")
+    with pytest.raises(psycopg.errors.RaiseException, match="lacks the row lock purge: run partbox migrate"):
+        conn.execute("select partbox.locked('purge')")
+    migrate(dsn, SCHEMA)
+    assert conn.execute("select partbox.locked('purge')").fetchone() == (True,)
