@@ -33,7 +33,8 @@ class Planter:
         self, aggregate_id: str | None = "7", *, event_type: str = "Placed", payload: Any = None, **fields: Any
     ) -> UUID:
         with self.conn.transaction():
-            event = Event(event_type, payload, aggregate_id=aggregate_id, **{"aggregate_type": "Order", **fields})
+            named: dict[str, Any] = {} if aggregate_id is None else {"aggregate_id": aggregate_id}
+            event = Event(event_type, payload, **{"aggregate_type": "Order", **named, **fields})
             return self.outbox.publish(self.conn, event) or UUID(int=0)
 
     def consume(self) -> None:
