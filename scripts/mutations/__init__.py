@@ -19,6 +19,7 @@ from mutations import (
     sessions,
     sharing,
     sweep,
+    unseen,
 )  # fmt: skip
 from mutations.mutation import Mutation
 
@@ -34,6 +35,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *sessions.MUTATIONS,
     *sharing.MUTATIONS,
     *sweep.MUTATIONS,
+    *unseen.MUTATIONS,
     *connections.MUTATIONS,
     *objects.MUTATIONS,
     *lists.MUTATIONS,

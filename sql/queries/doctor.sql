@@ -8,7 +8,7 @@ select extract(epoch from clock_timestamp())::float8,
        current_database(), current_user::text,
        pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'),
        (select json_object_agg(name, setting) from pg_settings
-         where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts', 'jit',
+         where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts', 'jit', 'row_security',
                         'statement_timeout', 'idle_in_transaction_session_timeout', 'default_transaction_isolation',
                         'max_prepared_transactions', 'server_version_num')),
        (select coalesce(sum(numbackends), 0)::int from pg_stat_database),

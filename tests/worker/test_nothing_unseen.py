@@ -190,3 +190,28 @@ def test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing(w
                 assert cause in said or (table == "meta" and "table meta" in said), (table, said)
             walk.publish()
             eventually(walk.all_came, timeout=60)
+
+
+def test_a_schema_that_is_made_anew_under_a_worker_is_worked_on(dsn, conn):
+    """Dropped and initialised again while developing: the session's oids and ids mean nothing any more."""
+    outbox, got = Outbox(dsn, lease=2, heartbeat=0.3), []
+    outbox.on("*")(lambda event: got.append(event.payload))
+    with outbox.worker():
+        for number in range(3):
+            with conn.transaction():
+                outbox.publish(conn, "T", number)
+            eventually(lambda number=number: got == [*range(number + 1)], timeout=60)
+            conn.execute("drop schema partbox cascade")
+            migrate(dsn)
+
+
+def test_a_schema_that_is_gone_for_a_while_ends_no_worker(dsn, conn, caplog):
+    outbox, got = Outbox(dsn, lease=2, heartbeat=0.3), []
+    outbox.on("*")(lambda event: got.append(event.payload))
+    with outbox.worker():
+        conn.execute("alter schema partbox rename to elsewhere")
+        eventually(lambda: "does not exist" in caplog.text, timeout=60)
+        conn.execute("alter schema elsewhere rename to partbox")
+        with conn.transaction():
+            outbox.publish(conn, "T", 1)
+        eventually(lambda: got == [1], timeout=60)

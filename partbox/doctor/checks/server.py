@@ -47,13 +47,15 @@ def durability(case: Case) -> Iterator[Finding]:
 @check("pooled-role", Severity.WARNING)
 def pooled_role(case: Case) -> Iterator[Finding]:
     """Behind a pooler (`pooler = true`) workers send no session options, so that their role has to carry them; the role
-    that doctor connects as does not: `jit`, `statement_timeout`, `idle_in_transaction_session_timeout`."""
+    that doctor connects as does not: `jit`, `row_security`, `statement_timeout` and
+    `idle_in_transaction_session_timeout`."""
     server = case.evidence.server
     if not server or not case.limits.pooler:
         return
     given, lease = server.settings, int(case.limits.lease * 1000)
     wrong = {
         "jit": ("off", given.get("jit") == "off"),
+        "row_security": ("off", given.get("row_security") == "off"),
         "statement_timeout": (f"'{lease}ms'", given.get("statement_timeout") != "0"),
         "idle_in_transaction_session_timeout": (
             f"'{lease // 2}ms'",

@@ -1,0 +1,105 @@
+"""Answers that are less than everything, and have no error."""
+
+from mutations.mutation import Mutation
+
+PROOFS = "tests/db/delivery/test_proofs.py"
+WALK = "tests/worker/test_nothing_unseen.py::test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing"
+
+MUTATIONS = (
+    Mutation(
+        "row-security-believed",
+        "A worker that is not the owner gets no rows and no error; its cursors pass what it did not see.",
+        "partbox/db/connect.py",
+        'SEEING = "-c row_security=off"',
+        'SEEING = "-c row_security=on"',
+        (f"{PROOFS}::test_a_pooler_that_drops_the_options_is_as_one_that_was_named", f"{WALK}[row security-0]"),
+    ),
+    Mutation(
+        "row-security-believed-behind-a-pooler",
+        "No session option gets through: polls return no rows of the log, and no error.",
+        "sql/queries/proofs.sql",
+        "case when {unfiltered}\n          and coalesce(",
+        "case when coalesce(",
+        (f"{PROOFS}::test_row_security_hides_nothing_without_an_error_behind_a_pooler_either",),
+    ),
+    Mutation(
+        "a-null-for-no-id",
+        "PostgreSQL 18 answers null to who may not read the sequence: taken for none drawn, nothing is read.",
+        "sql/queries/proofs.sql",
+        "case when has_sequence_privilege({sequence}, 'SELECT') or",
+        "case when true or",
+        (f"{PROOFS}::test_ids_drawn_that_may_not_be_known_are_an_error",),
+    ),
+    Mutation(
+        "ids-drawn-that-fall",
+        "A sequence that was set back gives out ids below the floor, where nobody looks any more.",
+        "partbox/db/delivery/proof.py",
+        "if now < basis.drawn:",
+        "if now < 0:",
+        (f"{PROOFS}::test_ids_that_are_drawn_no_more_end_the_session",),
+    ),
+    Mutation(
+        "a-cut-page-believed",
+        "A LIMIT that somebody puts in cuts a page: what was cut off is passed.",
+        "partbox/db/delivery/records.py",
+        "if len(rows) < 2 or rows[0][0] is not None or rows.pop()[0] is not None:",
+        "if rows[-1][0] is None and rows.pop() is None:",
+        (f"{PROOFS}::test_a_page_that_was_cut_on_its_way_is_an_error",),
+    ),
+    Mutation(
+        "another-log-believed",
+        "A table or a view of the log's name has other records, or none.",
+        "sql/queries/proofs.sql",
+        "and coalesce(to_regclass(quote_ident({schema_name}) || '.record')::oid = %(log)s::oid, %(log)s::oid is null)",
+        "and coalesce(%(log)s::oid, 0) >= 0",
+        (f"{PROOFS}::test_another_table_in_the_place_of_the_log_ends_the_session",),
+    ),
+    Mutation(
+        "a-detached-segment-not-missed",
+        "The records of a segment that was taken out by hand are invisible; cursors pass them.",
+        "partbox/db/delivery/proof.py",
+        "if seen == basis.segments or basis.log is None:",
+        "if basis.segments or basis.log is None:",
+        (f"{PROOFS}::test_a_segment_that_was_detached_by_hand_is_missed_until_it_is_back",),
+    ),
+    Mutation(
+        "a-park-that-was-dropped",
+        "A trigger keeps the row from being written: the cursor passes an event that is neither done nor parked.",
+        "sql/functions/save.sql",
+        "if missing > 0 and exists (",
+        "if missing < 0 and exists (",
+        (f"{PROOFS}::test_a_save_of_which_a_trigger_drops_something_saves_nothing",),
+    ),
+    Mutation(
+        "a-save-into-another-table",
+        "What is parked there is gone when the table is put back.",
+        "sql/queries/cursors.sql",
+        "case when coalesce({tables_seen} = %(tables)s, %(tables)s::text is null) then life.same",
+        "case when true then life.same",
+        (f"{PROOFS}::test_a_save_into_another_table_of_the_name_is_taken_back",),
+    ),
+    Mutation(
+        "a-purge-of-what-is-needed",
+        "Where subscriptions are hidden nobody seems to need a record.",
+        "sql/functions/purge_records.sql",
+        "    perform {schema}.intact();\n",
+        "",
+        (f"{PROOFS}::test_a_purge_that_may_not_see_who_needs_a_record_deletes_none",),
+    ),
+    Mutation(
+        "everybody-buried-in-another-table",
+        "In an empty table nobody is alive: the partitions of all are freed under their hands.",
+        "sql/functions/bury.sql",
+        "        perform {schema}.intact();\n",
+        "        null;\n",
+        (f"{PROOFS}::test_a_bury_that_finds_nobody_in_another_table_frees_nothing",),
+    ),
+    Mutation(
+        "what-is-gone-asked-for-for-ever",
+        "After the schema was made anew a session asks for relations by their old oids until somebody restarts it.",
+        "partbox/worker/reading/poller.py",
+        "if session.reading.closed or proof.ends_session(error):",
+        "if session.reading.closed:",
+        ("tests/worker/test_nothing_unseen.py::test_a_schema_that_is_made_anew_under_a_worker_is_worked_on",),
+    ),
+)
