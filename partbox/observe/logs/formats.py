@@ -14,14 +14,16 @@ from partbox.rules.printing import printable, printable_json
 from partbox.rules.secrets import masked
 
 HEAD = "%(asctime)s %(levelname)s %(name)s[%(process)d]"
+MARGIN = "\n    "
 LONGEST = 4_096  # bytes of a JSON line: a pipe does not mix those of several processes
 LEAST = 200  # characters kept of what is cut
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class TextLines(logging.Formatter):
-    """`2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`; the trace of an error follows.
+    """`2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`; the trace of an error follows, indented.
 
+    Only a record begins at the margin, whatever is in its text: what a publisher sent may be in an error's.
     If a node works for several databases, the name follows the process: `partbox.worker[4711] orders:`.
     """
 
@@ -37,12 +39,12 @@ class TextLines(logging.Formatter):
         # A trace that another handler's formatter has left in the record is not masked.
         kept, record.exc_text = record.exc_text, None
         try:
-            return super().format(record)
+            return indented(super().format(record))
         finally:
             record.exc_text = kept
 
     def formatException(self, ei: Any) -> str:
-        return safe(super().formatException(ei))
+        return masked(super().formatException(ei))
 
 
 class JsonLines(logging.Formatter):
@@ -68,6 +70,11 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["trace"] = safe(self.formatException(record.exc_info))
         return _within(line)
+
+
+def indented(text: str) -> str:
+    """The printable text, with every line but the first indented."""
+    return printable(text).replace("\n", MARGIN)
 
 
 def safe(trace: str) -> str:

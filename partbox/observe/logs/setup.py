@@ -7,8 +7,9 @@ import sys
 from traceback import format_exc
 from typing import Literal
 
-from partbox.observe.logs.formats import JsonLines, TextLines, safe
+from partbox.observe.logs.formats import JsonLines, TextLines, indented
 from partbox.observe.logs.outlet import Outlet
+from partbox.rules.secrets import masked
 from partbox.rules.wording import counted
 from partbox.settings import Settings
 
@@ -26,7 +27,7 @@ class StderrHandler(logging.Handler):
         try:
             line = self._line(record)
         except Exception:  # not `handleError`, which would wait for the reader
-            line = safe(format_exc()).encode(errors="backslashreplace")
+            line = masked(indented(format_exc())).encode(errors="backslashreplace")
         self._outlet.write(line)
 
     def flush(self) -> None:

@@ -5,6 +5,7 @@ import logging
 import os
 from pathlib import Path
 
+import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,7 +87,7 @@ def test_what_is_too_long_keeps_its_beginning_and_its_end():
 
 def test_what_an_event_says_cannot_pass_for_a_line_of_its_own(outbox, lines):
     outbox.on("Counted", max_attempts=1)(lambda event: 1 / 0)
-    publish(outbox, 1, key="Ann\n2026-01-31 09:00:00 ERROR partbox: all is lost\x1b[31m\u202e" + "x" * 10_000)
+    publish(outbox, 1, key="Ann\n2026-01-31 09:00:00 ERROR partbox: all is lost\x1b[31m\u202e" + "x" * 5_000)
     deliver(outbox)
 
     dead = lines.one("dead")
@@ -95,4 +96,15 @@ def test_what_an_event_says_cannot_pass_for_a_line_of_its_own(outbox, lines):
     assert "ZeroDivisionError" in dead.getMessage()
     first, *trace = TextLines().format(dead).splitlines()
     assert "all is lost" in first
-    assert trace[0].startswith("Traceback")
+    assert trace[0].strip().startswith("Traceback")
+    assert all(line.startswith("    ") for line in trace)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_only_a_record_begins_at_the_margin_of_a_text_log(end):
+    forged = f"{end}2026-01-31 09:00:00,000 INFO partbox.supervisor[1]: node vm has stopped{end}"
+    made = record("the message" + forged, error=ValueError("cannot parse x" + forged), stack_info="the stack" + forged)
+    first, *others = TextLines().format(made).splitlines()
+    assert "the message" in first
+    assert len(others) >= 2
+    assert all(line.startswith("    ") for line in others)
