@@ -40,7 +40,9 @@ begin
                                  payload, headers, available_at)
     values (part, new_id, event_type, aggregate_type,
             keyed, tenant_id, coalesce(payload, 'null'), headers,
-            coalesce(available_at, clock_timestamp() + deliver_after));
+            -- The last moment of all is what an import gives to events that had failed.
+            case when available_at is null then clock_timestamp() + deliver_after
+                 else least(available_at, '294276-12-31 23:59:59.999998Z') end);
     -- Inline, for a function with a search_path of its own costs more than the INSERT. Once the id is drawn: see rules/bell.
     if has_sequence_privilege(bell, 'SELECT') then
         if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 3000 then

@@ -138,3 +138,19 @@ def test_a_doctor_who_looks_for_what_is_overdue_is_not_stopped_by_a_time_before_
     assert json.loads(said)["findings"]
     conn.execute("update partbox.partition set last_id = 0, floor_id = 0")
     assert "could not be read" not in run("doctor", "--json", "--dsn", dsn)
+
+
+def test_an_event_that_is_published_for_the_end_of_time_is_scheduled_and_not_dead(dsn, conn):
+    """The last moment is the mark of events that had failed before they were imported."""
+    outbox = Outbox(dsn)
+    outbox.on("*")(lambda event: None)
+    for micros in (999998, 999999):
+        conn.execute(
+            "select partbox.publish('T', '1', 'A', %s, available_at => %s::timestamptz)",
+            [str(micros), f"294276-12-31 23:59:59.{micros}Z"],
+        )
+    with outbox.worker():
+        found = (
+            "select state, due_at = '294276-12-31 23:59:59.999998Z' or due_at = '9999-12-30 00:00Z' from partbox.parked"
+        )
+        eventually(lambda: conn.execute(found).fetchall() == [("scheduled", True)] * 2)
