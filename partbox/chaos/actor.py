@@ -22,6 +22,8 @@ from partbox.chaos.mood import Mood, MoodFile
 from partbox.chaos.node import Node
 from partbox.chaos.publishers import ROLE as PUBLISHER
 from partbox.chaos.publishers import ChaosPublisher, Large, Leaping
+from partbox.chaos.rights import FAULTS as RIGHTS
+from partbox.chaos.rights import Rights
 from partbox.chaos.schedule import ScheduledFault
 from partbox.chaos.tamperer import Tamperer
 from partbox.chaos.watcher import Watcher
@@ -60,6 +62,7 @@ class Actor:
         self._tell = tell
         self._mood = MoodFile(place.folder)
         self._agenda = Agenda()
+        self._rights = Rights(place, self._agenda)
         self._numbers = count()
         self.disturbances: list[Disturbance] = []
         self.done: Counter[str] = Counter()
@@ -345,6 +348,10 @@ class Actor:
         self._agenda.after(step.lasts, tamperer.end)
         return f"for {step.lasts:.1f} s"
 
+    def _deny(self, step: ScheduledFault) -> str | None:
+        """Excuses nothing by itself: who loses its lease of it, or is killed as it does nothing, is seen."""
+        return RIGHTS[step.fault](self._rights, step)
+
     def _jump(self, step: ScheduledFault) -> str | None:
         host = self._host(step)
         if host is None or host.clock is None:
@@ -374,6 +381,7 @@ _ACTS: dict[str, Callable[[Actor, ScheduledFault], str | None]] = {
     "backend-stop": Actor._stop_backend,
     **dict.fromkeys(("large-payloads", "id-leap"), Actor._ask_publishers),
     **dict.fromkeys(statements.TAMPERS, Actor._tamper),
+    **dict.fromkeys(RIGHTS, Actor._deny),
     "clock": Actor._jump,
 }
 

@@ -62,6 +62,12 @@ FAULTS: Final = {
         Fault("bell-deaf", "nobody rings for workers that sleep: their flag is set back all the time", (1.0, 4.0)),
         Fault("bell-storm", "all workers are rung for without end", (1.0, 4.0)),
         Fault("bell-stuck", "the flag of workers that sleep stands for ever, and all who publish ring", (1.0, 4.0)),
+        Fault("take-privilege", "the nodes' role loses a privilege on a table or the sequence", (1.0, 4.0), "role"),
+        Fault(
+            "row-security", "row security is on for a table, which hides all rows from the nodes", (1.0, 4.0), "role"
+        ),
+        Fault("no-reconnect", "sessions of nodes end, and two of them cannot be made anew", (8.0, 11.0), "role"),
+        Fault("notify-full", "the server's queue of notifications is full behind another session", (1.0, 4.0), "queue"),
         Fault("clock", "a node's calendar jumps", (2.0, 5.0), "libfaketime"),
     )
 }

@@ -49,6 +49,7 @@ class DatabaseRoute:
     host: str
     password: str | None
     clocks: bool
+    user: str | None = None  # None: that of the run
 
 
 class Fleet:
@@ -143,7 +144,7 @@ class Fleet:
         }
 
     def _dsn(self, wire: Wire | None) -> str:
-        ours = {"application_name": self._place.named(ROLE)}
+        ours = {"application_name": self._place.named(ROLE)} | ({"user": self._route.user} if self._route.user else {})
         if wire is None:
             return make_conninfo(self._place.dsn, **ours)
         through = {"host": self._route.host, "hostaddr": HOST, "port": str(wire.port)}

@@ -77,7 +77,7 @@ class Ledger:
     ) -> list[LoggedEvent]:
         more = {"more": "x" * size} if size else {}
         events = [
-            Event(ASYNC if number % 3 == 0 else SYNC, {"seq": seq, **more}, aggregate_type=KIND, aggregate_id=name)
+            _event(ASYNC if number % 3 == 0 else SYNC, name, {"seq": seq, **more})
             for number, (name, seq) in enumerate(order)
         ]
         ids = outbox.publish_many(conn, events)
@@ -117,3 +117,10 @@ class Ledger:
         noted = [LoggedEvent(*row) for row in statements.noted(conn, self._accounts.schema)]
         with self._lock:
             return list((self._committed | {each.event: each for each in noted}).values())
+
+
+def _event(event_type: str, name: str | None, payload: dict[str, object]) -> Event:
+    """An event of an account, or of none."""
+    if name is None:
+        return Event(event_type, payload, aggregate_type=KIND)
+    return Event(event_type, payload, aggregate_type=KIND, aggregate_id=name)

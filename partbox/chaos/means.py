@@ -24,6 +24,7 @@ class Means:
         self._place = place
         self.disk = disk.disk
         self.network: Network | None = None
+        self._user: str | None = None
         lacking = self._lacking({FAULTS[name].needs for name in wanted})
         if disk.lacking is not None:
             lacking["disk"] = disk.lacking
@@ -35,7 +36,7 @@ class Means:
     @property
     def route(self) -> DatabaseRoute:
         """The way of nodes to the database."""
-        return DatabaseRoute(self.network, self._outer_host, self._password or None, self._clocks)
+        return DatabaseRoute(self.network, self._outer_host, self._password or None, self._clocks, self._user)
 
     def close(self) -> None:
         if self.network is not None:
@@ -52,12 +53,37 @@ class Means:
             self._host, self._port, self._password = conn.info.host, conn.info.port, conn.info.password
         if not two_phase:
             lacking[TWO_PHASE] = "two-phase commit is off: the server has max_prepared_transactions = 0"
+        for need, prepare in (("queue", self._shrink_queue), ("role", self._make_role)):
+            if need in needs and (reason := prepare()):
+                lacking[need] = reason
         if "proxy" in needs and (reason := self._open_network()):
             lacking["proxy"] = reason
         if "libfaketime" in needs and (reason := clock.lacking(self._place.folder)):
             lacking["libfaketime"] = reason
         self._clocks = "libfaketime" in needs and "libfaketime" not in lacking
         return lacking
+
+    def _make_role(self) -> str | None:
+        """Create the role that nodes connect as, which owns nothing."""
+        if self._place.server is None:
+            return "roles are made on a server of our own alone: use --embedded"
+        with self._place.connect("chaos") as conn:
+            statements.make_role(self._place.dsn, conn, self._place.schema)
+        self._user = statements.NODES
+        return None
+
+    def _shrink_queue(self) -> str | None:
+        """Let the queue of notifications be so small that it can be filled."""
+        server = self._place.server
+        if server is None:
+            return "the server is not ours to change: use --embedded"
+        with self._place.connect("chaos") as conn:
+            if conn.info.server_version < statements.QUEUED:
+                return "the queue of notifications cannot be made small before PostgreSQL 17"
+            statements.small_queue(conn, self._place.schema)
+        server.stop("fast")
+        server.start()
+        return None
 
     def _open_network(self) -> str | None:
         network = Network(self._host, self._port)

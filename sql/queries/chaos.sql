@@ -122,3 +122,42 @@ select s.name || ' is an empty shell'
   from {schema}.segment_ranges() s
  where s.upper - 1 <= pg_sequence_last_value({sequence})
        and not exists (select from {schema}.record r where r.tableoid = s.segment)
+
+-- name: chaos_role
+-- Create the role of the nodes, which owns nothing.
+create role partbox_chaos_nodes login
+
+-- name: chaos_change
+-- Compose a change of the nodes' rights, which chaos_apply makes.
+select set_config('lock_timeout', '500ms', false),
+       set_config('partbox.chaos', format(case %(change)s::text
+           when 'take' then 'revoke %%3$s on %%1$I.%%2$I from partbox_chaos_nodes'
+           when 'give' then 'grant %%3$s on %%1$I.%%2$I to partbox_chaos_nodes'
+           when 'hide' then 'alter table %%1$I.%%2$I enable row level security'
+           when 'show' then 'alter table %%1$I.%%2$I disable row level security'
+           when 'limit' then 'alter role partbox_chaos_nodes connection limit %%3$s'
+       end, {schema_name}, %(relation)s::text, %(what)s::text), false)
+
+-- name: chaos_apply
+-- Make the change that was composed in this session.
+do $$ begin execute current_setting('partbox.chaos'); end $$
+
+-- name: chaos_small_queue
+-- Let the queue of notifications have few pages, from the next start of the server on.
+alter system set max_notify_queue_pages = 64
+
+-- name: chaos_listen
+-- Hear notifications, and keep a transaction open in which none are read.
+listen partbox_chaos
+
+-- name: chaos_stay
+-- Have a snapshot.
+select txid_current_snapshot()
+
+-- name: chaos_notify
+-- Send a large notification.
+select pg_notify('partbox_chaos', repeat('x', 7900) || random())
+
+-- name: chaos_queue
+-- The part of the queue of notifications that is in use.
+select pg_notification_queue_usage()

@@ -1,11 +1,15 @@
 """Statements of a chaos run: its accounts, its view of the cluster, and the sessions that it cuts."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
+import psycopg
 from psycopg import Connection
 
 from partbox.db.delivery import bell
+from partbox.db.schema.grants import Roles
+from partbox.db.schema.migrate import migrate
 from partbox.db.sql import query
 from partbox.rules.bell import ALL
 
@@ -148,3 +152,35 @@ TAMPERS: dict[str, Callable[[Conn, str], None]] = {
     "bell-stuck": hold_flag,
 }
 """By the fault, what is to be done again and again."""
+
+
+NODES = "partbox_chaos_nodes"
+"""The role of the nodes of a run on its own server."""
+QUEUED = 17_00_00  # the first version whose queue of notifications can be made small
+
+
+def make_role(dsn: str, conn: Conn, schema: str) -> None:
+    """Create the role of the nodes, with what a worker needs."""
+    conn.execute(query("chaos_role", schema), {})
+    migrate(dsn, schema, roles=Roles(workers=(NODES,)))
+
+
+def change_rights(conn: Conn, schema: str, change: str, relation: str, what: str) -> None:
+    """Take or give a privilege, hide or show the rows of a table, or limit the sessions of the nodes' role."""
+    conn.execute(query("chaos_change", schema), {"change": change, "relation": relation, "what": what})
+    conn.execute(query("chaos_apply", schema))
+
+
+def small_queue(conn: Conn, schema: str) -> None:
+    """Let the queue of notifications have few pages, once the server has started again."""
+    conn.execute(query("chaos_small_queue", schema))
+
+
+def fill_queue(stuck: Conn, conn: Conn, schema: str) -> None:
+    """Fill it by `conn`, while `stuck` listens in a transaction that stays open."""
+    stuck.execute(query("chaos_listen", schema))
+    stuck.autocommit = False
+    stuck.execute(query("chaos_stay", schema))
+    with suppress(psycopg.OperationalError):  # it is full
+        while True:
+            conn.execute(query("chaos_notify", schema))

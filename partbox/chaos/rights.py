@@ -1,0 +1,105 @@
+"""Faults of the nodes' role, and of the server's queue of notifications: what a run of our own server may do to both.
+
+The nodes of such a run connect as a role that owns nothing, as they should; a privilege is taken from it, its rows are
+hidden, or its connections are limited, and after a while all is given back.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+import psycopg
+
+from partbox.chaos.agenda import Agenda
+from partbox.chaos.fleet import ROLE
+from partbox.chaos.schedule import ScheduledFault
+from partbox.db.harness import chaos as statements
+from partbox.db.harness.workspace import Workspace
+
+PRIVILEGES: Final = (
+    ("record", "select"),
+    ("record_id_seq", "select"),
+    ("partition", "select"),
+    ("partition", "update"),
+    ("parked", "select"),
+    ("parked", "insert"),
+    ("meta", "select"),
+    ("subscription", "select"),
+)
+TABLES: Final = ("record", "partition", "parked", "instance", "subscription", "meta")
+RETRY: Final = 0.2  # seconds until what a lock kept from being given back is tried again
+
+
+class Rights:
+    """Each fault answers what it has done, None if it could not, and puts its end on the agenda."""
+
+    def __init__(self, place: Workspace, agenda: Agenda) -> None:
+        self._place = place
+        self._agenda = agenda
+
+    def take(self, step: ScheduledFault) -> str | None:
+        """Take a privilege from the nodes' role."""
+        relation, what = PRIVILEGES[int(step.how * len(PRIVILEGES))]
+        return self._for_a_while(step, ("take", relation, what), ("give", relation, what), f"{what} on {relation}")
+
+    def hide(self, step: ScheduledFault) -> str | None:
+        """Switch row security on for a table, without any policy."""
+        table = TABLES[int(step.how * len(TABLES))]
+        return self._for_a_while(step, ("hide", table, ""), ("show", table, ""), table)
+
+    def limit(self, step: ScheduledFault) -> str | None:
+        """End half of the nodes' sessions, and let two fewer than there were come back."""
+        with ExitStack() as close:
+            try:
+                conn = close.enter_context(self._place.connect("chaos"))
+                found = statements.sessions(conn, self._place.schema, self._place.named(ROLE))
+                most = str(max(0, len(found) - 2))
+                done = self._for_a_while(step, ("limit", "", most), ("limit", "", "-1"), f"at most {most} sessions")
+                for pid in found[::2] if done else ():
+                    statements.cut(conn, self._place.schema, pid)
+            except psycopg.OperationalError:
+                return None
+        return done
+
+    def fill(self, step: ScheduledFault) -> str | None:
+        """Fill the queue of notifications behind a session that reads none, and let it stay so."""
+        close = ExitStack()
+        try:
+            stuck = close.enter_context(self._place.connect("chaos"))
+            with self._place.connect("chaos") as conn:
+                statements.fill_queue(stuck, conn, self._place.schema)
+        except psycopg.OperationalError:
+            close.close()
+            return None
+        self._agenda.after(step.lasts, close.close)
+        return f"for {step.lasts:.1f} s"
+
+    def _for_a_while(
+        self, step: ScheduledFault, change: tuple[str, str, str], back: tuple[str, str, str], what: str
+    ) -> str | None:
+        if not self._change(*change):
+            return None
+
+        def give_back() -> None:
+            if not self._change(*back):
+                self._agenda.after(RETRY, give_back)
+
+        self._agenda.after(step.lasts, give_back)
+        return f"{what}, for {step.lasts:.1f} s"
+
+    def _change(self, change: str, relation: str, what: str) -> bool:
+        """False if the database is away, or a lock was not to be had."""
+        try:
+            with self._place.connect("chaos") as conn:
+                statements.change_rights(conn, self._place.schema, change, relation, what)
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+FAULTS: Final[dict[str, Callable[[Rights, ScheduledFault], str | None]]] = {
+    "take-privilege": Rights.take,
+    "row-security": Rights.hide,
+    "no-reconnect": Rights.limit,
+    "notify-full": Rights.fill,
+}

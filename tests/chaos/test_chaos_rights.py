@@ -1,0 +1,73 @@
+"""What is taken from the nodes' role for a while, and the queue of notifications that is full for a while."""
+
+from types import SimpleNamespace
+
+import psycopg
+import pytest
+from forked import forks
+from psycopg.conninfo import make_conninfo
+from test_chaos_command import chaos, ended, open_folder
+
+from partbox.chaos.agenda import Agenda
+from partbox.chaos.means import Means
+from partbox.chaos.rights import FAULTS, PRIVILEGES, TABLES, Rights
+from partbox.chaos.schedule import ScheduledFault
+from partbox.db.harness import chaos as statements
+
+__all__ = ["chaos", "forks", "open_folder"]
+
+
+@pytest.fixture
+def place(own_server, tmp_path):
+    """On a server of its own: the role is the server's."""
+
+    def connect(role):
+        return psycopg.connect(make_conninfo(own_server.dsn, application_name=f"chaos {role}"), autocommit=True)
+
+    return SimpleNamespace(
+        dsn=own_server.dsn, schema="partbox", folder=tmp_path, connect=connect, named=lambda role: f"chaos {role}"
+    )
+
+
+def rights(conn: psycopg.Connection) -> list[tuple]:
+    """The nodes' privileges, and the tables whose rows are hidden."""
+    return conn.execute(
+        "select relname, relacl::text, relrowsecurity from pg_class"
+        " where relnamespace = 'partbox'::regnamespace order by 1"
+    ).fetchall()
+
+
+def test_each_right_is_taken_and_given_back(place):
+    with place.connect("test") as conn:
+        statements.make_role(place.dsn, conn, "partbox")
+        before = rights(conn)
+        for fault, count in (("take-privilege", len(PRIVILEGES)), ("row-security", len(TABLES))):
+            for number in range(count):
+                agenda = Agenda()
+                step = ScheduledFault(1.0, fault, 60.0, 0.0, (number + 0.5) / count)
+                assert FAULTS[fault](Rights(place, agenda), step), number
+                assert rights(conn) != before, number
+                agenda.finish()
+                assert {"".join(sorted(str(row))) for row in rights(conn)} == {
+                    "".join(sorted(str(row))) for row in before
+                }
+
+
+def test_the_nodes_of_a_database_that_is_not_ours_keep_their_rights(dsn, tmp_path):
+    place = SimpleNamespace(
+        dsn=dsn, schema="partbox", folder=tmp_path, server=None, connect=lambda _: psycopg.connect(dsn)
+    )
+    means = Means(place, list(FAULTS), SimpleNamespace(disk=None, lacking=None))
+    assert means.faults == ()
+    assert "--embedded" in means.skipped["row-security"]
+    assert means.route.user is None
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("faults", [("take-privilege", "row-security"), ("no-reconnect", "notify-full")])
+def test_a_short_run_of_these_alone_keeps_every_promise(chaos, faults):
+    size = ("--seconds", "6", "--seed", "11", "--nodes", "2", "--processes", "1")
+    report = ended(chaos("--embedded", *size, "--faults", ",".join(faults), "--json"))
+    assert set(report["skipped"]) <= {"notify-full"}  # before PostgreSQL 17
+    assert report["published"] > 50
+    assert set(report["faults"]) == set(faults) - set(report["skipped"])
