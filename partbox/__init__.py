@@ -1,25 +1,44 @@
-"""The transactional outbox for PostgreSQL."""
+"""The transactional outbox for PostgreSQL.
 
-from importlib.metadata import version
+Each name is imported when it is first asked for: `partbox --version` and a command's first second need few of them.
+"""
 
-from partbox.errors import (
-    DownstreamUnavailable,
-    PartboxError,
-    PayloadError,
-    PublishError,
-    RecoverableError,
-    RegistrationError,
-    RetryAfterError,
-    SchemaError,
-    SettingsError,
-    UnrecoverableError,
-    UnroutableError,
-)
-from partbox.events import DeliveredEvent, Event
-from partbox.outbox import Outbox
-from partbox.outcomes import Dead, Done, Ignore, RetryAfter
-from partbox.rules.hashing import partition_of
-from partbox.rules.retry import Exponential, Fixed, Jittered
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from partbox.errors import (
+        DownstreamUnavailable,
+        PartboxError,
+        PayloadError,
+        PublishError,
+        RecoverableError,
+        RegistrationError,
+        RetryAfterError,
+        SchemaError,
+        SettingsError,
+        UnrecoverableError,
+        UnroutableError,
+    )
+    from partbox.events import DeliveredEvent, Event
+    from partbox.outbox import Outbox
+    from partbox.outcomes import Dead, Done, Ignore, RetryAfter
+    from partbox.rules.hashing import partition_of
+    from partbox.rules.retry import Exponential, Fixed, Jittered
+
+    __version__: str
+
+_HOMES = {
+    "errors": (
+        "DownstreamUnavailable", "PartboxError", "PayloadError", "PublishError", "RecoverableError",
+        "RegistrationError", "RetryAfterError", "SchemaError", "SettingsError", "UnrecoverableError", "UnroutableError",
+    ),
+    "events": ("DeliveredEvent", "Event"),
+    "outbox": ("Outbox",),
+    "outcomes": ("Dead", "Done", "Ignore", "RetryAfter"),
+    "rules.hashing": ("partition_of",),
+    "rules.retry": ("Exponential", "Fixed", "Jittered"),
+}  # fmt: skip
 
 __all__ = [
     "Dead",
@@ -47,4 +66,31 @@ __all__ = [
     "partition_of",
 ]
 
-__version__ = version("partbox")
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        found: Any = version("partbox")
+    elif home := next((home for home, names in _HOMES.items() if name in names), None):
+        found = getattr(import_module(f"partbox.{home}"), name)
+    else:
+        return _module(name)
+    globals()[name] = found
+    return found
+
+
+def _module(name: str) -> Any:
+    """A room of the package, as an attribute of it; AttributeError."""
+    missing = f"partbox.{name}"
+    try:
+        if not name.startswith("_"):
+            return import_module(missing)
+    except ModuleNotFoundError as error:
+        if error.name != missing:
+            raise
+    raise AttributeError(f"module 'partbox' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -259,7 +259,7 @@ class Outbox(Registrar, Operations):
         pages: "Pages | None" = None,
         prepare: "Callable[[Subscriptions], object] | None" = None,
     ) -> int:
-        """Deliver by worker processes until SIGTERM or SIGINT; the exit code.
+        """Deliver by worker processes until SIGTERM, SIGINT or SIGHUP; the exit code.
 
         With several `dsns`, `processes` applies to each; one that is unusable is tried again, but at least one must be
         usable at the start. `until_empty` ends it when everything that is due is delivered. `http` (HOST:PORT;

@@ -158,8 +158,9 @@ def forks() -> Forks:
 
 def serve(number: int) -> None:
     """Fork commands, and tell how they ended, until nobody asks any more."""
-    import partbox.cli  # noqa: F401 (those that are forked need not)
+    from partbox.cli import command
 
+    command()  # those that are forked need not import it
     gc.freeze()
     running: set[int] = set()
     with socket.socket(fileno=number) as asking:

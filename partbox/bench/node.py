@@ -11,7 +11,7 @@ from partbox.db.harness import bench as statements
 from partbox.db.harness.bench import LogPosition
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
-from partbox.terminal.interrupts import uninterrupted
+from partbox.supervisor.uninterrupted import uninterrupted
 
 ALL = 256
 TO_START = 120.0

@@ -25,7 +25,8 @@ from partbox.http.address import LOOPBACK, Address
 from partbox.http.server import check_installed
 from partbox.outbox import Outbox
 from partbox.rules.wording import counted
-from partbox.terminal.interrupts import Interrupts, uninterrupted
+from partbox.supervisor.uninterrupted import uninterrupted
+from partbox.terminal.interrupts import Interrupts
 from partbox.terminal.roster import Roster
 
 LOOK = 0.25  # seconds between two frames, and two queries

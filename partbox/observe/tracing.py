@@ -35,6 +35,7 @@ from partbox.rules.parking import Verdict
 
 FAILED = ("retrying", "dead")
 UNSETTLED = 60.0  # seconds after a handler's end within which its outcome is known, if ever
+VERSION = version("partbox")  # by the path of now, which an application may change
 LINKS = 128  # at most; the default limit of the SDK
 
 
@@ -202,7 +203,7 @@ class Tracing(Observer):
         with self._lock:
             if self._made is None:
                 given = self._given() if callable(self._given) else self._given
-                self._made = trace.get_tracer("partbox", version("partbox"), given)
+                self._made = trace.get_tracer("partbox", VERSION, given)
             return self._made
 
     @property

@@ -75,5 +75,8 @@ def _innermost(call: Any) -> Any:
 
 
 def _short(path: str) -> str:
-    relative = os.path.relpath(path)
+    try:
+        relative = os.path.relpath(path)
+    except FileNotFoundError:  # the current folder has been deleted
+        return path
     return path if relative.startswith(os.pardir) else relative

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from partbox import standard_streams
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
 from partbox.handlers import Handlers
@@ -24,6 +25,7 @@ from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.settings import Settings
 from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.exits import FATAL, OVERDUE, UNFIT
+from partbox.supervisor.parcel import Parcel
 from partbox.worker.delivering.dead_letters import both
 from partbox.worker.owning.slot import (
     DEADLINE,
@@ -36,7 +38,8 @@ from partbox.worker.worker import Worker
 log = logging.getLogger("partbox.supervisor")
 
 PARENT_CHECK = 0.2
-OURS = {signal.SIGTERM, signal.SIGINT}
+GROUP = {signal.SIGINT, signal.SIGHUP}  # to the whole process group: the supervisor decides what they mean
+OURS = {signal.SIGTERM, *GROUP}
 # A worker allocates millions of short-lived objects that hold no cycles; looking for cycles among them costs as much
 # as everything else it does with an event.
 GC_THRESHOLD = (100_000, 20, 100)
@@ -60,14 +63,17 @@ class Job:
     database: str = ""  # its name among several
 
 
-def main(job: Job, times: Any, ids: Any, cells: Any, index: int, parent: int) -> None:
+def main(parcel: Parcel, times: Any, ids: Any, cells: Any, index: int, parent: int) -> None:
     """The process's program; does not return."""
+    standard_streams.make_usable()
     slot = Slot(times, ids, index)
-    databases.work_for(job.database)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for number in GROUP:
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, OURS)
     os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forget_signals)
+    job = parcel.open()  # from here on code of the application is imported
+    databases.work_for(job.database)
     configure(job.settings.log_format, job.log_level)
     pass_over()  # the supervisor's process has said it
     code = _work(job, slot, cells, parent)

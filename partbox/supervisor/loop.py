@@ -124,7 +124,8 @@ class NodeLoop:
     def _judge(self, handle: WorkerHandle) -> None:
         drained, stopping = handle.ward.draining, self._shutdown.asked
         several = bool(self._job.database)
-        match judge(handle.exit_code, drained=drained, stopping=stopping, killed=handle.killed, several=several):
+        code = 0 if handle.unborn else handle.exit_code
+        match judge(code, drained=drained, stopping=stopping, killed=handle.killed, several=several):
             case Exit.DATABASE_UNFIT:
                 self._joining.leave()
             case Exit.CANNOT_WORK:

@@ -15,7 +15,6 @@ import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence, Set
-from importlib.metadata import version
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +33,7 @@ from partbox.rules.lease import deadline
 from partbox.rules.turns import between_beats
 from partbox.settings import Settings
 from partbox.supervisor.membership_pool import MembershipPool
+from partbox.supervisor.parcel import VERSION
 from partbox.supervisor.planner import Planner
 from partbox.supervisor.ward import Ward
 from partbox.supervisor.watching import Watching
@@ -172,7 +172,7 @@ class Membership:
             node=self._settings.node,
             hostname=socket.gethostname(),
             pids=[ward.pid for ward in wards],
-            version=version("partbox"),
+            version=VERSION,
             lease=lease,
             supervisor=self._supervisor,
         )

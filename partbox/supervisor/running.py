@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from partbox.errors import PartboxError
 from partbox.observe.logs.database import about
@@ -25,7 +26,7 @@ EMPTY_LOOKS = 2
 
 
 def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
-    """Start them and block until they end: by SIGTERM or SIGINT (twice: at once), or when everything is delivered.
+    """Start them and block until they end: by SIGTERM or SIGINT (twice: at once), SIGHUP, or when all is delivered.
 
     0, or 1 when one of them failed, or when everything was delivered but for a database that could not be worked for.
     Raises what `Supervisor.start` raises, and PartboxError if none of several databases can be worked for; then none is
@@ -111,23 +112,38 @@ def _say_empty(left: Sequence[tuple[Supervisor, str]]) -> None:
 
 @contextmanager
 def _signals(supervisors: Sequence[Supervisor]) -> Iterator[Flag]:
-    """SIGTERM and SIGINT stop softly, a second one at once. Outside the main thread there are none to handle."""
+    """SIGTERM and SIGINT stop softly, a second one at once; so does SIGHUP, but always softly: a terminal that closes
+    sends it twice. Outside the main thread there are none to handle."""
     signalled = Flag()
+    told: set[int] = set()
 
     def handle(number: int, _: FrameType | None) -> None:
         for supervisor in supervisors:
-            if signalled.is_set():
+            if told and number != signal.SIGHUP:
                 supervisor.kill()
             else:
                 supervisor.stop()
+        told.update({number} - {signal.SIGHUP})
         signalled.set()
 
     if threading.current_thread() is not threading.main_thread():
         yield signalled
         return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers: dict[int, Any] = {signal.SIGTERM: handle, signal.SIGINT: handle}
+    if not hangup_is_ignored():
+        handlers[signal.SIGHUP] = handle
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # then nobody hears how a process has ended
+        handlers[signal.SIGCHLD] = signal.SIG_DFL
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)  # who started this process may have blocked them
     try:
         yield signalled
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def hangup_is_ignored() -> bool:
+    """True under `nohup`: the process is to outlive its terminal."""
+    return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

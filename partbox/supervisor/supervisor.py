@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 from partbox.errors import PartboxError
@@ -26,6 +25,7 @@ from partbox.supervisor.child import Job
 from partbox.supervisor.joining import Joining
 from partbox.supervisor.loop import NodeLoop
 from partbox.supervisor.membership import Membership
+from partbox.supervisor.parcel import VERSION
 from partbox.supervisor.purging import Purging
 from partbox.supervisor.shutdown import Shutdown
 from partbox.supervisor.wake_pipe import WakePipe
@@ -186,7 +186,7 @@ class Supervisor:
             node=node,
             processes=processes,
             concurrency=concurrency,
-            version=version("partbox"),
+            version=VERSION,
         )
 
     def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:

@@ -1,7 +1,7 @@
 """A worker process, as its supervisor sees it."""
 
 import os
-import signal
+import tempfile
 import time
 from typing import Any
 from uuid import UUID
@@ -11,6 +11,8 @@ from partbox.observe.health.vitals import ProcessVitals
 from partbox.observe.metrics.meter import Meter
 from partbox.rules.lease import Signs
 from partbox.supervisor.child import Job, main
+from partbox.supervisor.parcel import Packing, by_own_path
+from partbox.supervisor.uninterrupted import uninterrupted
 from partbox.supervisor.ward import Ward
 from partbox.worker.owning.slot import (
     OWNED,
@@ -38,17 +40,17 @@ class WorkerHandle:
         slot = Slot(*memory, index)
         slot.clear()
         self._process = context.Process(
-            target=main, args=(job, *memory, cells, index, os.getpid()), name=f"partbox-worker-{index}", daemon=False
+            target=main,
+            args=(Packing(job), *memory, cells, index, os.getpid()),
+            name=f"partbox-worker-{index}",
+            daemon=False,
         )
-        # Ctrl-C reaches the whole process group. The supervisor decides what it means; until the child ignores it by
-        # itself it is held back, from birth.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        _leave_a_deleted_folder()
+        # Signals are held back until the child ignores them by itself: the supervisor decides what they mean.
+        with by_own_path(), uninterrupted():
             self._process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.started_at = time.monotonic()
-        self.killed = False
+        self.killed = self.unborn = False
         self._remember(slot, self._process.pid)
 
     def _remember(self, slot: Slot, pid: int) -> None:
@@ -125,9 +127,12 @@ class WorkerHandle:
         )
 
     def drain(self) -> None:
-        """Ask it to release everything and to end."""
+        """Ask it to release everything and to end; kill it if it has not begun to work, and still loads handlers."""
         self.ward.draining = True
         self.ward.slot[STOPPING] = 1.0
+        if not self.ready:  # it cannot own anything: it gets an identity when it has begun
+            self.unborn = True
+            self._process.kill()
 
     def kill(self) -> None:
         self.killed = True
@@ -140,3 +145,12 @@ class WorkerHandle:
         """Forget the ended process."""
         self._process.join()
         self._process.close()
+
+
+def _leave_a_deleted_folder() -> None:
+    """A process that is spawned begins where this one is, and must be able to."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        # An empty one, and never "/": what an application does to relative paths would be done to the whole machine.
+        os.chdir(tempfile.mkdtemp(prefix="partbox-"))

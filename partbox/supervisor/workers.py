@@ -10,6 +10,7 @@ from typing import Any
 
 from multiprocess import get_context
 
+from partbox import standard_streams
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
@@ -33,6 +34,7 @@ class Workers:
 
     def __init__(self, job: Job, wanted: int, meters: Meters | None) -> None:
         self.scale(wanted)
+        standard_streams.keep_open()
         self._job = job
         self._meters = meters
         self._context = get_context("spawn")

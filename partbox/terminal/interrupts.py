@@ -2,27 +2,30 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
-from multiprocess import resource_tracker
-
 from partbox.supervisor.flag import Flag
+from partbox.supervisor.running import hangup_is_ignored
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """While entered, signals raise nothing: the first sets `asked`, any further one `at_once` too."""
+    """While entered, signals raise nothing: the first sets `asked`, any further one `at_once` too.
+
+    A hangup comes twice when a terminal is closed, from the kernel and from the shell, and never means at once.
+    """
 
     def __init__(self) -> None:
         self.asked = Flag()
         self.at_once = Flag()
+        self._told = False  # by another signal than a hangup
 
     def __enter__(self) -> "Interrupts":
-        self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        heard = [number for number in SIGNALS if number != signal.SIGHUP or not hangup_is_ignored()]
+        self._before = {number: signal.signal(number, self._handle) for number in heard}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,20 +51,7 @@ class Interrupts:
         return done
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked.is_set():
+        if self._told and number != signal.SIGHUP:
             self.at_once.set()
+        self._told |= number != signal.SIGHUP
         self.asked.set()
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hide Ctrl-C and a closing terminal from threads begun meanwhile, and from the processes that those begin.
-
-    A terminal signals every process of a run, and one that is still starting would die with a traceback.
-    """
-    resource_tracker.ensure_running()  # it unblocks Ctrl-C in the thread that starts it, so not in one of those
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

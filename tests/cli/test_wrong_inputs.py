@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import psycopg
 import pytest
-import typer
 
-from partbox.cli import app, main
+from partbox.cli import command as whole
+from partbox.cli import main
 
 AWAY = "postgresql://shop:s3cret@127.0.0.1:1/shop"
 CHECK = "check --dsn or PARTBOX_DSN, and that the server runs"
@@ -277,7 +277,7 @@ def test_every_wrong_input_is_one_line_with_the_remedy(shop):
 
 
 def test_every_command_has_three_wrong_inputs_in_the_table():
-    all_commands = commands(typer.main.get_command(app))
+    all_commands = commands(whole())
     tried = Counter(command for typed, *_ in WRONG for command in all_commands if f"{typed} ".startswith(f"{command} "))
     assert {command: tried[command] for command in all_commands if tried[command] < 3} == {}
 

@@ -15,14 +15,14 @@ from unittest.mock import patch
 
 import psycopg
 import pytest
-import typer
 from effort import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from planting import Planter
 from psycopg import sql
 
-from partbox.cli import app, main
+from partbox.cli import command as whole
+from partbox.cli import main
 
 REAL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 FOR_EVER = {"bench", "chaos", "dashboard", "demo", "top", "worker"}
@@ -76,7 +76,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield (*path, name), command
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(whole()))
 SHORT = {path: command for path, command in COMMANDS.items() if path[0] not in FOR_EVER}
 
 

@@ -5,9 +5,8 @@ import re
 import yaml
 from expressions import BOARDS, GRAFANA, RULES, alerts, panels
 from promtool import needed, promtool
-from typer.main import get_command
 
-from partbox.cli import app
+from partbox.cli import command as whole
 
 UNIT_TESTS = GRAFANA / "prometheus" / "tests" / "alerts.yml"
 COMMAND = re.compile(r"`partbox (\w+)(?: ([a-z]+))?")
@@ -50,5 +49,5 @@ def test_every_command_that_a_person_is_told_to_run_exists():
     named = {match for text in told for match in COMMAND.findall(text)}
     assert len(named) > 5
     for command, subcommand in named:
-        found = get_command(app).commands[command]
+        found = whole().commands[command]
         assert not subcommand or subcommand in getattr(found, "commands", {}), f"partbox {command} {subcommand}"

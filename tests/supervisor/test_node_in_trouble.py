@@ -23,7 +23,7 @@ class Process:
     def __init__(self, index: int = 0) -> None:
         self.index = index
         self.meter = self.instance = self.exit_code = None
-        self.killed = self.ready = False
+        self.killed = self.ready = self.unborn = False
         self.pid, self.started_at, self.handler_timeout = 4711, time.monotonic(), 1.0
         self.sentinel, self._other_end = socketpair()
         self.ward = SimpleNamespace(draining=False, vouched=True)

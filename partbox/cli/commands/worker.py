@@ -49,7 +49,8 @@ def worker(  # its parameters are its options
 ) -> None:
     """Deliver events to the handlers of an outbox until stopped.
 
-    SIGTERM or Ctrl-C lets running handlers finish; Ctrl-C twice stops at once, and what ran is delivered again.
+    SIGTERM, Ctrl-C or a closed terminal lets running handlers finish; Ctrl-C twice stops at once, and what ran is
+    delivered again.
 
     Example: partbox worker shop:outbox --processes 4 --concurrency 8
     """

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import orjson
 import psycopg
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -51,7 +50,7 @@ def table(
 def print_json(value: Any) -> None:
     """Dataclasses, UUIDs and plain data, indented; what would act on a terminal is escaped, as JSON escapes it."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-    typer.echo(printable_json(text))
+    sys.stdout.write(f"{printable_json(text)}\n")  # not by typer, which writes UTF-8 where the output is ASCII
 
 
 def moment(when: datetime | None) -> str:

@@ -1,6 +1,7 @@
 """Finds the outbox that a command line names as "module:attribute"."""
 
 import importlib
+import signal
 import sys
 import traceback
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from partbox.cli.shell.stopping import interruptible
 from partbox.errors import PartboxError, SettingsError
 from partbox.outbox import Outbox
 
@@ -33,11 +35,12 @@ def load_target(target: str, flags: Mapping[str, Any] = NOTHING) -> Outbox:
 
 
 def _module(name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
+    here = _here()
+    if here is not None and here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return importlib.import_module(name)
+        with interruptible(signal.SIGINT):  # which an import may drop otherwise, with a trace
+            return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # whatever the application's code does at import
         raise SettingsError(_why(name, error)) from error
 
@@ -61,7 +64,16 @@ def _place(error: BaseException) -> str:
 
 
 def _short(path: str) -> str:
-    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+    here = _here()
+    return str(Path(path).relative_to(here)) if here is not None and Path(path).is_relative_to(here) else path
+
+
+def _here() -> str | None:
+    """The current folder; None if it has been deleted."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return None
 
 
 def _outbox(module: ModuleType, attribute: str) -> Outbox:

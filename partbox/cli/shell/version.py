@@ -1,19 +1,43 @@
 """`partbox --version`: the versions that an error report should name."""
 
+import ctypes
+import os
 import platform
+import sys
+from contextlib import suppress
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
 
-from psycopg import pq
+
+def print_versions() -> NoReturn:
+    """Print them, and exit."""
+    sys.stdout.write(f"{versions()}\n")
+    sys.exit()
 
 
 def versions() -> str:
     """partbox, Python, psycopg and libpq, in one line."""
+    implementation, libpq = _libpq()
     return (
         f"partbox {version('partbox')}, Python {platform.python_version()}, "
-        f"psycopg {version('psycopg')} ({pq.__impl__}), libpq {_libpq(pq.version())}"
+        f"psycopg {version('psycopg')} ({implementation}), libpq {libpq // 10_000}.{libpq % 10_000}"
     )
 
 
-def _libpq(number: int) -> str:
-    """ "17.4" of 170004."""
-    return f"{number // 10_000}.{number % 10_000}"
+def _libpq() -> tuple[str, int]:
+    """The implementation of psycopg, and the version of its libpq, such as 170004.
+
+    Asked of the library itself where possible: an import of psycopg takes longer than all the rest.
+    """
+    wanted = os.environ.get("PSYCOPG_IMPL", "").lower()
+    for name in ("c", "binary"):
+        spec = find_spec(f"psycopg_{name}") if wanted in ("", name) else None
+        folders = spec.submodule_search_locations or () if spec is not None else ()
+        for file in (each for folder in folders for each in Path(folder).glob("pq.*.so")):
+            with suppress(OSError, AttributeError):
+                return name, ctypes.CDLL(str(file)).PQlibVersion()
+    from psycopg import pq
+
+    return pq.__impl__, pq.version()

@@ -44,6 +44,7 @@ def log_event(
     line counts them.
     """
     event = LOG_EVENTS[name]
+    log.disabled = False  # dictConfig of an application disables all loggers that it does not know
     level, more = event.level, ""
     if not event.every:
         kind = (log.name, name, text, fields.get("handler"), fields.get("subscription"), current())

@@ -1,0 +1,175 @@
+"""The commands by name, and the run of one: only the command that was typed is imported."""
+
+import sys
+from collections.abc import Sequence
+from functools import cache, partial
+from importlib import import_module
+from inspect import cleandoc
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+import psycopg
+import typer
+
+from partbox.cli.shell import usage
+from partbox.cli.shell.arguments import check
+from partbox.cli.shell.output import in_one_line, printable
+from partbox.cli.shell.usage import UsageError, is_help
+from partbox.errors import PartboxError
+
+START, RUN, LOOK, MEND, OPERATE, DEVELOP = "Start here", "Run", "Look", "Mend", "Operate", "Develop"
+
+SETTINGS = "Every setting is an option too, such as --lease 10s or --pooler: partbox config lists them."
+
+
+class CommandEntry(NamedTuple):
+    """A command, or a group of some, in a file of its name; `settings`: each is an option of it."""
+
+    panel: str
+    name: str
+    line: str
+    settings: bool = True
+    group: bool = False
+
+    @property
+    def room(self) -> Any:
+        """The file, imported."""
+        name = f"{self.name}_" if self.name == "import" else self.name
+        return import_module(f"partbox.cli.commands.{name}")
+
+
+ENTRIES = (
+    CommandEntry(START, "demo", "Watch it work: orders are delivered while processes are killed.", settings=False),
+    CommandEntry(START, "init", "Create the schema in a database: the first thing to do."),
+    CommandEntry(RUN, "worker", "Deliver events to the handlers of MODULE:OUTBOX until stopped."),
+    CommandEntry(RUN, "relay", "Send every event to a broker, in order per aggregate, until stopped."),
+    CommandEntry(LOOK, "status", "Worker processes, partitions by owner, and the backlog."),
+    CommandEntry(LOOK, "top", "The same, live on the whole terminal."),
+    CommandEntry(LOOK, "dashboard", "The same, live in a browser."),
+    CommandEntry(LOOK, "config", "Every setting: its value, its origin, and its meaning."),
+    CommandEntry(LOOK, "segments", "The pieces of the log, and what keeps each of them."),
+    CommandEntry(MEND, "doctor", "Diagnose: causes of trouble, evidence, remedies."),
+    CommandEntry(OPERATE, "migrate", "Bring the schema to this version, after an upgrade."),
+    CommandEntry(OPERATE, "import", "Take over the table of another outbox, while it is written to."),
+    CommandEntry(OPERATE, "purge", "Delete what has expired; workers do it by themselves."),
+    CommandEntry(OPERATE, "rebase", "Let a schema that came from a dump go on here."),
+    CommandEntry(DEVELOP, "handlers", "The routing table of the handlers; needs no database.", settings=False),
+    CommandEntry(DEVELOP, "metrics", "The metrics that a worker shows to Prometheus."),
+    CommandEntry(DEVELOP, "bench", "Measure the budgets on your database, beside raw PostgreSQL.", settings=False),
+    CommandEntry(DEVELOP, "chaos", "Break a cluster on purpose, and check what it lost.", settings=False),
+    CommandEntry(MEND, "dead", "Events that were given up: list, replay or discard them.", group=True),
+    CommandEntry(MEND, "blocked", "Aggregates that wait for a failed event: retry or skip it.", group=True),
+    CommandEntry(RUN, "cdc", "Let Debezium send every event instead, from the WAL.", group=True),
+    CommandEntry(OPERATE, "subscription", "Consumers of the log: create, pause, replay, drop.", group=True),
+    CommandEntry(LOOK, "grafana", "Dashboards and alert rules: write them to a folder.", settings=False, group=True),
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from partbox.cli.shell.version import versions
+
+        typer.echo(versions())
+        raise typer.Exit
+
+
+def _print_page(wanted: bool) -> None:
+    if wanted:
+        from partbox.cli.views import commands_page
+
+        typer.echo(commands_page.page(command()), nl=False)
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions and exit.")
+]
+
+Markdown = Annotated[
+    bool,
+    typer.Option(
+        "--markdown", callback=_print_page, is_eager=True, help="Print the documentation of all commands and exit."
+    ),
+]
+
+
+def before(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
+    """Before any command: warn of PARTBOX_ variables that are not settings. A worker logs them instead."""
+    if context.invoked_subcommand not in ("worker", "relay"):
+        from partbox.observe.logs.strays import pass_over
+
+        if text := pass_over():
+            typer.echo(f"partbox: {text}", err=True)
+
+
+def _add(app: typer.Typer, entry: CommandEntry) -> None:
+    from partbox.cli.shell.flags import with_settings
+    from partbox.cli.shell.spelling import spelled
+
+    if entry.group:
+        group = entry.room.app
+        for each in group.registered_commands:
+            each.short_help = " ".join(cleandoc(each.callback.__doc__ or "").partition("\n\n")[0].split())
+            if entry.settings and each.epilog is None:
+                each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
+        app.add_typer(group, name=entry.name, rich_help_panel=entry.panel, short_help=entry.line)
+        return
+    run = getattr(entry.room, entry.room.__name__.rpartition(".")[2])
+    made = app.command(
+        entry.name,
+        rich_help_panel=entry.panel,
+        short_help=entry.line,
+        epilog=SETTINGS if entry.settings else None,
+    )
+    made(spelled(with_settings(run)) if entry.settings else run)
+
+
+def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
+    """The command line with these commands."""
+    app = typer.Typer(
+        help="The transactional outbox for PostgreSQL.\n\nFirst steps: partbox init, then partbox worker shop:outbox.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(before)
+    for entry in entries:
+        _add(app, entry)
+    return app
+
+
+@cache
+def command() -> Any:
+    """The whole command line, made once."""
+    return typer.main.get_command(application())
+
+
+@cache
+def _alone(entry: CommandEntry) -> Any:
+    return typer.main.get_command(application([entry]))
+
+
+def loaded(typed: Sequence[str]) -> Any:
+    """A call that runs what was typed and exits; of a command that is known nothing else is imported."""
+    word = next((word for word in typed if not word.startswith("-")), None)
+    known = [entry for entry in ENTRIES if entry.name == word and typed[0] == word]
+    return partial(_run, _alone(known[0]) if known else command(), typed)
+
+
+def _run(root: Any, typed: Sequence[str]) -> NoReturn:
+    try:
+        check(typed)
+        code = root(typed, prog_name="partbox", standalone_mode=False)
+    except UsageError as error:
+        said = error.format_message() if is_help(error) else f"partbox: {usage.in_one_line(error, typed, command())}"
+        _end(said, error.exit_code)
+    except typer.Abort:
+        _end("partbox: aborted", 1)
+    except (PartboxError, psycopg.Error) as error:
+        _end(f"partbox: {printable(in_one_line(error))}", 1)
+    sys.exit(code or 0)
+
+
+def _end(text: str, code: int) -> NoReturn:
+    typer.echo(text, err=True)
+    sys.exit(code)

@@ -1,0 +1,147 @@
+"""Commands in processes of their own, however they are started: closed streams, other encodings, an early Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from partbox import Outbox
+
+PARTBOX = str(Path(sys.executable).parent / "partbox")
+PATIENCE = 60
+AWKWARD = "Grüße … 😀"
+CLOSED = {"none": "", "all": "<&- >&- 2>&-", "output": ">&-", "input and errors": "<&- 2>&-"}
+
+
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [PARTBOX, *arguments], env={**os.environ, **environ}, capture_output=True, timeout=PATIENCE, check=False
+    )
+
+
+@pytest.fixture
+def dead(dsn: str) -> str:
+    """A database with a dead event whose texts not every terminal can show."""
+    outbox = Outbox(dsn)
+    outbox.on(AWKWARD, max_attempts=1)(_fail)
+    with psycopg.connect(dsn) as conn:
+        outbox.publish(conn, AWKWARD, 1, aggregate_type="T", aggregate_id=AWKWARD)
+    with outbox.worker() as worker:
+        assert worker.wait_until_empty(PATIENCE)
+    return dsn
+
+
+def _fail(event: Any) -> None:
+    raise KeyError(AWKWARD)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_the_output_cannot_show_is_escaped(dead: str, encoding: str) -> None:
+    environ = {"PARTBOX_DSN": dead, "PYTHONIOENCODING": encoding, "COLUMNS": "200"}
+    shown = run("dead", "list", **environ)
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert rb"\ud83d\ude00" in shown.stdout
+    assert ("Grüße".encode(encoding) if "ascii" not in encoding else rb"Gr\u00fc\u00dfe") in shown.stdout
+    printed = run("dead", "list", "--json", **environ)
+    (record,) = json.loads(printed.stdout.decode(encoding))
+    assert record["aggregate_id"] == AWKWARD
+
+
+@pytest.mark.parametrize("command", ["--help", "config", "doctor", "nonsense …"])
+def test_every_form_of_output_is_shown_where_it_is_not_utf_8(dead: str, command: str) -> None:
+    done = run(*command.split(), PARTBOX_DSN=dead, PYTHONIOENCODING="ascii")
+    assert b"Traceback" not in done.stderr
+    assert b"Error" not in done.stderr
+    assert done.stdout or done.returncode == 2
+    assert (done.stdout + done.stderr).isascii()
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+def test_a_command_works_with_closed_streams(dsn: str, closed: str, tmp_path: Path) -> None:
+    reached = tmp_path / "reached"
+    command = f"{PARTBOX} status {CLOSED[closed]} && touch {reached}"
+    subprocess.run(["sh", "-c", command], env={**os.environ, "PARTBOX_DSN": dsn}, timeout=PATIENCE, check=True)
+    assert reached.exists()
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+class Finder:
+    def __init__(self, wanted):
+        self.wanted = wanted
+
+    def find_spec(self, name, path=None, target=None):
+        if name == self.wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder(sys.argv.pop(1)))
+from partbox.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "psycopg", "pydantic", "partbox.settings", "partbox.cli.commands.status"])
+def test_ctrl_c_during_an_import_ends_a_command_silently(module: str) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, module, "status"], capture_output=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_ctrl_c_during_the_import_of_an_application_prints_no_trace(tmp_path: Path, dsn: str) -> None:
+    """Python drops an error that meets a callback of its own, and prints a trace: the signal comes again then."""
+    code = "import os, signal, weakref\nclass A: pass\na = A()\n"
+    code += "b = weakref.ref(a, lambda _: os.kill(os.getpid(), signal.SIGINT))\ndel a\nwhile True: pass\n"
+    (tmp_path / "slow_app.py").write_text(code)
+    done = run("worker", "slow_app:outbox", PARTBOX_DSN=dsn, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr.decode().strip()) == (130, "")
+
+
+LOADED = r"""
+import json, sys
+from partbox.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    print("\n" + json.dumps([*sys.modules]))
+"""
+
+LIBRARIES = ("multiprocess", "dill", "psutil", "prometheus_client", "psycopg_pool", "starlette", "uvicorn", "asyncpg")
+ROOMS = (
+    "worker",
+    "bench",
+    "chaos",
+    "demo",
+    "dashboard",
+    "testing",
+    "sinks",
+    "supervisor.supervisor",
+    "cli.commands.top",
+)
+
+
+def loaded(*arguments: str, **environ: str) -> set[str]:
+    command = [sys.executable, "-c", LOADED, *arguments]
+    done = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, check=True, timeout=PATIENCE)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_version_imports_neither_a_command_nor_a_library() -> None:
+    found = loaded("--version")
+    assert "partbox.cli.shell.version" in found
+    assert (
+        found & {"typer", "rich", "psycopg", "pydantic", *LIBRARIES, "partbox.cli.program", "partbox.outbox"} == set()
+    )
+
+
+def test_a_command_imports_no_other_command_and_nothing_that_delivers(dsn: str) -> None:
+    found = loaded("status", PARTBOX_DSN=dsn)
+    assert "partbox.cli.commands.status" in found
+    assert found & {*LIBRARIES, *(f"partbox.{room}" for room in ROOMS)} == set()
+    assert [name for name in found if name.startswith("partbox.cli.commands.")] == ["partbox.cli.commands.status"]
