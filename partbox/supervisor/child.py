@@ -101,6 +101,7 @@ def _forget_signals() -> None:
 
 def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     handlers, codecs = job.load()
+    standard_streams.keep_open()  # which that code may have closed: a connection must not get the number of one
     if (lack := handlers.lack(job.subscription, job.settings)) is not None:
         log_event(log, "worker_failed", "the worker ends: %s", lack, subscription=job.subscription)
         return FATAL
