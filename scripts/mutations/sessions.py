@@ -73,11 +73,11 @@ MUTATIONS = (
     ),
     Mutation(
         "answers-that-nobody-reads",
-        "Clients that send requests and read no answers keep all connections.",
+        "Clients that read nothing of their streams keep all connections.",
         "partbox/http/connections.py",
         "        if self._sends or self.transport.get_write_buffer_size():  #",
         "        if self._sends:  #",
-        ("tests/http/test_shut_out.py::test_clients_that_read_no_answers_make_room_for_a_probe",),
+        ("tests/http/test_shut_out.py::test_streams_that_nobody_reads_make_room_for_a_probe",),
     ),
     Mutation(
         "answer-without-headway",

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from overviews import overview, watched
 from starlette.applications import Starlette
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
 from waiting import eventually
 
 from partbox.dashboard import access
@@ -28,10 +30,20 @@ class Still:
         return overview()
 
 
+async def flood(_):
+    """A stream of more than all buffers between the two take."""
+
+    async def parts():
+        for _ in range(30):
+            yield bytes(1_000_000)
+
+    return StreamingResponse(parts())
+
+
 @pytest.fixture
 def node():
     shown = page(Still(), lambda: "", load(), access(Address("127.0.0.1", 0), None))
-    server = HttpServer(Starlette(routes=[*routes("partbox", [watched()]), *shown]))
+    server = HttpServer(Starlette(routes=[*routes("partbox", [watched()]), *shown, Route("/flood", flood)]))
     server.start()
     yield urlsplit(server.address)
     server.stop()
@@ -91,6 +103,7 @@ def test_connections_that_are_kept_without_a_request_make_room_for_a_probe(node,
 
 
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+FLOOD = b"GET /flood HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HALF = b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
 
 
@@ -98,13 +111,13 @@ SLOWLY = 300_000  # bytes a second
 ENOUGH = 3 * SLOWLY
 
 
-def unread(stack, node, requests=200):
+def unread(stack, node, requests=200, request=METRICS):
     """A client that sends requests and reads nothing."""
     link = stack.enter_context(socket.socket())
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
     link.settimeout(30)
     link.connect((node.hostname, node.port))
-    link.sendall(METRICS * requests)
+    link.sendall(request * requests)
     return link
 
 
@@ -123,6 +136,22 @@ def test_clients_that_read_no_answers_make_room_for_a_probe(node, monkeypatch):
         links = [unread(stack, node) for _ in range(30)]
         assert [probe(node) for _ in range(30)] == [200] * 30
         eventually(lambda: sum(map(is_ended, links)) >= 10)
+
+
+def test_streams_that_nobody_reads_make_room_for_a_probe(node, monkeypatch):
+    monkeypatch.setattr(connections, "MOST", 10)
+    monkeypatch.setattr(connections, "FIRST", 120.0)  # none is given up for standing still
+    with ExitStack() as stack:
+        for _ in range(10):
+            assert unread(stack, node, 1, FLOOD).recv(12) == b"HTTP/1.1 200"  # and no more of it
+
+        def answered():
+            try:
+                return probe(node) == 200
+            except (http.client.HTTPException, OSError):
+                return False  # until one of them has more than its client takes
+
+        eventually(answered)
 
 
 def test_an_answer_that_nobody_reads_is_given_up(node, monkeypatch):
