@@ -16,7 +16,7 @@ MUTATIONS = (
         "fence-by-last-value",
         "The row of a sequence can be ahead of ids that are not drawn yet: a fence made of it hides them.",
         RECORDS,
-        "(select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn",
+        "(select {drawn} as g offset 0) as drawn",
         "(select last_value as g from {schema}.record_id_seq offset 0) as drawn",
         (
             f"{FENCES}::test_nothing_selects_from_the_sequence",
@@ -27,8 +27,8 @@ MUTATIONS = (
         "fence-of-a-fresh-sequence",
         "Before the first event nothing is drawn; a fence at 1 hides event 1.",
         RECORDS,
-        "coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as drawn",
-        "coalesce(pg_sequence_last_value({sequence}), 1) as g offset 0) as drawn",
+        "(select {drawn} as g offset 0) as drawn",
+        "(select greatest({drawn}, 1) as g offset 0) as drawn",
         (f"{FENCES}::test_a_fence_before_the_first_event_does_not_hide_it",),
     ),
     Mutation(
@@ -232,9 +232,9 @@ MUTATIONS = (
         "snapshot-after-the-rows",
         "What commits between the rows and the snapshot is visible in it and was not returned.",
         "partbox/db/delivery/records.py",
-        "return Polled(head[SNAPSHOT], [floors[number or 0]",
+        "return Polled(\n        head[SNAPSHOT],",
         'after = conn.execute("select pg_current_snapshot()::text").fetchall()[0][0]\n'
-        "    return Polled(after, [floors[number or 0]",
+        "    return Polled(\n        after,",
         (f"{LOG_POLLS}::test_a_page_holds_exactly_what_its_snapshot_sees",),
     ),
     Mutation(

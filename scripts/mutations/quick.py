@@ -13,7 +13,7 @@ MUTATIONS = (
         "the-ceiling-of-a-quick-poll-known-before",
         "What is drawn and committed before its snapshot, but after the ceiling was read, is seen and never read.",
         "sql/queries/records.sql",
-        "from (select coalesce(pg_sequence_last_value({sequence}), 0) as g offset 0) as read",
+        "from (select {drawn} as g offset 0) as read",
         "from (select greatest(%(settled)s::bigint, 0 * pg_sequence_last_value({sequence})) as g offset 0) as read",
         (f"{QUICK}::test_what_is_drawn_and_committed_while_the_statement_waits_to_begin_is_read",),
     ),

@@ -19,8 +19,8 @@ MUTATIONS = (
         "dsn-quoted",
         "libpq quotes the password of a DSN that it cannot read.",
         "partbox/rules/dsn.py",
-        "        raise unreadable(_reason(str(error))) from None\n",
-        "        raise unreadable(str(error)) from None\n",
+        "        raise unreadable(_reason(str(error)) + _hint(dsn)) from None\n",
+        "        raise unreadable(str(error) + _hint(dsn)) from None\n",
         ("tests/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
     ),
     Mutation(
@@ -43,8 +43,8 @@ MUTATIONS = (
         "results-as-text",
         "Text is what DateStyle says, and psycopg reads ISO alone.",
         CONNECT,
-        "    factory = Cursor[Any] if lent else Binary\n",
-        "    factory = Cursor[Any]\n",
+        "    factory, adapters = (Cursor[Any], None) if lent else (Binary, DEFAULTS)\n",
+        "    factory, adapters = Cursor[Any], None if lent else DEFAULTS\n",
         (f"{SETTINGS}::test_results_of_our_own_connections_are_binary_but_those_lent_are_as_an_application_knows_them",),
     ),
     Mutation(
