@@ -23,7 +23,7 @@ from partbox.observe.metrics.meter import Meter, Meters
 from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.rules.lease import IDLE, Steadiness
 from partbox.settings import Settings
-from partbox.supervisor.membership import NO_HEARTBEAT, Membership
+from partbox.supervisor.membership import Membership
 from partbox.supervisor.purging import Purging
 from partbox.supervisor.ward import Ward
 from partbox.worker.owning.slot import Slot, boottime
@@ -174,9 +174,8 @@ class EmbeddedWorker:
             try:
                 pause = self._membership.tick([self._ward])
             except Error as error:
-                log_event(log, "no_heartbeat", NO_HEARTBEAT, error, subscription=self._membership.subscription)
                 pause = 0.2
-                steadiness.note(boottime(), reached=False)
+                steadiness.note(boottime(), reached=self._membership.failed(error))
             else:
                 steadiness.note(boottime(), reached=True)
             self._again.wait(pause)

@@ -13,7 +13,7 @@ from partbox.rules.wording import counted
 from partbox.supervisor.child import Job
 from partbox.supervisor.exits import Exit, judge
 from partbox.supervisor.joining import Joining
-from partbox.supervisor.membership import NO_HEARTBEAT, Membership
+from partbox.supervisor.membership import Membership
 from partbox.supervisor.pulse import Pulse
 from partbox.supervisor.shutdown import Shutdown
 from partbox.supervisor.wake_pipe import WakePipe
@@ -104,8 +104,7 @@ class NodeLoop:
             with self.pulse.waiting():
                 self._tick_at = now + self._membership.tick(wards)
         except Error as error:
-            self._steadiness.note(boottime(), reached=False)
-            self._tell("no_heartbeat", NO_HEARTBEAT, error)
+            self._steadiness.note(boottime(), reached=self._membership.failed(error))
             self._tick_at = now + RETRY
         else:
             self._steadiness.note(boottime(), reached=True)

@@ -43,6 +43,7 @@ from partbox.worker.owning.slot import PLANS, boottime
 log = logging.getLogger("partbox.supervisor")
 
 NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
+NOT_PLANNED = "heartbeats come through, but registering, burying or planning failed, and is tried again: %s"
 UNKNOWN = "cannot determine whether everything is delivered: %s"
 
 
@@ -66,6 +67,7 @@ class Membership:
         self._planner = Planner(self._schema, subscription, self._observers)
         self._steady_since: float | None = None
         self._last_beat = 0.0
+        self._renewed = False  # in the last tick
         self._watching = Watching(settings, subscription)
 
     def open(self) -> None:
@@ -94,8 +96,10 @@ class Membership:
 
     def tick(self, wards: Sequence[Ward]) -> float:
         """One tick; the seconds until the next is due. psycopg.Error when the database cannot be reached."""
+        self._renewed = False
         with self._pool.connection() as conn:
             self._renew(conn, wards)
+            self._renewed = True
             self._leave(conn, wards)
             self._register(
                 conn, [ward for ward in wards if ward.slot.instance is None and ward.vouched and not ward.leaving]
@@ -103,6 +107,12 @@ class Membership:
             due = self._attend(conn)
             self._announce(wards)
         return min(self._between_beats(), max(0.01, due))
+
+    def failed(self, error: Error) -> bool:
+        """Log the error of the last tick; True if its heartbeat came through all the same."""
+        text = NOT_PLANNED if self._renewed else NO_HEARTBEAT
+        self._tell("not_planned" if self._renewed else "no_heartbeat", text, error)
+        return self._renewed
 
     def bury(self, wards: Sequence[Ward], others: Sequence[Ward] = ()) -> None:
         """Free at once the partitions of these processes, which have ended; the `others` of this node go on.

@@ -327,6 +327,13 @@ LOG_EVENTS: dict[str, LogEvent] = {
         ("subscription",),
         every=False,
     ),
+    "not_planned": LogEvent(
+        ERROR,
+        "this node renewed its leases, but could not register processes, bury or plan. It goes on with the partitions "
+        "that it owns; others may stay without an owner",
+        ("subscription",),
+        every=False,
+    ),
     "transaction_failed": LogEvent(
         ERROR,
         "a transaction of transactional handlers was rolled back: its events run again",

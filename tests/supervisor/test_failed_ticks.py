@@ -1,0 +1,82 @@
+"""The log tells a heartbeat that failed from a plan that failed after it."""
+
+import os
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.settings import load
+from partbox.supervisor.membership import Membership
+from partbox.supervisor.supervisor import Supervisor
+from partbox.supervisor.ward import Ward
+from partbox.worker.owning.slot import Slot, boottime
+
+OUT_OF_ORDER = """
+create or replace function partbox.plan(subscription text, members uuid[], seen uuid[], planned uuid[])
+returns boolean language plpgsql as
+$$begin raise exception 'out of order'; end$$
+"""
+
+
+def names(caplog) -> list[str]:
+    return [getattr(record, "event", "") for record in caplog.records]
+
+
+@pytest.fixture
+def membership(dsn) -> Iterator[Membership]:
+    made = Membership(load(dsn=dsn), "default", lambda: dsn)
+    made.open()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def node(dsn, membership) -> Supervisor:
+    outbox = Outbox(dsn)
+    outbox.register(print, "Placed")
+    made = outbox.supervisor(processes=1)
+    made._loop._membership = membership
+    return made
+
+
+def unplanned(conn: psycopg.Connection) -> None:
+    """A plan is needed from now on, and fails."""
+    conn.execute(OUT_OF_ORDER)
+    conn.execute("update partbox.partition set assignee = null")
+
+
+def test_a_worker_whose_plan_fails_says_so_and_keeps_its_lease(dsn, conn, caplog):
+    outbox = Outbox(dsn, heartbeat=0.05)
+    outbox.register(print, "Placed")
+    with outbox.worker() as worker:
+        unplanned(conn)
+        eventually(lambda: "partbox.not_planned" in names(caplog))
+        assert "partbox.no_heartbeat" not in names(caplog)
+        assert worker._slot.trusted()
+    (said, *_) = [each for each in caplog.records if getattr(each, "event", "") == "partbox.not_planned"]
+    assert "heartbeats come through" in said.getMessage()
+    assert "out of order" in said.getMessage()
+
+
+def test_a_node_whose_plan_fails_has_reached_its_database(node, membership, conn, caplog):
+    ward = Ward(Slot.local(), os.getpid())
+    membership.tick([ward])
+    unplanned(conn)
+    membership._planner.forget()
+    node._loop._tick(0.0)
+    assert names(caplog).count("partbox.not_planned") == 1
+    assert "partbox.no_heartbeat" not in names(caplog)
+    eventually(lambda: node._loop._steadiness.lasted(boottime()) > 0.0)
+
+
+def test_a_node_whose_heartbeat_fails_has_not_even_after_a_plan_that_failed(node, membership, conn, caplog):
+    membership.tick([Ward(Slot.local(), os.getpid())])
+    unplanned(conn)
+    node._loop._tick(0.0)
+    conn.execute("alter table partbox.instance rename to elsewhere")
+    node._loop._tick(0.0)
+    assert "partbox.no_heartbeat" in names(caplog)
+    assert node._loop._steadiness.lasted(boottime()) == 0.0
