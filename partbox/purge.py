@@ -34,6 +34,7 @@ class Purged:
 
     `segments` of the log were emptied whole, which gave `freed` bytes back; what was in them was not counted.
     Before, `archived` records were written to `files` of the archive, and `unarchived` says why others were not.
+    `untended` says why a segment could not be made, emptied or dropped; all else was purged.
     `complete` is False when it was stopped, or when another purge was at work, which goes on with it.
     """
 
@@ -46,6 +47,7 @@ class Purged:
     archived: int = 0
     files: int = 0
     unarchived: str | None = None
+    untended: str | None = None
     complete: bool = True
 
     @property
@@ -130,6 +132,7 @@ def _whole(  # those of `purge`, and what went so far
         archived=done.archived.records,
         files=done.archived.files,
         unarchived=done.archived.problem,
+        untended=done.problem,
     )
 
 

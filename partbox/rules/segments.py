@@ -40,6 +40,17 @@ class Segment(NamedTuple):
     newest_age: float | None
 
 
+class EventTrigger(NamedTuple):
+    """An event trigger of the database that runs when segments are made or dropped, and its function."""
+
+    name: str
+    event: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.event}, {self.function})"
+
+
 class Stretch(NamedTuple):
     """So many ids were drawn in the last `seconds`."""
 

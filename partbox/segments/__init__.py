@@ -18,16 +18,20 @@ Each waits 25 ms at most for its first lock, and under it for no other.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from psycopg import Connection
 
 from partbox.archive.archiver import Archived, archive, is_kept
 from partbox.db import connect
+from partbox.db.operator import segments as steps
 from partbox.db.schema import migrate
 from partbox.rules.wording import size
 from partbox.segments.ahead import make
 from partbox.segments.passed import drop, empty, needed
+from partbox.segments.patience import Attempts
+from partbox.segments.wording import refused
 from partbox.settings import Settings
 
 PATIENCE = 30.0  # seconds that a statement may take; a worker's lease is no measure for it
@@ -37,7 +41,8 @@ PATIENCE = 30.0  # seconds that a statement may take; a worker's lease is no mea
 class Tended:
     """The names of the segments that were made, emptied and dropped, and the bytes that this gave back.
 
-    `archived`: the records that were written to the archive before.
+    `archived`: the records that were written to the archive before. `problem`: why the server refused one of these
+    steps, with the remedy.
     """
 
     made: tuple[str, ...] = ()
@@ -45,6 +50,7 @@ class Tended:
     dropped: tuple[str, ...] = ()
     freed: int = 0
     archived: Archived = field(default_factory=Archived)
+    problem: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.made or self.emptied or self.dropped)
@@ -81,12 +87,22 @@ def tend_over(
 ) -> Tended:
     """The same over a connection to a whole outbox; to search a large default segment, and to archive, it opens one
     more. What is archived may go; unless `patient`, that is all that has expired."""
-    made = make(conn, dsn, settings)
+    attempts, nothing = Attempts(), tuple[str, ...]()
+    made = attempts.take(partial(make, conn, dsn, settings), nothing)
     due = needed(conn, settings)
     archived = archive(conn, dsn, settings, due, patient=patient, stopped=stopped, progress=progress)
-    emptied, freed = empty(conn, settings, stopped) if is_kept(conn, settings) else ((), 0)
-    dropped = () if stopped() else drop(conn, settings)
-    return Tended(made, emptied, dropped, freed, archived)
+    emptied, freed = nothing, 0
+    if is_kept(conn, settings):
+        emptied, freed = attempts.take(partial(empty, conn, settings, stopped), (nothing, 0))
+    dropped = nothing if stopped() else attempts.take(partial(drop, conn, settings), nothing)
+    return Tended(made, emptied, dropped, freed, archived, _problem(conn, settings.schema_name, attempts))
+
+
+def _problem(conn: Connection[Any], schema: str, attempts: Attempts) -> str | None:
+    """Note for doctor why the server refused a step, or that it refused none; the reason with its remedy."""
+    problem = attempts.problem
+    attempts.take(partial(steps.failed, conn, schema, problem), None)
+    return None if problem is None else refused(problem, steps.event_triggers(conn, schema))
 
 
 __all__ = ["Tended", "tend", "tend_over"]

@@ -1,8 +1,14 @@
-"""Steps that give way: what somebody else is using is left for the next look."""
+"""Steps that give way: what somebody else is using, or the server refuses, is left for the next look."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
+from psycopg import Error
 from psycopg.errors import CheckViolation, DeadlockDetected, LockNotAvailable
+
+T = TypeVar("T")
+
+LOST = "08"  # the class of SQLSTATE for connections; an error without any is of one, too
 
 
 def tried(step: Callable[[], str | None]) -> str | None:
@@ -16,3 +22,24 @@ def tried(step: Callable[[], str | None]) -> str | None:
         return "busy"
     except CheckViolation:
         return "passed"
+
+
+class Attempts:
+    """Takes steps of which one that the server refuses keeps none of the others from being taken.
+
+    `problem`: why the first one was refused, in one line.
+    """
+
+    def __init__(self) -> None:
+        self.problem: str | None = None
+
+    def take(self, step: Callable[[], T], otherwise: T) -> T:
+        """Return `step()`, or `otherwise` if it is refused. psycopg.Error if a connection is lost."""
+        try:
+            return step()
+        except Error as error:
+            if (error.sqlstate or LOST).startswith((LOST, "57P")):
+                raise  # one that was lost or ended by the server: nothing was refused
+            if self.problem is None:
+                self.problem = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
+            return otherwise

@@ -1,6 +1,9 @@
-"""The reasons to keep a segment, in words."""
+"""The reasons to keep a segment, or not to change one, in words."""
+
+from collections.abc import Sequence
 
 from partbox.db.operator.segments import Hold
+from partbox.rules.segments import EventTrigger
 from partbox.rules.wording import counted
 from partbox.segments.passed import Held
 
@@ -9,6 +12,22 @@ def told(held: Held) -> list[str]:
     """All that keeps a segment, a phrase each; of its oldest record where that was asked about."""
     about = "" if held.record is None else f"record {held.record}, its oldest: "
     return [about + _phrase(each, held.record is not None) for each in held.holds]
+
+
+def refused(problem: str, triggers: Sequence[EventTrigger]) -> str:
+    """The server's reason, with the remedy where event triggers of the database may be the cause."""
+    if not triggers:
+        return f"{problem}: remove the cause, all goes on by itself"
+    return f"{problem}: event triggers run in it: {', '.join(map(str, triggers))}: {qualified(triggers)}"
+
+
+def qualified(triggers: Sequence[EventTrigger]) -> str:
+    """The remedy for event triggers that do not find their tables where segments are made."""
+    commands = ", ".join(f"`alter function {each.function} set search_path = …`" for each in triggers)
+    return (
+        "segments are made with an empty search_path and as the owner of the log, so let each name its tables with "
+        f"their schema, or {commands}"
+    )
 
 
 def _phrase(hold: Hold, single: bool) -> str:

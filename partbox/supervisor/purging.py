@@ -80,12 +80,14 @@ class Purging:
     def _purge(self) -> None:
         purged = purge(self._dsn, self._settings, patient=True, stopped=self._stopping.is_set)
         self._tell_archived(purged.archived, purged.files, purged.unarchived)
+        self._tell_untended(purged.untended)
         if purged.total:
             log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
 
     def _tend(self) -> None:
         tended = tend(self._dsn, self._settings, self._stopping.is_set)
         self._tell_archived(tended.archived.records, tended.archived.files, tended.archived.problem)
+        self._tell_untended(tended.problem)
         if tended:
             log_event(log, "segments", "segments of the log: %s", tended)
 
@@ -96,6 +98,12 @@ class Purging:
         if problem is not None and problem != self._unarchived:
             log_event(log, "archive_failed", "not archived, so it stays, and is tried again: %s", problem)
         self._unarchived = problem
+
+    def _tell_untended(self, problem: str | None) -> None:
+        if problem is not None:
+            log_event(
+                log, "segments_failed", "segments of the log were not changed, and it is tried again: %s", problem
+            )
 
     def _try(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
         """Take the step; an error is logged, with what comes of it until the next one."""

@@ -132,12 +132,14 @@ select c.relname::text, coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg
  order by c.relname
 
 -- name: doctor_segments
--- One row: where the last segment of the log ends (null: nowhere), whether the default one holds a record, and the first
--- id that is kept out of it though no segment takes it.
+-- One row: where the last segment of the log ends (null: nowhere), whether the default one holds a record, the first id
+-- that is kept out of it though no segment takes it, the first ids of all segments, and why they cannot be changed.
 select (select max(s.upper) from {schema}.segment_ranges() s),
        exists (select from {schema}.record_default),
        (select p.lower from {schema}.segment_proof() p
-         where not exists (select from {schema}.segment_ranges() s where s.lower <= p.lower and s.upper > p.lower))
+         where not exists (select from {schema}.segment_ranges() s where s.lower <= p.lower and s.upper > p.lower)),
+       array(select s.lower from {schema}.segment_ranges() s where s.lower is not null),
+       (select m.value from {schema}.meta m where m.key = 'segments_failed')
 
 -- name: doctor_archive
 -- No row where no archive is kept; else why it fails and for how many seconds, nulls if it does not; and the age and the

@@ -35,6 +35,23 @@ select newest.id - r.id, (extract(epoch from clock_timestamp()) - extract(epoch 
 -- The ids that a constraint keeps out of the default segment, and whether that was proven; no row without one.
 select lower, upper, valid from {schema}.segment_proof()
 
+-- name: segments_failed
+-- Note for doctor why segments cannot be changed; null: they can. Nothing is written that is known.
+insert into {schema}.meta as m (key, value)
+select 'segments_failed', %(problem)s::text
+ where exists (select from {schema}.meta known where known.key = 'segments_failed') or %(problem)s::text is not null
+    on conflict (key) do update set value = excluded.value where m.value is distinct from excluded.value
+
+-- name: event_triggers
+-- The event triggers of the database that run when segments are made or dropped: names, events and functions.
+select t.evtname::text, t.evtevent::text, format('%%I.%%I()', n.nspname, p.proname)
+  from pg_event_trigger t
+  join pg_proc p on p.oid = t.evtfoid
+  join pg_namespace n on n.oid = p.pronamespace
+ where t.evtenabled in ('O', 'A') and t.evtevent in ('ddl_command_start', 'ddl_command_end', 'sql_drop')
+       and (t.evttags is null or t.evttags && array['CREATE TABLE', 'ALTER TABLE', 'DROP TABLE'])
+ order by t.evtname
+
 -- name: segment_holds
 -- What keeps the ids from `lower` to below `upper` from being emptied; see the function.
 select reason, subscription, partition, id, count

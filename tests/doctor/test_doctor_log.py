@@ -1,5 +1,6 @@
 """The server, the ids and the log, their troubles provoked in a real database: named, and a remedy in SQL ends them."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import psycopg
@@ -178,6 +179,42 @@ def test_a_segment_that_was_begun_and_is_not_there(clinic):
     clinic.conn.execute("select setval('partbox.record_id_seq', 9000000)")
     clinic.follow(found["remedy"][0])
     assert clinic.causes() == []
+
+
+@pytest.fixture
+def ddl_log(clinic) -> Iterator[None]:
+    """An event trigger that fails where segments are made: it does not name the schema of its table."""
+    clinic.conn.execute("create table ddl_log (tag text)")
+    body = "begin insert into ddl_log select tg_tag; end"
+    clinic.conn.execute(f"create function log_ddl() returns event_trigger language plpgsql as $${body}$$")
+    clinic.conn.execute("create event trigger ddl_log on ddl_command_end execute function log_ddl()")
+    yield
+    clinic.conn.execute("drop event trigger if exists ddl_log")
+
+
+def test_an_event_trigger_that_keeps_segments_from_being_made_is_named_with_the_error(clinic, ddl_log):
+    assert clinic.run("purge")[0] == 1
+    found = clinic.one("segments")
+    assert found["summary"] == "segments of the log are not made ahead of need: 0 of 3"
+    assert 'changing one failed: relation "ddl_log" does not exist' in found["evidence"]
+    named = "an event trigger runs when one is made: ddl_log (ddl_command_end, public.log_ddl())"
+    assert named in found["evidence"]
+    assert "`alter function public.log_ddl() set search_path = …`" in found["remedy"][0]
+    clinic.conn.execute("alter function log_ddl() set search_path = public")
+    clinic.follow(found["remedy"][1])
+    assert clinic.causes() == []
+
+
+def test_an_event_trigger_is_suspected_before_anybody_has_tried_to_make_segments(clinic, ddl_log):
+    assert clinic.one("segments")["summary"] == "segments of the log are not made ahead of need: 0 of 3"
+
+
+def test_segments_that_cannot_be_made_are_told_whatever_the_reason(clinic):
+    body = "begin raise exception 'out of order'; end"
+    made = "create or replace function partbox.segment_add(lower bigint, upper bigint) returns text language plpgsql"
+    clinic.conn.execute(f"{made} as $${body}$$")
+    assert clinic.run("purge")[0] == 1
+    assert clinic.one("segments")["evidence"][-1] == "changing one failed: out of order"
 
 
 def test_a_second_look_that_cannot_be_had_costs_none_of_the_evidence(clinic):

@@ -118,8 +118,7 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
         typer.echo(f"{verb} {purged}" if purged.total else _nothing(purged, dry_run, past_due))
         for name, reasons in held.items():
             typer.echo(f"held back in {name}: {printable('; '.join(reasons))}")
-    if purged.unarchived is not None:
-        typer.echo(f"partbox: not archived, so it stays: {printable(purged.unarchived)}", err=True)
+    if _said(purged):
         return 1
     if purged.complete:
         return 0
@@ -169,8 +168,16 @@ def _line(purged: Purged, json: bool) -> None:
         typer.echo(_archived(purged, False))
     if purged.total:
         typer.echo(f"purged {purged}")
+    _said(purged)
+
+
+def _said(purged: Purged) -> bool:
+    """Print what failed, a line each; True if anything did."""
     if purged.unarchived is not None:
         typer.echo(f"partbox: not archived, so it stays: {printable(purged.unarchived)}", err=True)
+    if purged.untended is not None:
+        typer.echo(f"partbox: segments of the log were not changed: {printable(purged.untended)}", err=True)
+    return purged.unarchived is not None or purged.untended is not None
 
 
 @contextmanager

@@ -39,6 +39,7 @@ from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
 from partbox.db.schema import migrate
 from partbox.db.sql import query
+from partbox.rules.segments import EventTrigger
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=NamedTuple)
@@ -86,6 +87,7 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     slots: tuple[ReplicationSlot, ...] = ()
     tables: tuple[TableFacts, ...] = ()
     segments: Segments | None = None
+    event_triggers: tuple[EventTrigger, ...] = ()
     archive: ArchiveFacts | None = None
     reach: dict[str, int] = field(default_factory=dict)
     overview: Overview | None = None
@@ -127,6 +129,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
         dead=look.all(DeadRows, "doctor_dead", lately=ask.lately),
         accused=look.all(Accused, "doctor_accused"),
         segments=look.one(Segments, "doctor_segments"),
+        event_triggers=look.all(EventTrigger, "event_triggers"),
         archive=next(iter(look.all(ArchiveFacts, "doctor_archive")), None),
         held=look.all(RetentionHold, "doctor_held", **retain),
         expired=look.one(Expired, "doctor_expired", **retain),

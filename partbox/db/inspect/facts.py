@@ -126,11 +126,14 @@ class TableFacts(NamedTuple):
 
 class Segments(NamedTuple):
     """The log's segments: ids from `end` on, and those that no segment takes, go into the default one, but for those
-    from `barred` on, which are kept out of it."""
+    from `barred` on, which are kept out of it. `lowers`: the first ids of the others; `refused`: why the server let
+    none be changed when somebody last looked."""
 
     end: int | None
     in_default: bool
-    barred: int | None = None
+    barred: int | None
+    lowers: list[int]
+    refused: str | None
 
 
 class ArchiveFacts(NamedTuple):

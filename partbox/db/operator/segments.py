@@ -6,7 +6,7 @@ from psycopg import Connection
 from psycopg.rows import tuple_row
 
 from partbox.db.sql import query
-from partbox.rules.segments import Range, Segment, Stretch
+from partbox.rules.segments import EventTrigger, Range, Segment, Stretch
 
 
 class Hold(NamedTuple):
@@ -45,6 +45,16 @@ def proof(conn: Connection[Any], schema: str) -> tuple[Range, bool] | None:
     """The ids that are kept out of the default segment, and whether it was found without them."""
     row = next(iter(_rows(conn, "segments_proof", schema)), None)
     return (Range(row[0], row[1]), row[2]) if row else None
+
+
+def event_triggers(conn: Connection[Any], schema: str) -> list[EventTrigger]:
+    """The event triggers of the database that run when segments are made or dropped."""
+    return [EventTrigger(*row) for row in _rows(conn, "event_triggers", schema)]
+
+
+def failed(conn: Connection[Any], schema: str, problem: str | None) -> None:
+    """Note for doctor why segments cannot be changed; None: they can."""
+    conn.execute(query("segments_failed", schema), {"problem": problem and problem.replace("\0", "")})
 
 
 def holds(conn: Connection[Any], schema: str, ids: Range, retain: float | None) -> list[Hold]:

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 
-from partbox.db.inspect.facts import SequenceFacts
+from partbox.db.inspect.facts import Segments, SequenceFacts
 from partbox.db.inspect.stats import Cluster
 from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import SEGMENT_LEFT
-from partbox.doctor.words import literal, quoted
+from partbox.doctor.words import literal, quoted, said
+from partbox.rules.segments import AHEAD
 from partbox.rules.wording import age, counted
+from partbox.segments.wording import qualified
 
 DEFAULT_ID = "CASE WHEN (pg_current_xact_id() IS NOT NULL) THEN nextval("
 DEFAULT_XID = "pg_current_xact_id()"
@@ -85,7 +87,8 @@ def sequence(case: Case) -> Iterator[Finding]:
 @check("segments", Severity.WARNING)
 def segments(case: Case) -> Iterator[Finding]:
     """The last segment of the log is nearly full, or records are in the default one already: it takes any, but slows
-    down polls and purges. Or one was begun and is not there, and publishing would fail when it comes to its ids."""
+    down polls and purges. Or the server lets none be made, emptied or dropped: an event trigger of the database fails,
+    as most that name a table without its schema. Or one was begun and is not there, and publishing would fail at it."""
     found, ids = case.evidence.segments, case.evidence.sequence
     if found is None or ids is None or ids.last is None:
         return
@@ -96,17 +99,29 @@ def segments(case: Case) -> Iterator[Finding]:
             (f"the newest id is {ids.last:,}",),
             _make(case),
         )
-    if found.end is not None and ids.last <= found.end - SEGMENT_LEFT:  # what the default one holds is from before
+    triggers, ahead = case.evidence.event_triggers, sum(each > ids.last for each in found.lowers)
+    near = found.end is None or ids.last > found.end - SEGMENT_LEFT  # what the default one holds is from before
+    if not near and found.refused is None and not (triggers and not ahead):
         return
     yield Finding(
         Severity.WARNING,
-        "the log's last segment is full" if found.in_default else "the log's last segment is nearly full",
+        _lack(found, near, ahead),
         (
             f"it ends before id {found.end:,}; the newest id is {ids.last:,}" if found.end else "there is none",
-            *(("the default segment holds records",) if found.in_default else ()),
+            *(("the default segment holds records",) if found.in_default and near else ()),
+            *((f"changing one failed: {said(found.refused)}",) if found.refused else ()),
+            *(f"an event trigger runs when one is made: {each}" for each in triggers),
         ),
-        _make(case),
+        (*((f"if an event trigger is the cause: {qualified(triggers)}",) if triggers else ()), *_make(case)),
     )
+
+
+def _lack(found: Segments, near: bool, ahead: int) -> str:
+    if near:
+        return "the log's last segment is full" if found.in_default else "the log's last segment is nearly full"
+    if ahead < AHEAD:
+        return f"segments of the log are not made ahead of need: {ahead} of {AHEAD}"
+    return "segments of the log cannot be emptied or dropped"
 
 
 @check("archive", Severity.WARNING)

@@ -361,7 +361,8 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "segments": LogEvent(INFO, "segments of the log were made ahead of need, emptied whole, or dropped"),
     "segments_failed": LogEvent(
         ERROR,
-        "segments of the log could not be tended, and it is tried again: while none lie ahead, new events fall into "
+        "segments of the log could not be made, emptied or dropped, and it is tried again; an event trigger of the "
+        "database that fails may be the cause: while none lie ahead, new events fall into "
         "the default one, and what has expired stays",
     ),
     "purge_failed": LogEvent(ERROR, "a purge failed: expired records stay until the next one"),
