@@ -25,6 +25,8 @@ FOR_PIPES = 200
 
 # Classes of SQLSTATE: connection, authorization, no such database, resources, shutdown.
 UNREACHABLE = ("08", "28", "3D", "53", "57")
+# The words of libpq where a session, and of a server where a statement, may not write; and of one that starts or stops.
+READ_ONLY, NOT_READY = ("session is read-only", "server is in hot standby mode"), ("the database system is ",)
 
 
 def console() -> Console:
@@ -70,6 +72,14 @@ def in_one_line(error: PartboxError | psycopg.Error) -> str:
             return f"the database gave up: {said}: try again when it is less busy, or ask for less"
         case NoDsn() | PoolerRefused():
             return f"cannot use the database: {said}"
+        case psycopg.errors.ReadOnlySqlTransaction():
+            return _of_read_only(said)
+        case psycopg.OperationalError() if line := _line(error, READ_ONLY):
+            return _of_read_only(line)
+        case psycopg.OperationalError() if line := _line(error, NOT_READY):
+            return (
+                f"cannot use the database yet: {line}: that passes, so repeat the command; workers do so by themselves"
+            )
         case psycopg.OperationalError() if (error.sqlstate or "08")[:2] in UNREACHABLE:
             return f"cannot use the database: {said}: check --dsn or PARTBOX_DSN, and that the server runs"
         case psycopg.ProgrammingError() if error.sqlstate is None:
@@ -77,3 +87,17 @@ def in_one_line(error: PartboxError | psycopg.Error) -> str:
         case _:
             refused = said or type(error).__name__
             return f"the database refused: {refused} (SQLSTATE {error.sqlstate}): `partbox doctor` looks for the cause"
+
+
+def _line(error: psycopg.Error, words: Sequence[str]) -> str:
+    """The line of the error that holds any of these words, masked: with several hosts each has one; "" without any."""
+    found = (line for line in str(error).splitlines() if any(each in line for each in words))
+    return masked(" ".join(next(found, "").split()))
+
+
+def _of_read_only(said: str) -> str:
+    return (
+        f"cannot use the database: {said}: it takes no writes now, as in a failover: a standby, or "
+        "default_transaction_read_only is on: repeat the command when that is over (workers go on by themselves), or "
+        "name the primary"
+    )
