@@ -16,7 +16,7 @@ from partbox.db.deadline import WatchedConnection, allowed
 from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError, SettingsError
-from partbox.rules.dsn import parts
+from partbox.rules.dsn import parts, share
 from partbox.rules.printing import printable_line, text_of
 from partbox.rules.secrets import masked
 from partbox.rules.signature import name_of, place_of
@@ -140,7 +140,7 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "
     merged: dict[str, Any] = {
         "application_name": name,
         "client_encoding": "utf8",
-        "connect_timeout": whole,
+        "connect_timeout": share(lease, given),
         "tcp_user_timeout": whole * 1000,
         "keepalives_idle": max(1, whole // 3),
         "keepalives_interval": max(1, whole // 3),

@@ -60,6 +60,15 @@ def parts(dsn: str) -> dict[str, str]:
     return found
 
 
+def share(whole: float, given: dict[str, str]) -> int:
+    """Seconds of `whole` for connecting to each server of a DSN, so that one that is dead leaves time for the others.
+
+    At least 2, the least that libpq waits.
+    """
+    servers = max(given.get(name, "").count(",") + 1 for name in ("host", "hostaddr"))
+    return max(2, int(whole / servers))
+
+
 def unreadable(reason: str) -> SettingsError:
     """The error for a DSN whose content makes it unusable."""
     return SettingsError(f"the DSN cannot be read: it has {reason}: {REMEDY}")

@@ -9,7 +9,7 @@ from polling import ask, poll, write
 from psycopg import sql
 
 from partbox.db.blocking import lean
-from partbox.db.connect import connect
+from partbox.db.connect import connect, parameters
 from partbox.db.delivery import looks, records
 from partbox.db.sql import query
 
@@ -40,6 +40,22 @@ def test_options_that_the_dsn_carries_are_kept(dsn):
     with connect(psycopg.conninfo.make_conninfo(dsn, options="-c work_mem=5MB"), lease=6) as own:
         assert _setting(own, "work_mem") == "5MB"
         assert _setting(own, "jit") == "off"
+
+
+@pytest.mark.parametrize(
+    ("dsn", "each"),
+    [
+        ("host=a", 12),
+        ("", 12),
+        ("host=a,b", 6),
+        ("postgresql://app@a,b,c/shop", 4),
+        ("host=a,b hostaddr=10.0.0.1,10.0.0.2", 6),
+        ("host=a,b,c,d,e,f,g,h", 2),
+        ("host=a,b connect_timeout=9", "9"),
+    ],
+)
+def test_a_dead_server_of_a_dsn_takes_its_share_of_a_lease_and_no_more(dsn, each):
+    assert parameters(dsn, lease=12, pooler=False, name="x")["connect_timeout"] == each
 
 
 def test_behind_a_pooler_no_option_is_sent(dsn):

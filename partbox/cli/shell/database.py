@@ -3,13 +3,13 @@
 from psycopg.conninfo import make_conninfo
 
 from partbox.db.connect import resolve
-from partbox.rules.dsn import parts
+from partbox.rules.dsn import parts, share
 from partbox.settings import Settings
 
-CONNECT_TIMEOUT = 10  # seconds; a user is waiting at a terminal
+CONNECT_TIMEOUT = 10  # seconds; for all servers of the DSN: a user is waiting at a terminal
 
 
 def database(settings: Settings) -> str:
     """The DSN of the settings, resolved, with a connect timeout unless it has one."""
-    dsn = resolve(settings.dsn)
-    return make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(dsn)})
+    given = parts(resolve(settings.dsn))
+    return make_conninfo("", **{"connect_timeout": str(share(CONNECT_TIMEOUT, given)), **given})
