@@ -180,9 +180,15 @@ def test_a_stranger_is_told_that_nothing_can_be_said(run, conn, dsn):
 
 def test_hostile_names_and_errors_reach_no_terminal_and_no_command(run, clinic):
     clinic.plant.park(
-        HOSTILE, "retrying", blocks=True, due=60, aggregate_type=HOSTILE, event_type=HOSTILE, error=HOSTILE
+        HOSTILE[:8_000],
+        "retrying",
+        blocks=True,
+        due=60,
+        aggregate_type=HOSTILE[:255],
+        event_type=HOSTILE[:255],
+        error=HOSTILE,
     )
-    clinic.plant.park("8", "dead", event_type=HOSTILE, error=f"Error: {HOSTILE}")
+    clinic.plant.park("8", "dead", event_type=HOSTILE[:255], error=f"Error: {HOSTILE}")
     with clinic.session(HOSTILE[:50].replace("\n", " ")) as other:
         other.execute("select pg_current_xact_id()")
         code, out, _ = run("doctor", "--transactions-over", "0s")
