@@ -83,7 +83,7 @@ def test_a_server_that_was_demoted_is_left(outbox, conn, place):
         client.execute_command("replicaof", "127.0.0.1", "1")
         try:
             publish(outbox, conn, "2")
-            eventually(lambda: (now := senders(client)) and not now & before)
+            eventually(lambda: not senders(client) & before)  # each probe makes another, which is left as well
         finally:
             client.execute_command("replicaof", "no", "one")
         eventually(lambda: len(place.all()) == 2)

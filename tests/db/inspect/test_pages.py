@@ -60,6 +60,7 @@ def test_every_record_is_on_one_kind_of_page(plant, outbox):
         "held": 1,
         "ready": 0,
         "dead": 1,
+        "discarded": 0,
     }
 
 

@@ -32,7 +32,7 @@ def test_a_fresh_schema_has_one_subscription_with_nothing_to_do(conn):
     assert (cluster.subscription, cluster.paused, cluster.paused_at) == ("default", False, None)
     assert (len(cluster.partitions), cluster.unowned, cluster.instances) == (256, 256, ())
     assert cluster.records == dict.fromkeys(
-        ["pending", "completed", "retrying", "deferred", "scheduled", "held", "ready", "dead"], 0
+        ["pending", "completed", "retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded"], 0
     )
     assert (cluster.exact, cluster.oldest_age, cluster.blocked_keys) == (True, None, 0)
 

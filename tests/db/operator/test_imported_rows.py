@@ -82,9 +82,9 @@ def test_the_whole_row_can_be_the_payload(source: Source) -> None:
         (
             "body text",
             ("{no json",),
-            "the payload cannot be written as application/json: .* --set content_type=text/pl",
+            "the payload of .Placed. cannot be written as application/json: .* --set content_type=text/pl",
         ),
-        ("body text", ("",), "the payload cannot be written as application/json"),
+        ("body text", ("",), "the payload of .Placed. cannot be written as application/json"),
         ("body text", ('"' + "x" * 1_000 + '"',), "has 1002 bytes, above max_payload = 1000: store it elsewhere"),
         ("body json", ('"\\u0000"',), "a NUL character"),
         ("body json, headers text", ("1", "{no"), "its headers are not JSON"),

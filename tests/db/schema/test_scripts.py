@@ -21,7 +21,9 @@ from partbox.errors import SchemaError
 ALL = migrations.migrations()
 NEWEST = len(ALL)
 HOSTILE = "o'x\"; drop schema partbox; -- %s {x} \\"
-META = "select key, case when key like 'marker%' then null else value end from partbox.meta order by key"
+META = (
+    "select key, case when key like 'marker%' or key = 'tables' then null else value end from partbox.meta order by key"
+)
 
 
 def dumped(dsn: str) -> str:

@@ -44,7 +44,7 @@ SINCE = {
     "save.sql": {
         "due_at, last_error, traceback)": "due_at, last_error)",
         "j.e, j.t": "j.e",
-        "traceback = case when j.e is null then k.traceback else j.t end,": "",
+        "traceback = case when j.e is null or j.w then k.traceback else j.t end,": "",
     },
 }
 """What functions of today say about columns that the first version does not have, and what they said then."""
