@@ -37,7 +37,7 @@ _REASONS = {
 
 _DIALECT = re.compile(r"\s*postgres(?:ql)?(\+\w+)://", re.IGNORECASE)
 """The form of SQLAlchemy, which names its driver."""
-_KEY = re.compile(r"(\w+)\s*=")
+_KEY = re.compile(r"\b(\w{1,63})\s*=")  # bounded: a long word without "=" must not be tried from each of its letters
 _URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
 

@@ -33,6 +33,15 @@ GRAMMAR = 'use "off", or exception classes or their names, such as "OSError,http
 
 Errors = tuple[type[BaseException], ...]
 
+# The attributes that Python itself keeps: an application's error may answer anything to whoever asks it, or raise.
+_cause, _context, _without_context, _members = (
+    vars(BaseException)["__cause__"].__get__,
+    vars(BaseException)["__context__"].__get__,
+    vars(BaseException)["__suppress_context__"].__get__,
+    vars(BaseExceptionGroup)["exceptions"].__get__,
+)
+_module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"].__get__
+
 
 class ErrorNames(tuple[type[BaseException] | str, ...]):
     """Exception classes, or their dotted names until a worker starts: they may be in the application's modules."""
@@ -76,11 +85,12 @@ def says_away(error: BaseException, errors: Errors) -> bool:
             return False
         kind = type(asked)  # not its __class__, which may say anything
         if issubclass(kind, BaseExceptionGroup):
-            return all(says_away(each, errors) for each in asked.exceptions)  # type: ignore[attr-defined]
+            return all(says_away(each, errors) for each in _members(asked))
         if issubclass(kind, DownstreamUnavailable) or _counts(kind, errors):
             return True
-        wrapped = None if asked.__suppress_context__ or kind.__module__ == "builtins" else asked.__context__
-        asked = asked.__cause__ or wrapped
+        wrapped = None if _without_context(asked) or _home(kind) == "builtins" else _context(asked)
+        cause = _cause(asked)
+        asked = wrapped if cause is None else cause
     return False
 
 
@@ -116,4 +126,10 @@ def _found(name: str) -> type[BaseException]:
 
 
 def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{_home(kind)}.{_qualname(kind)}"
+
+
+def _home(kind: type) -> str:
+    """The module of a class; none where it is no text."""
+    module = _module(kind)
+    return module if type(module) is str else ""

@@ -94,7 +94,7 @@ class HandMoved:
         with self.holdings.lock:
             self.partition.progress.read(Page("1:1:", 0), [], list(ids))
             rows = list(map(row, ids, keys or "k" * len(ids)))
-            self.intake._queue_new(self.partition, rows, 0, Brought(rows, {}, {}, 0, 0, delayed=False))
+            self.intake._queue_new(self.partition, rows, 0, Brought(rows, {}, {}, 0, 0, delayed=False), large=False)
             self._instrument()
 
     def reload(self, *stored: int, state: str = "ready") -> None:

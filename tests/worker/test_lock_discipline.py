@@ -46,7 +46,7 @@ FORGOTTEN: dict[str, Callable[[HandMoved], Any]] = {
     "to wake": lambda rig: rig.holdings.wake(rig.partition, ("Key", "k")),
     "to finish": lambda rig: rig.partition.finish([(10, b"")]),
     "to look at what blocks": lambda rig: rig.intake.hold_behind(rig.partition, [("Key", "k")]),
-    "to put into a lane": lambda rig: rig.intake._queue_new(rig.partition, [], 0, NOTHING),
+    "to put into a lane": lambda rig: rig.intake._queue_new(rig.partition, [], 0, NOTHING, large=False),
     "to stop": lambda rig: rig.partition.drain(),
     "to forget": lambda rig: rig.partition.reset(0.0),
     "to begin": lambda rig: rig.dispatcher.begin(rig.lane),

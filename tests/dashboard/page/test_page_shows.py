@@ -8,7 +8,7 @@ import partbox
 PATIENT = (60, 0.1)
 """Seconds to wait for the map, and between two looks: each look at 256 cells costs the browser something."""
 SCRIPT = "<img src=x onerror=alert(1)><script>document.title='owned'</script>"
-HOSTILE = f"{SCRIPT}\u202egpj.exe\u2066\x1b[2J\x9b" + "W" * 10_000
+HOSTILE = f"{SCRIPT}\u202egpj.exe\u2066\x1b[2J\x9b" + "W" * 8_000
 
 
 def test_without_the_token_the_page_only_shows_and_says_so(live, plant, tab):

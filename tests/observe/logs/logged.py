@@ -36,10 +36,9 @@ class Lines:
 
 
 def publish(outbox: Outbox, *numbers: int, event_type: str = "Counted", key: str | None = None, **fields: Any) -> None:
-    events = [
-        Event(event_type, {"n": number, "secret": CANARY}, aggregate_type="Key", aggregate_id=key, **fields)
-        for number in numbers
-    ]
+    if key is not None:
+        fields |= {"aggregate_type": "Key", "aggregate_id": key}
+    events = [Event(event_type, {"n": number, "secret": CANARY}, **fields) for number in numbers]
     with psycopg.connect(outbox.dsn) as conn:
         outbox.publish_many(conn, events)
 

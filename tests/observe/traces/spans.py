@@ -39,10 +39,9 @@ class Traced:
         return span
 
     def publish(self, *numbers: int, event_type: str = "Counted", key: str | None = None, **fields: Any) -> None:
-        events = [
-            Event(event_type, {"n": number, "secret": CANARY}, aggregate_type="Key", aggregate_id=key, **fields)
-            for number in numbers
-        ]
+        if key is not None:
+            fields |= {"aggregate_type": "Key", "aggregate_id": key}
+        events = [Event(event_type, {"n": number, "secret": CANARY}, **fields) for number in numbers]
         with self.conn.transaction():
             self.outbox.publish_many(self.conn, events)
 
