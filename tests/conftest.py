@@ -70,6 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(os.environ[KEPT], ignore_errors=True))
     originals()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a run under `nohup` ignores it, and so would all that tests start
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # nor does what a script starts with `&` hear Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
