@@ -4,6 +4,7 @@ With a file `bug` it is not the downstream: a mistake of the handler fails the e
 """
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,4 +30,4 @@ def sent(event: Any) -> None:
             raise KeyError("a mistake")
     elif not (folder / "cure").exists():
         raise ConnectionError("the downstream is out of order")
-    note("delivered", f"{event.aggregate_id} {event.payload['seq']}")
+    note("delivered", f"{time.monotonic_ns()} {event.aggregate_id} {event.payload['seq']}")

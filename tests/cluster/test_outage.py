@@ -71,12 +71,11 @@ class Outage:
         return [line for path in self.folder.glob("*.tried") for line in path.read_text().splitlines()]
 
     def delivered(self):
-        """The numbers that came through by aggregate, in order: an aggregate is one process's."""
+        """The numbers that came through by aggregate, in order, also where a partition moved to another process."""
         found = defaultdict(list)
-        for path in self.folder.glob("*.delivered"):
-            for line in path.read_text().splitlines():
-                aggregate, seq = line.split()
-                found[aggregate].append(int(seq))
+        lines = [line.split() for path in self.folder.glob("*.delivered") for line in path.read_text().splitlines()]
+        for _, aggregate, seq in sorted(lines, key=lambda line: int(line[0])):
+            found[aggregate].append(int(seq))
         return found
 
     def cure(self):
