@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from threading import Lock
 from typing import Any, Final
 
 from multiprocess import popen_spawn_posix, sharedctypes  # noqa: F401 (it would load them later, by another path)
@@ -18,16 +19,20 @@ PATH: Final = tuple(sys.path)
 """The path when this was imported: `partbox worker` does so before it imports an application."""
 VERSION: Final = version("partbox")
 """Ours, looked up by that path."""
+_swapping = Lock()  # held while `sys.path` is not the application's
 
 
 @contextmanager
 def by_own_path() -> Iterator[None]:
     """Spawn processes that begin with `PATH`."""
-    given, sys.path = sys.path, [*PATH]
-    try:
-        yield
-    finally:
-        sys.path = given
+    # One at a time: the supervisors of several databases spawn in threads of one process, and each would put back what
+    # the other had put there.
+    with _swapping:
+        given, sys.path = sys.path, [*PATH]
+        try:
+            yield
+        finally:
+            sys.path = given
 
 
 class Parcel:
@@ -48,7 +53,8 @@ class Packing:
 
     def __init__(self, job: Any) -> None:
         self._job = job
-        self._path = [*dict.fromkeys((*sys.path, *PATH))]
+        with _swapping:
+            self._path = [*dict.fromkeys((*sys.path, *PATH))]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Parcel, (bytes(ForkingPickler.dumps(self._job)), self._path)
