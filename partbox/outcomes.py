@@ -13,7 +13,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, init=False)
 class RetryAfter:
-    """Not now: hand the event over again after `delay`, which counts as no attempt.
+    """Hand the event over again after `delay`; this counts as no attempt.
 
     Seconds, a timedelta, a text such as "5m", or a datetime with a time zone, by the clock of the worker's machine;
     `delay` then holds the seconds. ValueError for anything else.

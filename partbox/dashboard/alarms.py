@@ -47,7 +47,7 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Troub
 
 
 def afar(cluster: Cluster, found: Iterable[Trouble]) -> Iterator[Trouble]:
-    """The same for viewers of another subscription: a line each, if events wait."""
+    """Shorten the troubles of a subscription for the page of another one; none unless events wait."""
     if not cluster.pending and not sum(cluster.waiting.values()):
         return
     for each in found:

@@ -22,7 +22,7 @@ _ACTIONS = {
     "blocked-key": ("retry", "skip"),
     "blocked-by-dead": ("retry", "skip"),
 }
-"""By doctor's name of the cause."""
+"""The buttons of a problem, by doctor's name of its cause."""
 
 # A command ends at the first backtick that its own quotes do not hold: names of events may have any character.
 _COMMAND = re.compile(r"`((?:'[^']*'|\"[^\"]*\"|[^`'\"])*)`")

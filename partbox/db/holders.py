@@ -22,7 +22,7 @@ class Holding(NamedTuple):
 
 
 def holders(conn: Connection[Any], name: str, schema: str) -> list[Holding]:
-    """Those that the named query finds."""
+    """The transactions that the query `name` finds."""
     return [Holding(*row) for row in OwnCursor(conn).execute(query(name, schema), {}).fetchall()]
 
 

@@ -66,7 +66,7 @@ def picture(frame: Frame, width: int, height: int) -> RenderableType:
 
 
 def _address(page: str, width: int) -> Text:
-    """Not after a word that a line could be broken behind."""
+    """The address on lines of its own; its label only where both fit into one, so that no break parts them."""
     label = "page " if page and len(page) + len("page ") <= width else ""
     return Text.assemble((label, DIM), page, overflow="fold")
 

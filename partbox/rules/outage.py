@@ -69,7 +69,7 @@ def named(value: Any) -> ErrorNames:
 
 
 def circuit(value: Any) -> ErrorNames | None:
-    """The same for what switches a circuit: also "off" (None), and "on" for the usual errors."""
+    """The errors that open a circuit, as `named` reads them; None for "off", the usual ones for "on". ValueError."""
     if isinstance(value, str):
         value = {"off": False, "none": False, "on": True}.get(value.strip().lower(), value)
     if value is None or isinstance(value, bool):

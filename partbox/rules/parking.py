@@ -58,7 +58,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """Not now, for a reason that is not the event's: a circuit is open, no handler is there yet. Counts no attempt.
+    """Puts an event off without charging an attempt: a circuit is open, or no handler is there yet.
 
     `is_wait`: the event was not handed over, so an error that it had before remains its last.
     """

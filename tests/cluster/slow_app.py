@@ -9,4 +9,4 @@ from multiprocess import parent_process
 
 if parent_process() is not None:
     Path(f"loading-{os.getpid()}").touch()
-    time.sleep(60)
+    time.sleep(60)  # longer than the test: the node must be stopped while this import runs

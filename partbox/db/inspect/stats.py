@@ -108,7 +108,7 @@ class Cluster:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Those of `parked` that are to be delivered: neither dead nor discarded."""
+        """Parked records by state, without dead and discarded ones, which nobody tries any more."""
         return {state: count for state, count in self.parked.items() if state not in THROUGH}
 
     @property
