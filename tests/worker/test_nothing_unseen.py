@@ -148,8 +148,14 @@ class Walk:
             self.run("alter table {hidden} rename to {name}", table)
 
 
+# A test changes tables in another order than a worker locks them. PostgreSQL ends the session that has waited for its
+# deadlock_timeout first.
+WORKERS_GIVE_WAY = "set deadlock_timeout = '10min'"
+
+
 @pytest.fixture
 def walk(conn, caplog) -> Iterator[Walk]:
+    conn.execute(WORKERS_GIVE_WAY)
     with cast_of(conn.info.dsn) as cast:
         yield Walk(conn, cast, caplog)
 
@@ -196,6 +202,7 @@ def test_a_schema_that_is_made_anew_under_a_worker_is_worked_on(dsn, conn):
     """Dropped and initialised again while developing: the session's oids and ids mean nothing any more."""
     outbox, got = Outbox(dsn, lease=2, heartbeat=0.3), []
     outbox.on("*")(lambda event: got.append(event.payload))
+    conn.execute(WORKERS_GIVE_WAY)
     with outbox.worker():
         for number in range(3):
             with conn.transaction():
