@@ -128,8 +128,9 @@ _open: dict[int, tuple[Any, TransactionEnd]] = {}
 
 
 def _bare(conn: Any) -> Any:
-    """The one object of a connection that all proxies of it share: libpq's connection, or what the proxy wraps."""
-    return getattr(conn, "pgconn", None) or getattr(conn, "__wrapped__", conn)
+    """The one object of a connection that all proxies of it share: libpq's connection, or what the innermost wraps."""
+    wrapped = getattr(conn, "__wrapped__", None)
+    return getattr(conn, "pgconn", None) or (conn if wrapped is None else _bare(wrapped))
 
 
 @contextmanager

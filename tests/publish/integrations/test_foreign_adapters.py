@@ -192,7 +192,7 @@ async def test_a_transaction_is_opened_on_a_proxy_too(kind: type[Kit], dsn: str,
     outbox.after_commit(told.extend)
     async with opened(kind, dsn, outbox) as kit:
         bare = kit.conn  # type: ignore[attr-defined]
-        kit.conn = wrapt.ObjectProxy(bare)  # type: ignore[attr-defined]
+        kit.conn = wrapt.ObjectProxy(wrapt.ObjectProxy(bare))  # type: ignore[attr-defined]
         async with kit.reported():
             await kit.publish(bare, "T", 1)
     assert [event.payload for event in told] == [1]
