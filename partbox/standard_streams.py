@@ -5,8 +5,11 @@ all who believe in standard streams, the processes that this one spawns above al
 """
 
 import codecs
+import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -32,6 +35,25 @@ def keep_open() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest number that is free: this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (for good)
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Write all that the block prints; exit with 1 where the output takes nothing, silently if its reader has gone."""
+    again = ""
+    try:
+        yield
+    except OSError as error:
+        again = "" if error.filename else "\n"  # if the output is the cause, this fails too
+        raise
+    finally:
+        try:
+            sys.stdout.write(again)
+            sys.stdout.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes at the end too, and would print a trace
+            gone = error.errno == errno.EPIPE
+            sys.exit(1 if gone else f"partbox: the standard output cannot be written: {error.strerror}")
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

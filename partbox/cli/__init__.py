@@ -21,7 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         standard_streams.make_usable()
     with _loading():
         run = _loaded(typed, blots=arguments is None)
-    run()
+    with standard_streams.written():
+        run()
 
 
 def command() -> Any:

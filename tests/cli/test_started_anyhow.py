@@ -70,6 +70,33 @@ def test_a_command_works_with_closed_streams(dsn: str, closed: str, tmp_path: Pa
     assert reached.exists()
 
 
+WRITING = [("--version", ""), ("--version", "1"), ("status", "1"), ("dead list --json", "")]
+"""Commands, and whether Python buffers their output."""
+
+
+def to(output: Any, dsn: str, command: str, **environ: str) -> tuple[int, str]:
+    """The exit code and the errors of a command with this standard output."""
+    environment = {**os.environ, "PARTBOX_DSN": dsn, **environ}
+    run = [PARTBOX, *command.split()]
+    done = subprocess.run(run, env=environment, stdout=output, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize(("command", "unbuffered"), WRITING)
+def test_an_output_that_takes_nothing_is_told_in_one_line(dsn: str, command: str, unbuffered: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        said = "partbox: the standard output cannot be written: No space left on device\n"
+        assert to(full, dsn, command, PYTHONUNBUFFERED=unbuffered) == (1, said)
+
+
+@pytest.mark.parametrize(("command", "unbuffered"), WRITING)
+def test_a_reader_that_has_gone_ends_a_command_silently(dsn: str, command: str, unbuffered: str) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "wb") as gone:
+        assert to(gone, dsn, command, PYTHONUNBUFFERED=unbuffered) == (1, "")
+
+
 INTERRUPTED = """
 import os, signal, sys
 
