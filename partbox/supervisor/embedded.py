@@ -182,11 +182,12 @@ class EmbeddedWorker:
             self._again.clear()
 
     def _vouch(self, steady: float) -> None:
-        """Renew the lease while the worker reads or saves, or a handler runs in it."""
+        """Renew the lease while the worker reads or saves, or a handler runs in it; one that has failed does not."""
         idle = min(steady, boottime() - self._slot.worked_at)
-        works = self._ward.leaving or idle < IDLE * self._settings.lease
+        failed = self._worker.failure is not None  # as it has said itself
+        works = self._ward.leaving or (idle < IDLE * self._settings.lease and not failed)
         vouched = works or bool(self._worker.dispatcher.note_running())
-        if self._ward.vouched and not vouched:
+        if self._ward.vouched and not vouched and not failed:
             text = "the worker has neither read nor saved for %.1f s, though it could: its lease is left to end"
             log_event(log, "not_vouched", text, idle, subscription=self._membership.subscription, seconds=idle)
         self._ward.vouched = vouched

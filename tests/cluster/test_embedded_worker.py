@@ -241,6 +241,19 @@ def test_a_handler_that_runs_past_the_drain_timeout_is_left_and_its_event_comes_
     assert calls == ["Ada", "Ada"]
 
 
+def test_a_worker_that_has_failed_lets_its_lease_end_and_tells_nothing_else_of_it(dsn, conn, caplog):
+    outbox = Outbox(dsn, lease=1, heartbeat=0.2)
+    outbox.register(print, "Greeted")
+    with outbox.worker() as worker:
+        eventually(lambda: owned(conn))
+        conn.execute("update partbox.meta set xid = '3' where key = 'marker'")
+        conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox poller'")
+        eventually(lambda: worker._worker.failure)
+        eventually(lambda: not worker._ward.vouched)
+    assert "is a logical copy" in caplog.text
+    assert "neither read nor saved" not in caplog.text
+
+
 def test_a_forgotten_stop_does_not_hang_the_exit(dsn, tmp_path):
     ended = run(FORGOTTEN, tmp_path, dsn)
     assert (ended.returncode, ended.stdout) == (0, "the end\n")
