@@ -130,6 +130,18 @@ def test_a_worker_ends_when_the_process_that_looks_at_the_files_was_killed(reloa
     eventually(lambda: not inner.is_running(), timeout=90)
 
 
+def test_a_closed_terminal_ends_the_worker_in_order(reloaded):
+    """The kernel tells the process that looks at the files alone: the other one has a process group of its own."""
+    worker = reloaded()
+    worker.publish("OrderPlaced")
+    worker.says("placed\n")
+    inner = worker.inner()
+    worker.process.send_signal(signal.SIGHUP)
+    assert worker.process.wait() == 0
+    assert not inner.is_running()
+    assert "has stopped in subscription" in worker.log.read_text()
+
+
 def test_the_end_of_the_work_is_the_end_of_it(forks, dsn, tmp_path: Path):
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "more.py").touch()
