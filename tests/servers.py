@@ -4,7 +4,6 @@ A server starts from a copy of data that the first one of the run has made: init
 """
 
 import os
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from uuid import uuid4
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from partbox.embedded import server_user, wheel
+from partbox.embedded import wheel
 from partbox.embedded.server import Server
 from partbox.testing.servers import OPTIONS, Originals, copy, execute, free_path, new_folder
 
@@ -79,24 +78,17 @@ def new_database(server_dsn: str, template: str) -> Iterator[str]:
 
 @contextmanager
 def new_standby(server: Server, folder: Path) -> Iterator[Path]:
-    """Data of a standby that follows a running server, made in `folder`; its socket is in it, beside its data."""
-    programs, primary = server._programs, conninfo_to_dict(server.dsn)
-    source = ["-h", str(primary["host"]), "-p", str(primary["port"]), "-U", "postgres"]
-    server_user.open_folder(folder)
-    pgdata = server_user.private_folder(folder / "pgdata", programs.user)
-    programs.run("pg_basebackup", pgdata, *source, "-c", "fast", "-X", "stream", "-R", "--no-sync")
-    settings = {**server.options, "unix_socket_directories": str(pgdata)}
-    options = shlex.join(part for name, value in settings.items() for part in ("-c", f"{name}={value}"))
-    programs.run("pg_ctl", pgdata, "start", "-l", "server.log", "-o", options, "-w", "-t", "60")
+    """The folder of the socket of a standby, made in `folder`, that follows a running server."""
+    standby = Server(folder, binaries=binaries(), options=server.options)
     try:
-        yield pgdata
+        yield Path(str(conninfo_to_dict(standby.follow(server))["host"]))
     finally:
-        programs.run("pg_ctl", pgdata, "stop", "-m", "immediate", "-w")
+        standby.stop("immediate")
 
 
-def promote(server: Server, standby: Path) -> None:
-    """Make the standby of a server, whose data is in `standby`, the primary."""
-    server._programs.run("pg_ctl", standby, "promote", "-w", "-t", "60")
+def promote(standby: Path) -> None:
+    """Make a standby the primary."""
+    execute(make_conninfo(host=str(standby), user="postgres", dbname="postgres"), "select pg_promote(true, 60)")
 
 
 def cloned(server_dsn: str, name: str) -> str:

@@ -1,7 +1,6 @@
 """Carries out the scheduled faults, and undoes them in time."""
 
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,8 +10,10 @@ import psycopg
 
 from partbox.chaos import network
 from partbox.chaos.agenda import Agenda
+from partbox.chaos.backends import Backends
 from partbox.chaos.clock import FARTHEST
 from partbox.chaos.excuses import CRASH, Disturbance
+from partbox.chaos.failover import Failover
 from partbox.chaos.faults import DRAIN, LEASE
 from partbox.chaos.fleet import ROLE, Fleet, Host
 from partbox.chaos.full_disk import FullDisk
@@ -30,12 +31,14 @@ from partbox.chaos.watcher import Watcher
 from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import Workspace
 from partbox.embedded import processes
+from partbox.embedded.server import Server
 
 LOOK = 0.1
 BLINK = 0.5  # seconds that a signal, or a cut, may take to arrive
 PATIENCE = DRAIN + 20.0
 REST = 12.0
 """Seconds for which nobody begins a transaction that lasts: what changes segments gives way to them."""
+RESTART = "database restart"
 MOOD = 2.0  # seconds in which a handler must take a ticket
 
 
@@ -56,13 +59,14 @@ class Actor:
         self._publishers = publishers
         self._disk = disk
         self._mason = mason
-        self._stopped: dict[int, threading.Timer] = {}  # backends, and the timers that resume them
         self._fleet = fleet
         self._watcher = watcher
         self._tell = tell
         self._mood = MoodFile(place.folder)
         self._agenda = Agenda()
         self._rights = Rights(place, self._agenda)
+        self._backends = Backends(place)
+        self._failover = Failover(place)
         self._numbers = count()
         self.disturbances: list[Disturbance] = []
         self.done: Counter[str] = Counter()
@@ -81,7 +85,7 @@ class Actor:
     def finish(self) -> None:
         """Undo everything now, and start a node if none works."""
         self._agenda.finish()
-        self._go_on()
+        self._backends.go_on()
         if not any(host.kept for host in self._fleet.hosts):
             self._fleet.join()
 
@@ -196,23 +200,8 @@ class Actor:
             self._let_go(host, lambda: None)
         return f"{', '.join(host.node.name for host in leavers)} leave" + ("s" if len(leavers) == 1 else "")
 
-    def _cut_backends(self, step: ScheduledFault) -> str | None:
-        return self._cut(step, ROLE)
-
-    def _cut_publishers(self, step: ScheduledFault) -> str | None:
-        return self._cut(step, PUBLISHER)
-
-    def _cut(self, step: ScheduledFault, role: str) -> str | None:
-        try:
-            with self._place.connect("chaos") as conn:
-                found = statements.sessions(conn, self._place.schema, self._place.named(role))
-                first = int(step.who * len(found))
-                victims = found[first : first + 1 + int(step.how * len(found))]
-                for pid in victims:
-                    statements.cut(conn, self._place.schema, pid)
-        except psycopg.OperationalError:
-            return None
-        return f"{len(victims)} of {len(found)} sessions" if victims else None
+    def _cut(self, step: ScheduledFault) -> str | None:
+        return self._backends.cut(step, ROLE if step.fault == "cut-backends" else PUBLISHER)
 
     def _misbehave(self, step: ScheduledFault) -> str:
         mood = Mood(step.fault, f"{step.fault}-{next(self._numbers)}")
@@ -225,11 +214,9 @@ class Actor:
             self._mood.set(Mood())
 
     def _restart_server(self, step: ScheduledFault) -> str | None:
-        server = self._place.server
-        if server is None or not server.running:
+        server = self._free_server()
+        if server is None:
             return None
-        self._go_on()  # a backend that is stopped would hold up the server's end
-        self._make_room()
         at = now()
         if step.fault == "restart-fast":
             server.stop("fast")
@@ -242,17 +229,35 @@ class Actor:
 
         def start() -> None:
             server.start()
-            cause = "database restart" if step.fault == "restart-fast" else CRASH
+            cause = RESTART if step.fault == "restart-fast" else CRASH
             self.disturbances.append(Disturbance(cause, at, now()))
 
         self._agenda.after(step.lasts, start)
         return f"PostgreSQL is away for {step.lasts:.1f} s"
 
+    def _fail_over(self, step: ScheduledFault) -> str | None:
+        """Excuses no more than a restart does: the standby has everything, progress that was saved too."""
+        server = self._free_server()
+        at = None if server is None else self._failover.happen(server)
+        if at is None:
+            return None
+        self.disturbances.append(Disturbance(RESTART, at, now()))
+        return "a standby is promoted in the place of PostgreSQL"
+
+    def _free_server(self) -> Server | None:
+        """The run's own server, of which nothing holds up the end; None if it is away."""
+        server = self._place.server
+        if server is None or not server.running:
+            return None
+        self._backends.go_on()
+        self._make_room()
+        return server
+
     def _fill_disk(self, step: ScheduledFault) -> str | None:
         server, disk = self._place.server, self._disk
         if disk is None or disk.full or server is None or not server.running:
             return None
-        self._go_on()
+        self._backends.go_on()
         self._watcher.crashed()  # if the server ends of it
         try:
             disk.begin(step.fault == "wal-full")
@@ -300,28 +305,7 @@ class Actor:
         return f"one of {host.node.name}, for {step.lasts:.1f} s"
 
     def _stop_backend(self, step: ScheduledFault) -> str | None:
-        """Resumed by a timer: its locks may hold up everything, this thread too."""
-        try:
-            with self._place.connect("chaos") as conn:
-                found = statements.sessions(conn, self._place.schema, self._place.named(ROLE))
-        except psycopg.OperationalError:
-            return None
-        victims = [pid for pid in found if pid not in self._stopped]
-        if not victims:
-            return None
-        pid = victims[int(step.how * len(victims))]
-        self._stopped[pid] = threading.Timer(step.lasts, _send, (pid, signal.SIGCONT))
-        self._stopped[pid].start()
-        _send(pid, signal.SIGSTOP)
-        return f"backend {pid}, for {step.lasts:.1f} s"
-
-    def _go_on(self) -> None:
-        """Resume all stopped backends now."""
-        for pid, timer in self._stopped.items():
-            timer.cancel()
-            timer.join()
-            _send(pid, signal.SIGCONT)
-        self._stopped.clear()
+        return self._backends.stop(step)
 
     def _kill_mason(self, step: ScheduledFault) -> str | None:
         """Excuses nothing: who looks after segments delivers no event."""
@@ -370,10 +354,10 @@ _ACTS: dict[str, Callable[[Actor, ScheduledFault], str | None]] = {
     "freeze-node": Actor._freeze_node,
     "restart-node": Actor._restart_node,
     "scale": Actor._scale,
-    "cut-backends": Actor._cut_backends,
-    "cut-publishers": Actor._cut_publishers,
+    **dict.fromkeys(("cut-backends", "cut-publishers"), Actor._cut),
     **dict.fromkeys(("fail", "hang", "block-gil"), Actor._misbehave),
     **dict.fromkeys(("restart-fast", "restart-immediate", "crash"), Actor._restart_server),
+    "promoted-standby": Actor._fail_over,
     **dict.fromkeys(("disk-full", "wal-full"), Actor._fill_disk),
     **dict.fromkeys(KILLS, Actor._kill_mason),
     **dict.fromkeys((network.DELAY, network.HANG, network.HALF, network.CUT), Actor._disturb_wire),

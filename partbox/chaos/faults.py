@@ -44,6 +44,7 @@ FAULTS: Final = {
         Fault("restart-fast", "PostgreSQL is stopped (fast) and started", _DOWN, "--embedded"),
         Fault("restart-immediate", "PostgreSQL is stopped (immediate) and recovers", _DOWN, "--embedded"),
         Fault("crash", "SIGKILL of all PostgreSQL's processes; it recovers", _DOWN, "--embedded"),
+        Fault("promoted-standby", "a standby of PostgreSQL is promoted in its place", needs="--embedded"),
         Fault("disk-full", "the disk of PostgreSQL has no room", _DOWN, "disk"),
         Fault(
             "wal-full", "the disk has no room for WAL either, so that PostgreSQL ends; then it has room", _DOWN, "disk"

@@ -66,6 +66,15 @@ class Server:
             self.start_guarded()
         return self.dsn
 
+    def follow(self, primary: "Server") -> str:
+        """Start as a standby of a server that runs, from a base backup of it; returns the DSN."""
+        with self.guarded():
+            server_user.private_folder(self._pgdata, self._programs.user)
+            source = ["-h", str(primary._socket.parent), "-p", "5432", "-U", "postgres", "-c", "fast", "-X", "stream"]
+            self._programs.run("pg_basebackup", self._pgdata, *source, "-R", "--no-sync")
+            self.start_guarded()
+        return self.dsn
+
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
         """Stop the server if it runs, and wait until it has ended."""
         if self.data.exists():

@@ -128,13 +128,14 @@ select s.name || ' is an empty shell'
 create role partbox_chaos_nodes login
 
 -- name: chaos_change
--- Compose a change of the nodes' rights, which chaos_apply makes.
+-- Compose a change of the nodes' rights, or one that gives a sequence a new file; chaos_apply makes it.
 select set_config('lock_timeout', '500ms', false),
        set_config('partbox.chaos', format(case %(change)s::text
            when 'take' then 'revoke %%3$s on %%1$I.%%2$I from partbox_chaos_nodes'
            when 'give' then 'grant %%3$s on %%1$I.%%2$I to partbox_chaos_nodes'
            when 'hide' then 'alter table %%1$I.%%2$I enable row level security'
            when 'show' then 'alter table %%1$I.%%2$I disable row level security'
+           when 'renew' then 'alter sequence if exists %%1$I.%%2$I restart'
            when 'limit' then 'alter role partbox_chaos_nodes connection limit %%3$s'
        end, {schema_name}, %(relation)s::text, %(what)s::text), false)
 
@@ -161,3 +162,15 @@ select pg_notify('partbox_chaos', repeat('x', 7900) || random())
 -- name: chaos_queue
 -- The part of the queue of notifications that is in use.
 select pg_notification_queue_usage()
+
+-- name: chaos_written
+-- The position up to which WAL was written.
+select pg_current_wal_flush_lsn()::text
+
+-- name: chaos_replayed
+-- A row if a standby has replayed the WAL up to this position.
+select from pg_stat_replication where replay_lsn >= %(position)s::pg_lsn limit 1
+
+-- name: chaos_promote
+-- Make a standby a primary, and wait for that.
+select pg_promote(true, 60)

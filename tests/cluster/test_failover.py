@@ -36,7 +36,7 @@ class Pair:
     def fail_over(self) -> None:
         """The primary is gone, and the standby takes its place."""
         self.primary.server.kill()
-        promote(self.primary.server, self.standby)
+        promote(self.standby)
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_a_standby_that_is_promoted_has_its_marks_also_after_a_rewrite(own_serve
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:
         conn.execute(REPACKED)
     with new_folder() as folder, new_standby(own_server.server, folder) as standby:
-        promote(own_server.server, standby)
+        promote(standby)
         with psycopg.connect(make_conninfo(own_server.dsn, host=str(standby)), autocommit=True) as promoted:
             check(promoted, "partbox")
             assert promoted.execute(WITNESSED).fetchone() == (True,)

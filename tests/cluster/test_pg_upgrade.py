@@ -17,7 +17,7 @@ from ledger import Ledger
 from node import PATIENCE
 from owners import Owners
 from psycopg.conninfo import make_conninfo
-from servers import OPTIONS, initialise, migrated, new_folder, new_standby
+from servers import OPTIONS, initialise, migrated, new_folder, new_standby, promote
 from waiting import eventually
 
 from partbox import Outbox
@@ -55,9 +55,9 @@ def old_and_new() -> Iterator[tuple[Server, Server]]:
 
 @pytest.fixture
 def standby(own_server: Any, folder: Path) -> Iterator[Path]:
-    """The data of a standby of `own_server`, where its socket is too."""
-    with new_standby(own_server.server, folder) as pgdata:
-        yield pgdata
+    """The folder of the socket of a standby of `own_server`."""
+    with new_standby(own_server.server, folder) as address:
+        yield address
 
 
 @pytest.mark.timeout(300)
@@ -117,7 +117,7 @@ def test_when_a_standby_is_promoted_the_same_workers_go_on_there(own_server, sta
         (lsn,) = conn.execute("select pg_current_wal_lsn()").fetchone()
         eventually(lambda: conn2.execute("select pg_last_wal_replay_lsn() >= %s", [lsn]).fetchone() == (True,))
         primary.kill()
-        primary._programs.run("pg_ctl", standby, "promote", "-w")
+        promote(standby)
         gate.touch()
         there_now = moved(ledger, there)
         there_now.publish_now(ledger.names, burst=2)

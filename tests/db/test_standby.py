@@ -22,8 +22,8 @@ from partbox.settings import load
 @pytest.fixture
 def standby(own_server: Any, folder: Path) -> Iterator[str]:
     """The DSN of a standby of `own_server`, made from a base backup."""
-    with new_standby(own_server.server, folder) as pgdata:
-        yield make_conninfo(own_server.dsn, host=str(pgdata))
+    with new_standby(own_server.server, folder) as address:
+        yield make_conninfo(own_server.dsn, host=str(address))
 
 
 def test_a_worker_refuses_a_standby(standby: str, own_server: Any) -> None:
@@ -49,17 +49,17 @@ def test_an_operator_on_a_standby_is_sent_to_the_primary(standby: str, own_serve
 @pytest.fixture
 def promoted(own_server: Any, folder: Path) -> Iterator[str]:
     """The DSN of a server that was a standby until now, without a restartpoint since its two outboxes were made."""
-    with new_standby(own_server.server, folder) as pgdata:
+    with new_standby(own_server.server, folder) as address:
         dsn = migrated(own_server.server.dsn, "promoted")
         migrate(dsn, "other")
         with psycopg.connect(dsn, autocommit=True) as conn:
             (written,) = conn.execute("select pg_current_wal_lsn()::text").fetchone() or ("",)
-        with psycopg.connect(make_conninfo(own_server.server.dsn, host=str(pgdata)), autocommit=True) as conn:
+        with psycopg.connect(make_conninfo(own_server.server.dsn, host=str(address)), autocommit=True) as conn:
             replayed = "select pg_last_wal_replay_lsn() >= %s::pg_lsn"
             eventually(lambda: conn.execute(replayed, [written]).fetchone() == (True,))
         own_server.server.kill()
-        promote(own_server.server, pgdata)
-        yield make_conninfo(dsn, host=str(pgdata))
+        promote(address)
+        yield make_conninfo(dsn, host=str(address))
 
 
 def test_a_standby_that_is_promoted_before_a_restartpoint_goes_on_by_itself(promoted: str) -> None:

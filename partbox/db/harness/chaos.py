@@ -166,7 +166,8 @@ def make_role(dsn: str, conn: Conn, schema: str) -> None:
 
 
 def change_rights(conn: Conn, schema: str, change: str, relation: str, what: str) -> None:
-    """Take or give a privilege, hide or show the rows of a table, or limit the sessions of the nodes' role."""
+    """Take or give a privilege, hide or show the rows of a table, limit the sessions of the nodes' role, or make a
+    sequence anew."""
     conn.execute(query("chaos_change", schema), {"change": change, "relation": relation, "what": what})
     conn.execute(query("chaos_apply", schema))
 
@@ -184,3 +185,19 @@ def fill_queue(stuck: Conn, conn: Conn, schema: str) -> None:
     with suppress(psycopg.OperationalError):  # it is full
         while True:
             conn.execute(query("chaos_notify", schema))
+
+
+def written(conn: Conn, schema: str) -> str:
+    """The position up to which WAL was written."""
+    ((position,),) = conn.execute(query("chaos_written", schema)).fetchall()
+    return str(position)
+
+
+def replayed(conn: Conn, schema: str, position: str) -> bool:
+    """True if a standby has replayed the WAL up to this position."""
+    return conn.execute(query("chaos_replayed", schema), {"position": position}).fetchone() is not None
+
+
+def promote(conn: Conn, schema: str) -> None:
+    """Make a standby a primary."""
+    conn.execute(query("chaos_promote", schema))

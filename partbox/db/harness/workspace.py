@@ -19,6 +19,7 @@ from partbox.db.sql import query
 from partbox.embedded import server_user
 from partbox.embedded.server import Server
 from partbox.errors import SettingsError
+from partbox.rules.dsn import parts
 
 DATA: Final = "db"
 """The folder of an own server's data."""
@@ -42,6 +43,13 @@ class Workspace:
     def named(self, role: str) -> str:
         """The name of a session of this run, which no other run has."""
         return f"{self.folder.name} {role}"
+
+    def move(self, server: Server) -> None:
+        """Have another server, which runs, at the address of ours, which has ended."""
+        address = _address(self.dsn)
+        address.unlink(missing_ok=True)  # of an earlier move; the folder went with the server
+        address.symlink_to(_address(server.dsn))
+        self.server = server
 
     @property
     def kept_folder(self) -> Path:
@@ -106,16 +114,24 @@ def _temporary_folder(prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def _embedded(schema: str, folder: Path, options: Mapping[str, str]) -> Iterator[Workspace]:
-    server = Server(folder / DATA, options=options)
+    first = Server(folder / DATA, options=options)
+    made = Workspace(first.dsn, schema, folder, first)
     try:
-        made = Workspace(server.start(), schema, folder, server)
+        first.start()
         try:
             migrate(made.dsn, schema)
             yield made
         finally:
-            server.start()  # after a crash: lets PostgreSQL put its shared memory away
+            (made.server or first).start()  # after a crash: lets PostgreSQL put its shared memory away
     finally:
-        server.stop("immediate")
+        (made.server or first).stop("immediate")
+        if (address := _address(made.dsn)).is_symlink():
+            address.unlink()
+
+
+def _address(dsn: str) -> Path:
+    """The folder of an own server's socket."""
+    return Path(str(parts(dsn)["host"]))
 
 
 @contextmanager

@@ -1,0 +1,62 @@
+"""A failover of the run's own server: a standby takes its place and is promoted before its first restartpoint.
+
+Until then a standby has unlogged sequences that were made since its base backup in its buffers only, and a promotion
+leaves them unreadable. So `life` is made anew while the standby follows.
+"""
+
+import shutil
+import time
+from contextlib import ExitStack
+from itertools import count
+from typing import Final
+
+import psycopg
+
+from partbox.chaos.journal import now
+from partbox.db.harness import chaos as statements
+from partbox.db.harness.workspace import DATA, Workspace
+from partbox.embedded.server import Server
+
+PATIENCE: Final = 30.0
+LOOK: Final = 0.05
+
+
+class Failover:
+    """Makes a standby for each failover, on the disk of the server."""
+
+    def __init__(self, place: Workspace) -> None:
+        self._place = place
+        self._numbers = count(1)
+
+    def happen(self, server: Server) -> float | None:
+        """Promote a standby that has all of the server's WAL; the time of the server's end, None if none follows it."""
+        standby = Server(self._place.folder / DATA / f"standby-{next(self._numbers)}", options=server.options)
+        with ExitStack() as undo:
+            undo.callback(shutil.rmtree, standby.data, ignore_errors=True)
+            undo.callback(standby.stop, "immediate")
+            if not self._follows(standby, server):
+                return None
+            at = now()
+            server.stop("fast")  # sends the standby everything before it ends, whatever had been acknowledged
+            with psycopg.connect(standby.dsn, autocommit=True) as conn:
+                statements.promote(conn, self._place.schema)
+            self._place.move(standby)
+            undo.pop_all()
+        shutil.rmtree(server.data / "pgdata")
+        return at
+
+    def _follows(self, standby: Server, server: Server) -> bool:
+        """Start the standby, and make `life` anew; True once it has replayed that."""
+        try:
+            standby.follow(server)
+            with self._place.connect("chaos") as conn:
+                statements.change_rights(conn, self._place.schema, "renew", "life", "")
+                written = statements.written(conn, self._place.schema)
+                until = time.monotonic() + PATIENCE
+                while not (followed := statements.replayed(conn, self._place.schema, written)):
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(LOOK)
+        except psycopg.OperationalError:
+            return False
+        return followed

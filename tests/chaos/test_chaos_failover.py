@@ -1,0 +1,60 @@
+"""A standby that takes the place of the run's own server."""
+
+import psycopg
+import pytest
+from forked import forks
+from test_chaos_command import chaos, ended, open_folder
+
+from partbox.chaos.failover import Failover
+from partbox.chaos.place import OPTIONS
+from partbox.db.delivery import life
+from partbox.db.harness.workspace import workspace
+
+__all__ = ["chaos", "forks", "open_folder"]
+
+
+@pytest.fixture
+def place(open_folder, monkeypatch):
+    """With a server of its own, as a run has it; nothing of it is left."""
+    monkeypatch.setattr("tempfile.tempdir", str(open_folder))
+    with workspace(None, "partbox", prefix="chaos-", options=OPTIONS, clear=lambda conn: None) as made:
+        yield made
+    assert list(open_folder.iterdir()) == []
+
+
+def test_a_standby_is_promoted_at_the_same_address_before_its_first_restartpoint(place):
+    failover = Failover(place)
+    for published in (1, 2):
+        with place.connect("test") as conn:
+            conn.execute("select partbox.publish('Placed', json '1')")
+        assert failover.happen(place.server)
+        with place.connect("test") as conn:
+            assert conn.execute("select pg_is_in_recovery(), count(*) from partbox.record").fetchone() == (
+                False,
+                published,
+            )
+            with pytest.raises(psycopg.errors.InternalError_, match="bad magic number"):
+                conn.execute("select pg_sequence_last_value('partbox.life')")
+            life.begin(conn, "partbox")
+        place.server.kill()
+        place.server.start()
+
+
+def test_a_standby_that_does_not_follow_changes_nothing(place, monkeypatch):
+    monkeypatch.setattr("partbox.chaos.failover.PATIENCE", 0.0)
+    monkeypatch.setattr("partbox.db.harness.chaos.replayed", lambda *_: False)
+    server = place.server
+    assert Failover(place).happen(server) is None
+    assert place.server is server
+    with place.connect("test") as conn:
+        conn.execute("select partbox.publish('Placed', json '1')")
+    assert not list(server.data.glob("standby-*"))
+
+
+@pytest.mark.timeout(240)
+def test_a_short_run_of_promotions_alone_keeps_every_promise(chaos):
+    run = ("--seconds", "4", "--seed", "3", "--nodes", "1", "--processes", "1", "--faults", "promoted-standby")
+    report = ended(chaos("--embedded", *run, "--json"))
+    assert report["skipped"] == {}
+    assert report["faults"]["promoted-standby"] > 0
+    assert report["published"] > 50
