@@ -12,25 +12,43 @@ NO_SCHEMA = "partbox"  # of statements that name no table
 
 @cache
 def publish(schema: str) -> bytes:
-    """Insert one event."""
+    """Insert one event; the number of rows is 1 if it was written."""
     return query("publish", schema)
 
 
 @cache
+def publish_told(schema: str) -> bytes:
+    """Insert one event; a row if it was written."""
+    return query("publish_told", schema)
+
+
+@cache
 def publish_ringing(schema: str) -> bytes:
-    """Insert one event, and ring; whether anybody sleeps."""
+    """Insert one event, and ring; a row if it was written: whether anybody sleeps."""
     return query("publish_ringing", schema)
 
 
 @cache
+def publish_unheard(schema: str) -> bytes:
+    """Insert one event, and ring if wanted; fails if it was not written."""
+    return query("publish_unheard", schema)
+
+
+@cache
+def refuse_unwritten(schema: str) -> bytes:
+    """Fail, and with it the transaction, because an event was not written."""
+    return query("refuse_unwritten", schema)
+
+
+@cache
 def publish_several(schema: str) -> bytes:
-    """Insert several events."""
+    """Insert several events; fails unless all were written."""
     return query("publish_several", schema)
 
 
 @cache
 def publish_several_ringing(schema: str) -> bytes:
-    """Insert several events, and ring; whether anybody sleeps."""
+    """Insert several events, and ring; whether anybody sleeps. Fails unless all were written."""
     return query("publish_several_ringing", schema)
 
 
@@ -42,13 +60,13 @@ def ring(schema: str) -> bytes:
 
 @cache
 def publish_once(schema: str) -> bytes:
-    """Insert one event with an idempotency key; a row if it was published."""
+    """Insert one event with an idempotency key; whether that was unused. Fails if it was and the event not written."""
     return query("publish_once", schema)
 
 
 @cache
 def publish_once_ringing(schema: str) -> bytes:
-    """Insert one event with an idempotency key, and ring; a row if it was published, with whether anybody sleeps."""
+    """`publish_once`, which rings."""
     return query("publish_once_ringing", schema)
 
 
@@ -56,6 +74,12 @@ def publish_once_ringing(schema: str) -> bytes:
 def take_keys(schema: str) -> bytes:
     """Take the idempotency keys of several events; the places of those that were unused."""
     return query("take_keys", schema)
+
+
+@cache
+def used_keys(schema: str) -> bytes:
+    """The number of these idempotency keys that are there."""
+    return query("used_keys", schema)
 
 
 @cache

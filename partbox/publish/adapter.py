@@ -84,8 +84,8 @@ class Adapter(Library):
         """Execute a statement with %(name)s parameters; return its rows, empty if it has none."""
         raise NotImplementedError
 
-    def copy(self, step: Copy) -> None:
-        """COPY; called only where `copies` is true."""
+    def copy(self, step: Copy) -> int:
+        """COPY, and return the number of rows that PostgreSQL has counted; called only where `copies` is true."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -113,7 +113,7 @@ class AsyncAdapter(Library):
     async def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
         raise NotImplementedError
 
-    async def copy(self, step: Copy) -> None:
+    async def copy(self, step: Copy) -> int:
         raise NotImplementedError
 
     async def check(self) -> None:

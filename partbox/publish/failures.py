@@ -3,6 +3,11 @@
 from partbox.errors import PublishError, SchemaError
 
 FAILED = "the transaction has failed: roll back, to a savepoint or the whole, and try again"
+_REFUSED, _UNWRITTEN = "55000", "keeps out what is published"
+UNWRITTEN = (
+    f"a trigger or rule on a table of partbox {_UNWRITTEN}: nothing was, and the transaction has failed; "
+    "`partbox doctor` names it: drop it, and try again"
+)
 
 _MISSING = ("42P01", "3F000", "42703")  # table, schema, column
 _IN_FAILED_TRANSACTION = "25P02"
@@ -66,3 +71,5 @@ class Explained:
             ) from error
         if is_failed_transaction(error):
             raise PublishError(FAILED) from error
+        if sqlstate(error) == _REFUSED and _UNWRITTEN in str(error):
+            raise PublishError(UNWRITTEN) from error

@@ -54,11 +54,11 @@ class Publisher:
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
         transaction.settle(conn)
         transaction.check(conn)
+        asked = self.bell.asking(place_of(conn))
         with Explained(self.schema), OwnCursor(conn) as cursor:
-            if (asked := self.bell.asking(place_of(conn))) is None:
-                cursor.execute(statements.publish(self.schema), values)
-            else:
-                asked.heard(steps.Inquiry(statements.publish_ringing(self.schema), values).run(cursor))
+            rows = steps.Insert(self.schema, values, asked is not None).run(cursor)
+        if asked is not None:
+            asked.heard(rows)
         self._wake_after(conn)
         self.observers.published((event,))
         return event.event_id
@@ -70,12 +70,12 @@ class Publisher:
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
         await transaction.settle_async(conn)
         transaction.check(conn)
+        asked = self.bell.asking(place_of(conn))
         with Explained(self.schema):
             async with AsyncOwnCursor(conn) as cursor:
-                if (asked := self.bell.asking(place_of(conn))) is None:
-                    await cursor.execute(statements.publish(self.schema), values)
-                else:
-                    asked.heard(await steps.Inquiry(statements.publish_ringing(self.schema), values).run_async(cursor))
+                rows = await steps.Insert(self.schema, values, asked is not None).run_async(cursor)
+        if asked is not None:
+            asked.heard(rows)
         self._wake_after(conn)
         self.observers.published((event,))
         return event.event_id

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from psycopg import AsyncCursor, Cursor
 from psycopg.pq import PipelineStatus
 
+from partbox.db import statements
 from partbox.publish import values
 from partbox.publish.transaction import no_copy_left
 
@@ -87,8 +88,49 @@ class Inquiry(Query):
 
 
 @dataclass(slots=True)
+class Insert:
+    """An INSERT of one event into the log of `schema`, and a ring if one is wanted; its rows.
+
+    None where there is nothing to hear, or in a pipeline, where nobody waits. If a trigger has kept the event out there
+    is no row on an adapter; on a cursor the server raises.
+    """
+
+    schema: str
+    parameters: Mapping[str, Any]
+    rings: bool
+
+    def run(self, cursor: Cursor[Row]) -> list[Row] | None:
+        if _is_pipelined(cursor):
+            return self._unheard().run(cursor)
+        rows = self._waited().run(cursor)
+        if cursor.rowcount < 1:
+            cursor.execute(statements.refuse_unwritten(self.schema))
+        return rows
+
+    async def run_async(self, cursor: AsyncCursor[Row]) -> list[Row] | None:
+        if _is_pipelined(cursor):
+            return await self._unheard().run_async(cursor)
+        rows = await self._waited().run_async(cursor)
+        if cursor.rowcount < 1:
+            await cursor.execute(statements.refuse_unwritten(self.schema))
+        return rows
+
+    def through(self, adapter: Carries) -> Any:
+        statement = statements.publish_ringing if self.rings else statements.publish_told
+        return adapter.execute(statement(self.schema).decode(), values.plain(self.parameters))
+
+    def _waited(self) -> Execute | Inquiry:
+        if self.rings:
+            return Inquiry(statements.publish_ringing(self.schema), self.parameters)
+        return Execute(statements.publish(self.schema), self.parameters)
+
+    def _unheard(self) -> Inquiry:
+        return Inquiry(statements.publish_unheard(self.schema), {**self.parameters, "rings": self.rings})
+
+
+@dataclass(slots=True)
 class Copy:
-    """COPY of the rows into `columns` of the log of `schema`; not in a pipeline."""
+    """COPY of the rows into `columns` of the log of `schema`; not in a pipeline. Returns how many were written."""
 
     statement: bytes
     schema: str
@@ -96,16 +138,18 @@ class Copy:
     rows: Iterable[Row]
     table: ClassVar[str] = "record"
 
-    def run(self, cursor: Cursor[Row]) -> None:
+    def run(self, cursor: Cursor[Row]) -> int:
         with no_copy_left(cursor.connection), cursor.copy(self.statement) as copy:
             for row in self.rows:
                 copy.write_row(row)
+        return cursor.rowcount
 
-    async def run_async(self, cursor: AsyncCursor[Row]) -> None:
+    async def run_async(self, cursor: AsyncCursor[Row]) -> int:
         with no_copy_left(cursor.connection):
             async with cursor.copy(self.statement) as copy:
                 for row in self.rows:
                     await copy.write_row(row)
+        return cursor.rowcount
 
     def through(self, adapter: Carries) -> Any:
         return adapter.copy(self)

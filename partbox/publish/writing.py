@@ -12,6 +12,9 @@ save that round trip and cost every publisher a change of the catalog.
 Idempotency keys cost no further round trip for one event, and one for all events of a list. The first to commit owns a
 key: a concurrent holder is waited for. (In a REPEATABLE READ or SERIALIZABLE transaction PostgreSQL raises a
 serialization failure where the holder has committed since its snapshot.)
+
+Somebody's trigger or rule may keep a row out of the log and raise nothing. So the answer of each statement says how
+many were written; too few fail the transaction, and with it what was written of the others.
 """
 
 import logging
@@ -21,11 +24,12 @@ from operator import not_
 from uuid import UUID
 
 from partbox.db import statements
+from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.observe.logs.log_event import log_event
 from partbox.publish.bell import Inquirer, payloads
 from partbox.publish.fields import COLUMNS, UNTIMED, Fields, document, is_timed, parameters, size_of, timed
-from partbox.publish.steps import Copy, Execute, Inquiry, Query, Steps
+from partbox.publish.steps import Copy, Inquiry, Insert, Query, Steps
 
 COPY_FROM = 200
 LARGE = 1 << 16
@@ -55,11 +59,15 @@ def _one(schema: str, event: Event, fields: Fields, asked: Inquirer | None) -> S
     values = parameters(event, fields)
     if event.idempotency_key is not None:
         statement = statements.publish_once if asked is None else statements.publish_once_ringing
-        return bool((yield Query(statement(schema), values)))
-    if asked is None:
-        yield Execute(statements.publish(schema), values)
-    else:
-        asked.heard((yield Inquiry(statements.publish_ringing(schema), values)))
+        ((is_fresh, _),) = yield Query(statement(schema), values)
+        if not is_fresh:
+            yield from _check_used(schema, [event.idempotency_key])
+        return bool(is_fresh)
+    rows = yield Insert(schema, values, asked is not None)
+    if asked is not None:
+        asked.heard(rows)
+    if rows is not None and not rows:
+        yield from _refuse(schema)
     return True
 
 
@@ -74,7 +82,21 @@ def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
     places = [*first.values()]
     given = {"keys": [*first], "event_ids": [events[place].event_id for place in places], "places": places}
     taken = {place for (place,) in (yield Query(statements.take_keys(schema), given))}
+    if used := [key for key, place in first.items() if place not in taken]:
+        yield from _check_used(schema, used)
     return [event.idempotency_key is None or place in taken for place, event in enumerate(events)]
+
+
+def _check_used(schema: str, keys: list[str]) -> Steps[None]:
+    """Fail unless the keys, which could not be taken, are there: a trigger may have kept one of them out."""
+    if (yield Query(statements.used_keys(schema), {"keys": keys})) != [(len(keys),)]:
+        yield from _refuse(schema)
+
+
+def _refuse(schema: str) -> Steps[None]:
+    """Fail, and with it the transaction: an event was not written."""
+    yield Query(statements.refuse_unwritten(schema), {})
+    raise PublishError("an event was not written")  # unless the library has raised what PostgreSQL says
 
 
 def _many(schema: str, events: list[Event], batch: list[Fields], asked: Inquirer | None, copies: bool) -> Steps[None]:
@@ -105,9 +127,9 @@ def _pieces(batch: list[Fields]) -> Iterator[slice]:
 
 
 def _several(schema: str, events: list[Event], batch: list[Fields], asked: Inquirer | None) -> Steps[None]:
-    given = {"events": document(events, batch)}
+    given = {"events": document(events, batch), "number": len(batch)}
     if asked is None:
-        yield Execute(statements.publish_several(schema), given)
+        yield Inquiry(statements.publish_several(schema), given)
     else:
         asked.heard((yield Inquiry(statements.publish_several_ringing(schema), given | _rung(batch))))
 
@@ -119,9 +141,11 @@ def _rung(batch: list[Fields]) -> dict[str, list[str]]:
 def _copy(schema: str, events: list[Event], batch: list[Fields]) -> Steps[None]:
     if any(map(is_timed, events)):
         ((clock,),) = yield Query(statements.publish_clock(schema), {})
-        yield Copy(statements.publish_copy_timed(schema), schema, COLUMNS, timed(events, batch, clock))
+        copied = yield Copy(statements.publish_copy_timed(schema), schema, COLUMNS, timed(events, batch, clock))
     else:
-        yield Copy(statements.publish_copy(schema), schema, UNTIMED, batch)
+        copied = yield Copy(statements.publish_copy(schema), schema, UNTIMED, batch)
+    if copied is not None and copied != len(batch):  # an adapter of somebody else may not tell
+        yield from _refuse(schema)
 
 
 def _tell_used(event: Event) -> None:

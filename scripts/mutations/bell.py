@@ -119,8 +119,9 @@ MUTATIONS = (
         "asked-before-the-ids-are-drawn",
         "A worker that falls asleep in between sees no id drawn, and sleeps for a full nap.",
         "sql/queries/publish.sql",
-        "from (select count(*) from written) as written (events) where events > 0",
-        "",
+        "case when events < %(number)s::bigint then {unwritten} else {rings_many} end\n"
+        "  from (select count(*) from written) as written (events)",
+        "{rings_many}",
         (f"{RINGS}::test_it_asks_once_the_ids_are_drawn",),
     ),
     Mutation(

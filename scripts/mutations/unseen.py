@@ -3,6 +3,7 @@
 from mutations.mutation import Mutation
 
 PROOFS = "tests/db/delivery/test_proofs.py"
+KEPT_OUT = "tests/publish/integrations/test_kept_out.py"
 WALK = "tests/worker/test_nothing_unseen.py::test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing"
 
 MUTATIONS = (
@@ -93,6 +94,40 @@ MUTATIONS = (
         "        perform {schema}.intact();\n",
         "        null;\n",
         (f"{PROOFS}::test_a_bury_that_finds_nobody_in_another_table_frees_nothing",),
+    ),
+    Mutation(
+        "an-insert-believed",
+        "A trigger keeps the event out and raises nothing: it is lost.",
+        "partbox/publish/steps.py",
+        "if cursor.rowcount < 1:\n            cursor",
+        "if cursor.rowcount < 0:\n            cursor",
+        (f"{KEPT_OUT}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-record]",),
+    ),
+    Mutation(
+        "a-copy-believed",
+        "The same of some of many.",
+        "partbox/publish/writing.py",
+        "if copied is not None and copied != len(batch):",
+        "if copied == 0:",
+        (f"{KEPT_OUT}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-record]",),
+    ),
+    Mutation(
+        "a-key-believed-to-be-used",
+        "A trigger keeps the key out: the event is taken for one that was published before.",
+        "partbox/publish/writing.py",
+        "!= [(len(keys),)]:",
+        "== []:",
+        (
+            f"{KEPT_OUT}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-idempotency]",
+        ),
+    ),
+    Mutation(
+        "an-insert-in-a-pipeline-believed",
+        "Nobody waits for the answer there.",
+        "sql/queries/publish.sql",
+        "select case when count(*) < 1 then {unwritten} end from written",
+        "select null from written",
+        (f"{KEPT_OUT}::test_in_a_pipeline_the_server_raises[on-one-True]",),
     ),
     Mutation(
         "what-is-gone-asked-for-for-ever",

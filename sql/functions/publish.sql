@@ -31,6 +31,9 @@ begin
         -- Waits for a transaction that holds the key, and goes on only if that one is rolled back.
         insert into {schema}.idempotency (key, event_id) values (idempotency_key, new_id) on conflict do nothing;
         if not found then
+            if not exists (select from {schema}.idempotency i where i.key = idempotency_key) then
+                perform {unwritten};
+            end if;
             return null;
         end if;
         headers := coalesce(headers::jsonb, '{{}}') || jsonb_build_object('partbox-idempotency-key', idempotency_key);
@@ -43,6 +46,9 @@ begin
             -- The last moment of all is what an import gives to events that had failed.
             case when available_at is null then clock_timestamp() + deliver_after
                  else least(available_at, '294276-12-31 23:59:59.999998Z') end);
+    if not found then
+        perform {unwritten};
+    end if;
     -- Inline, for a function with a search_path of its own costs more than the INSERT. Once the id is drawn: see rules/bell.
     if has_sequence_privilege(bell, 'SELECT') then
         if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 3000 then

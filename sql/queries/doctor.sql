@@ -287,3 +287,29 @@ select r.name, 'function', p.oid::regprocedure::text, false, array['execute']
                     and p.proname in ('bury', 'claim', 'drawn', 'heartbeat', 'intact', 'plan', 'refuse', 'save')
  where not has_function_privilege(r.oid, p.oid, 'EXECUTE')
  order by 1, 2, 3
+
+-- name: doctor_triggers
+-- Triggers and rules of others on our tables, and whether they look as if they kept rows as they are, which raises nothing:
+-- a trigger before a row whose function returns null somewhere, or does not tell, and a rule in the place of a statement.
+-- Segments have a copy of each trigger of the log, which is left out.
+with ours as (
+    select c.oid, c.relname::text as name
+      from pg_class c
+     where c.relnamespace = quote_ident({schema_name})::regnamespace
+           and (c.relname in ('record', 'partition', 'parked', 'instance', 'subscription', 'meta', 'idempotency', 'inbox', 'imported')
+                or c.oid in (select i.inhrelid from pg_inherits i
+                              where i.inhparent = to_regclass(quote_ident({schema_name}) || '.record')))
+)
+select o.name, 'trigger', t.tgname::text, format('%%I.%%I()', n.nspname, p.proname),
+       t.tgtype & 3 = 3 and (l.lanname not in ('plpgsql', 'sql') or p.prosrc ~* '\mreturn\s+null\M')
+  from ours o
+  join pg_trigger t on t.tgrelid = o.oid and not t.tgisinternal and t.tgparentid = 0 and t.tgenabled in ('O', 'A')
+  join pg_proc p on p.oid = t.tgfoid
+  join pg_namespace n on n.oid = p.pronamespace
+  join pg_language l on l.oid = p.prolang
+union all
+select o.name, 'rule', r.rulename::text, null, r.is_instead
+  from ours o
+  join pg_rewrite r on r.ev_class = o.oid and r.ev_type <> '1' and r.ev_enabled in ('O', 'A')
+ order by 5 desc, 1, 3
+ limit 100

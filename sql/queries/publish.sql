@@ -1,5 +1,6 @@
 -- name: publish
--- one event; xid and id come from their defaults, so that the transaction id is always drawn first
+-- one event; xid and id come from their defaults, so that the transaction id is always drawn first. A trigger may
+-- keep it out and raise nothing: the number of rows proves that it was written, for drivers that tell it
 insert into {schema}.record
        (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
         payload, payload_bytes, content_type, headers, available_at, occurred_at)
@@ -9,14 +10,32 @@ values (%(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(agg
         coalesce(%(available_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(deliver_after)s::float8)),
         coalesce(%(occurred_at)s::timestamptz, clock_timestamp()))
 
+-- name: publish_told
+-- the same; a row proves that it was written
+{publish}
+returning true
+
 -- name: publish_ringing
--- one event; whether a worker sleeps, who is rung for
+-- the same; the row says whether a worker sleeps, who is rung for
 {publish}
 returning {rings}
 
--- name: publish_several
--- several events, in their order, from a JSON array of their columns: one statement and one round trip, whatever their
--- number. What is JSON itself travels as text, and stays as it is written
+-- name: publish_unheard
+-- the same where nobody waits for the answer, as in a pipeline: an error unless it was written
+with written as ({publish_told}, case when %(rings)s::boolean then {rings} end)
+select case when count(*) < 1 then {unwritten} end from written
+
+-- name: unwritten
+-- Part of others: fails, and the transaction with it, so that nothing is published in part.
+{schema}.refuse('a trigger or rule on a table of partbox keeps out what is published: nothing was; `partbox doctor` names it')
+
+-- name: refuse_unwritten
+-- fails with what is said of events that were kept out
+select {unwritten}
+
+-- name: several
+-- Part of others: several events, in their order, from a JSON array of their columns. What is JSON itself travels as text,
+-- and stays as it is written
 insert into {schema}.record
        (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
         payload, payload_bytes, content_type, headers, available_at, occurred_at)
@@ -28,33 +47,54 @@ select partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        (partition smallint, event_id uuid, event_type text, aggregate_type text, aggregate_id text, tenant_id text,
         payload text, payload_bytes text, content_type text, headers text,
         available_at timestamptz, deliver_after float8, occurred_at timestamptz)
+returning true
+
+-- name: publish_several
+-- several events: one statement and one round trip, whatever their number; an error unless all were written
+with written as ({several})
+select case when count(*) < %(number)s::bigint then {unwritten} end from written
 
 -- name: publish_several_ringing
 -- the same; whether a worker sleeps, who is rung for. Asked once they are written
-with written as ({publish_several} returning true)
-select {rings_many} from (select count(*) from written) as written (events) where events > 0
+with written as ({several})
+select case when events < %(number)s::bigint then {unwritten} else {rings_many} end
+  from (select count(*) from written) as written (events)
 
--- name: publish_once
--- one event with an idempotency key; answers one row if it was published, none if the key was used before. Waits for a
--- transaction that holds the key. Publishers may read no column of the log, so what it answers is a constant
+-- name: once
+-- Part of others: one event with an idempotency key, unless that was used before. Waits for a transaction that holds the key.
+-- Publishers may read no column of the log, so what it answers is a constant
 with taken as (
     insert into {schema}.idempotency (key, event_id) values (%(idempotency_key)s::text, %(event_id)s::uuid)
     on conflict do nothing returning key
+), written as (
+    insert into {schema}.record
+           (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+            payload, payload_bytes, content_type, headers, available_at, occurred_at)
+    select %(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(aggregate_type)s::text,
+           %(aggregate_id)s::text, %(tenant_id)s::text, %(payload)s::json, %(payload_bytes)s::bytea,
+           %(content_type)s::text, %(headers)s::json,
+           coalesce(%(available_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(deliver_after)s::float8)),
+           coalesce(%(occurred_at)s::timestamptz, clock_timestamp())
+      from taken
+    returning true
+
+-- name: once_answer
+-- Part of others: whether the key was taken; an error if so and the event was not written
 )
-insert into {schema}.record
-       (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-        payload, payload_bytes, content_type, headers, available_at, occurred_at)
-select %(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(aggregate_type)s::text,
-       %(aggregate_id)s::text, %(tenant_id)s::text, %(payload)s::json, %(payload_bytes)s::bytea,
-       %(content_type)s::text, %(headers)s::json,
-       coalesce(%(available_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(deliver_after)s::float8)),
-       coalesce(%(occurred_at)s::timestamptz, clock_timestamp())
-  from taken
-returning true
+select keys > 0, case when events < keys then {unwritten} end
+  from (select count(*) from taken) as taken (keys), (select count(*) from written) as written (events)
+
+-- name: publish_once
+-- one event with an idempotency key; whether it was published, or the key was used before
+{once} {once_answer}
 
 -- name: publish_once_ringing
--- the same, which rings; the row also says whether a worker sleeps
-{publish_once}, {rings}
+-- the same, which rings
+{once}, {rings} {once_answer}
+
+-- name: used_keys
+-- how many of these idempotency keys are there
+select count(*) from {schema}.idempotency where key = any(%(keys)s::text[])
 
 -- name: take_keys
 -- takes the idempotency keys of several events; the places (in the list of events) of those that were unused. Sorted

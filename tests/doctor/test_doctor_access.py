@@ -64,3 +64,43 @@ def test_a_segment_that_was_detached_by_hand(clinic):
     clinic.plant.publish("7")
     clinic.conn.execute("alter table partbox.record detach partition partbox.record_1")
     assert clinic.one("displaced")["summary"].endswith("with records that some cursor has not passed: record_1")
+
+
+def test_triggers_and_rules_that_keep_rows_out_of_our_tables(clinic):
+    clinic.conn.execute(
+        "create function partbox.drops() returns trigger language plpgsql as $$ begin return  NULL; end $$;"
+        'create trigger "Drop it" before insert on partbox.record for each row execute function partbox.drops();'
+        "create trigger part before insert on partbox.record_1 for each row execute function partbox.drops();"
+        "create rule keeps as on update to partbox.parked do instead nothing"
+    )
+    found = clinic.one("triggers")
+    assert found["severity"] == "problem"
+    assert found["evidence"] == [
+        "rule keeps on parked",
+        'trigger "Drop it" on record, which runs partbox.drops()',
+        "trigger part on record_1, which runs partbox.drops()",
+    ]
+    for remedy in found["remedy"]:
+        clinic.follow(remedy)
+    assert clinic.causes() == []
+
+
+def test_triggers_that_only_look_are_a_note(clinic):
+    """After a row, or before a statement, every trigger returns null."""
+    clinic.conn.execute(
+        "create function partbox.audits() returns trigger language plpgsql as $$ begin return null; end $$;"
+        "create function partbox.passes() returns trigger language plpgsql as $$ begin return new; end $$;"
+        "create trigger after after insert on partbox.record for each row execute function partbox.audits();"
+        "create trigger before before update on partbox.partition execute function partbox.audits();"
+        "create trigger passes before insert on partbox.parked for each row execute function partbox.passes();"
+        "create trigger off before insert on partbox.meta for each row execute function partbox.audits();"
+        "alter table partbox.meta disable trigger off"
+    )
+    _, report = clinic.doctor()
+    (found,) = [each for each in report["findings"] if each["cause"] == "triggers"]
+    assert found["severity"] == "note"
+    assert [each.split(",")[0] for each in found["evidence"]] == [
+        "trigger passes on parked",
+        "trigger before on partition",
+        "trigger after on record",
+    ]

@@ -20,6 +20,7 @@ from partbox.db.inspect.facts import (
     DeferredRows,
     Displaced,
     Expired,
+    ForeignTrigger,
     Keeper,
     Open,
     OpenSession,
@@ -79,6 +80,7 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     unreadable: str | None = None  # why the sequence `life` cannot be read
     access: tuple[WorkerAccess, ...] = ()
     displaced: Displaced | None = None
+    triggers: tuple[ForeignTrigger, ...] = ()
     sessions: tuple[OpenSession, ...] = ()
     queue: NotificationQueue | None = None
     keepers: tuple[Keeper, ...] = ()
@@ -121,6 +123,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
         unreadable=_unreadable(conn, schema),
         access=look.all(WorkerAccess, "doctor_access"),
         displaced=look.part("the tables", lambda: _displaced(conn, schema)),
+        triggers=look.all(ForeignTrigger, "doctor_triggers"),
         original=look.part("the marker", lambda: _original(conn, schema)) is not False,
         overview=seen,
         keys=look.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),

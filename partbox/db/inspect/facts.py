@@ -46,6 +46,16 @@ class Displaced(NamedTuple):
     remedy: str
 
 
+class ForeignTrigger(NamedTuple):
+    """A trigger or a rule (`kind`) of others on a table of ours. `drops`: it looks as if it kept rows as they are."""
+
+    table: str
+    kind: str
+    name: str
+    function: str | None
+    drops: bool
+
+
 class OpenSession(NamedTuple):
     """A session with a transaction; ages in seconds, None where they may not be seen.
 

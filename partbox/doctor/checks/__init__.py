@@ -36,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
     access.row_security,
     access.privileges,
     access.displaced,
+    access.triggers,
     storage.cursor_ahead,
     storage.sequence,
     storage.life,

@@ -1,8 +1,9 @@
-"""Causes that keep workers from seeing everything: row security, privileges, tables and segments in other places."""
+"""Causes that keep workers from seeing everything: row security, privileges, tables and segments in other
+places; and from writing: triggers and rules of others."""
 
 from collections.abc import Iterator
 
-from partbox.db.inspect.facts import WorkerAccess
+from partbox.db.inspect.facts import ForeignTrigger, WorkerAccess
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.words import listed, quoted
@@ -49,6 +50,31 @@ def displaced(case: Case) -> Iterator[Finding]:
     if case.evidence.displaced is not None:
         problem, remedy = case.evidence.displaced
         yield Finding(Severity.PROBLEM, problem, (), (remedy,) if remedy else ())
+
+
+@check("triggers", Severity.PROBLEM, Severity.NOTE)
+def triggers(case: Case) -> Iterator[Finding]:
+    """Somebody has put a trigger or a rule on a table of ours. A problem where it looks as if it kept rows as they are,
+    which raises nothing: what publishes or saves counts what was written, fails, and tries again until it is gone."""
+    found = case.evidence.triggers
+    for severity in (Severity.PROBLEM, Severity.NOTE):
+        its = [each for each in found if each.drops is (severity is Severity.PROBLEM)]
+        if not its:
+            continue
+        tables = listed([*dict.fromkeys(each.table for each in its)])
+        summary = f"there are triggers or rules of others on {tables}"
+        if severity is Severity.PROBLEM:
+            summary += ", which may keep rows from being written: publishers and workers fail at that"
+        yield Finding(severity, summary, tuple(map(_told, its)), tuple(_dropped(case, each) for each in its[:5]))
+
+
+def _told(each: ForeignTrigger) -> str:
+    runs = f", which runs {each.function}" if each.function else ""
+    return f"{each.kind} {quoted(each.name)} on {each.table}{runs}"
+
+
+def _dropped(case: Case, each: ForeignTrigger) -> str:
+    return f"`drop {each.kind} {quoted(each.name)} on {quoted(case.schema)}.{quoted(each.table)}`"
 
 
 def _object(access: WorkerAccess) -> str:

@@ -41,21 +41,23 @@ class AsyncpgAdapter(AsyncAdapter):
         text, names = numbered(statement)
         return await self.conn.fetch(text, *(parameters[name] for name in names))  # type: ignore[no-any-return]
 
-    async def copy(self, step: Copy) -> None:
-        await copied(self.conn, step)
+    async def copy(self, step: Copy) -> int:
+        return await copied(self.conn, step)
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         return self.conn.transaction()  # type: ignore[no-any-return]
 
 
-async def copied(conn: Any, step: Copy) -> None:
-    """COPY on a connection of asyncpg."""
+async def copied(conn: Any, step: Copy) -> int:
+    """COPY on a connection of asyncpg; the number of rows that were written."""
 
     async def source() -> AsyncIterator[bytes]:
         for piece in step.lines():
             yield piece.encode()
 
-    await conn.copy_to_table(step.table, schema_name=step.schema, columns=step.columns, source=source(), format="text")
+    to = {"schema_name": step.schema, "columns": step.columns, "format": "text"}
+    said = await conn.copy_to_table(step.table, source=source(), **to)
+    return int(said.removeprefix("COPY "))
 
 
 KINDS = {

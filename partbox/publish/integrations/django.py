@@ -47,15 +47,16 @@ class DjangoAdapter(Adapter):
             cursor.execute(statement, parameters)
             return [] if cursor.description is None else cursor.fetchall()
 
-    def copy(self, step: Copy) -> None:
+    def copy(self, step: Copy) -> int:
         driver = self.conn.connection
         with (
             transaction.no_copy_left(driver),
             self.conn.cursor() as cursor,
-            cursor.copy(step.statement.decode()) as copy,
         ):
-            for piece in step.lines():
-                copy.write(piece)
+            with cursor.copy(step.statement.decode()) as copy:
+                for piece in step.lines():
+                    copy.write(piece)
+            return int(cursor.rowcount)
 
     def on_commit(self, call: Call) -> None:
         ((xid,),) = self.execute(statements.publish_xid().decode(), {})

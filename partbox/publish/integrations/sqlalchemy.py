@@ -56,8 +56,8 @@ class SqlalchemyAdapter(Adapter):
         result = self._on.exec_driver_sql(text, values)
         return [tuple(row) for row in result] if result.returns_rows else []
 
-    def copy(self, step: Copy) -> None:
-        copy(self._on, step)
+    def copy(self, step: Copy) -> int:
+        return copy(self._on, step)
 
 
 class AsyncSqlalchemyAdapter(AsyncAdapter):
@@ -88,8 +88,8 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
     async def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
         return await self._run(lambda _: self._sync.execute(statement, parameters))
 
-    async def copy(self, step: Copy) -> None:
-        await self._run(lambda _: self._sync.copy(step))
+    async def copy(self, step: Copy) -> int:
+        return await self._run(lambda _: self._sync.copy(step))
 
 
 def _connection(given: Session | scoped_session[Any] | Connection) -> Connection:

@@ -19,14 +19,17 @@ def can_copy(on: Connection) -> bool:
     return (on.dialect.driver, on.dialect.is_async) in _COPIES
 
 
-def copy(on: Connection, step: Copy) -> None:
-    """Copy the rows. Both must be in the transaction: what SQLAlchemy knows nothing of it does not commit, and where
-    the driver has not sent its BEGIN yet PostgreSQL would commit at once."""
+def copy(on: Connection, step: Copy) -> int:
+    """Copy the rows; return how many were written.
+
+    Both must be in the transaction: what SQLAlchemy knows nothing of it does not commit, and where the driver has not
+    sent its BEGIN yet PostgreSQL would commit at once.
+    """
     if not _has_begun(on):
         on.exec_driver_sql("select 1")
     if not _has_begun(on):
         raise PublishError("SQLAlchemy has begun no transaction on the driver's connection: nothing is copied")
-    _COPIES[on.dialect.driver, on.dialect.is_async](on, step)
+    return _COPIES[on.dialect.driver, on.dialect.is_async](on, step)
 
 
 def _driver(on: Connection) -> Any:
@@ -60,29 +63,34 @@ def _none_left(on: Connection) -> Iterator[Any]:
         raise
 
 
-def _by_psycopg(on: Connection, step: Copy) -> None:
-    with _none_left(on) as driver, driver.cursor() as cursor, cursor.copy(step.statement) as copy:
-        for piece in step.lines():
-            copy.write(piece)
-
-
-def _by_async_psycopg(on: Connection, step: Copy) -> None:
-    async def copied_to(driver: Any) -> None:
-        async with driver.cursor() as cursor, cursor.copy(step.statement) as copy:
+def _by_psycopg(on: Connection, step: Copy) -> int:
+    with _none_left(on) as driver, driver.cursor() as cursor:
+        with cursor.copy(step.statement) as copy:
             for piece in step.lines():
-                await copy.write(piece)
+                copy.write(piece)
+        return int(cursor.rowcount)
+
+
+def _by_async_psycopg(on: Connection, step: Copy) -> int:
+    async def copied_to(driver: Any) -> int:
+        async with driver.cursor() as cursor:
+            async with cursor.copy(step.statement) as copy:
+                for piece in step.lines():
+                    await copy.write(piece)
+            return int(cursor.rowcount)
 
     with _none_left(on):
-        _adapted(on).run_async(copied_to)
+        return int(_adapted(on).run_async(copied_to))
 
 
-def _by_psycopg2(on: Connection, step: Copy) -> None:
+def _by_psycopg2(on: Connection, step: Copy) -> int:
     with _driver(on).cursor() as cursor:
         cursor.copy_expert(step.statement.decode(), io.StringIO("".join(step.lines())))
+        return int(cursor.rowcount)
 
 
-def _by_asyncpg(on: Connection, step: Copy) -> None:
-    _adapted(on).run_async(lambda driver: copied(driver, step))
+def _by_asyncpg(on: Connection, step: Copy) -> int:
+    return int(_adapted(on).run_async(lambda driver: copied(driver, step)))
 
 
 _COPIES = {
