@@ -107,7 +107,7 @@ def test_a_worker_that_cannot_read_still_takes_what_it_is_sent(
         eventually(lambda: len(heard) > 0)  # its own word
         with monkeypatch.context() as patched:
             if trouble == "a statement fails":
-                patched.setattr(LogReader, "read", fail(psycopg.errors.InsufficientPrivilege("not allowed"), failed))
+                patched.setattr(LogReader, "read", fail(psycopg.errors.QueryCanceled("it took too long"), failed))
             else:
                 patched.setattr(SessionFactory, "open", fail(psycopg.OperationalError("nobody answers"), failed))
                 desk.conn.execute(
