@@ -26,7 +26,7 @@ from partbox.events.record import (
     Row,
     microseconds,
 )
-from partbox.events.reserved import IDEMPOTENCY_KEY, PREFIX, RAW
+from partbox.events.reserved import FAILED, IDEMPOTENCY_KEY, PREFIX, RAW
 from partbox.events.shown import MAX_SHOWN, visible
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -160,6 +160,15 @@ class DeliveredEvent:
     def idempotency_key(self) -> str | None:
         """The key under which the event was published, if any."""
         return self._all_headers().get(IDEMPOTENCY_KEY)
+
+    @property
+    def had_failed(self) -> bool:
+        """True if an import says that it had failed."""
+        try:
+            headers: object = self._all_headers()
+        except ValueError:  # somebody's INSERT wrote what only PostgreSQL takes for JSON
+            return False
+        return isinstance(headers, dict) and FAILED in headers
 
     def headers_and_key(self) -> tuple[dict[str, str], str | None]:
         """`headers` and `idempotency_key`: both are in one text, which is decoded once here."""

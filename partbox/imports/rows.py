@@ -14,15 +14,15 @@ from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.events.checks import quoted
 from partbox.events.event import NOT_GIVEN
-from partbox.events.reserved import GLOBAL, NEVER_TEXT
+from partbox.events.reserved import FAILED, GLOBAL, NEVER_TEXT
 from partbox.publish.fields import UNTIMED, Fields, fields_of
 
 MOST_ATTEMPTS = 2**31 - 1
 SAID = "it had failed when it was imported"
 AS_TEXT = "; if it is not JSON, --set content_type=text/plain takes any text as it is"
 
-_PARTITION, _EVENT_ID, _TEXT, _BYTES, _CONTENT_TYPE = (
-    UNTIMED.index(name) for name in ("partition", "event_id", "payload", "payload_bytes", "content_type")
+_PARTITION, _EVENT_ID, _TEXT, _BYTES, _CONTENT_TYPE, _HEADERS = (
+    UNTIMED.index(name) for name in ("partition", "event_id", "payload", "payload_bytes", "content_type", "headers")
 )
 
 _CODECS = Codecs()
@@ -77,8 +77,14 @@ def columns(entries: list[ImportRow], clock: int) -> Iterator[tuple[Any, ...]]:
     """The columns of `publish_copy_timed`; `clock`: the database's, in microseconds since 1970."""
     now = _EPOCH + timedelta(microseconds=clock)
     for each in entries:
-        available_at = each.event.available_at if each.failed is None else NEVER_TEXT
-        yield (*each.fields, available_at, each.event.occurred_at or now)
+        times = each.event.available_at if each.failed is None else NEVER_TEXT, each.event.occurred_at or now
+        yield (*(each.fields if each.failed is None else _marked(each.fields)), *times)
+
+
+def _marked(fields: Fields) -> tuple[Any, ...]:
+    """The fields of an event that had failed, with a header that says so."""
+    headers = orjson.dumps({**orjson.loads(fields[_HEADERS] or "{}"), FAILED: "true"}).decode()
+    return (*fields[:_HEADERS], headers, *fields[_HEADERS + 1 :])
 
 
 def _event_type(found: Found) -> str:

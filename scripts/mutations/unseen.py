@@ -130,6 +130,17 @@ MUTATIONS = (
         (f"{KEPT_OUT}::test_in_a_pipeline_the_server_raises[on-one-True]",),
     ),
     Mutation(
+        "born-dead",
+        "A publisher's event for the last moment of all is taken for one that had failed where it was imported from.",
+        "partbox/worker/state/parked_rows.py",
+        "if micros == NEVER and event.had_failed:",
+        "if micros == NEVER:",
+        (
+            "tests/worker/test_far_times.py"
+            "::test_an_event_that_is_published_for_the_end_of_time_is_scheduled_and_not_dead",
+        ),
+    ),
+    Mutation(
         "what-is-gone-asked-for-for-ever",
         "After the schema was made anew a session asks for relations by their old oids until somebody restarts it.",
         "partbox/worker/reading/poller.py",

@@ -42,10 +42,7 @@ begin
     insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
                                  payload, headers, available_at)
     values (part, new_id, event_type, aggregate_type,
-            keyed, tenant_id, coalesce(payload, 'null'), headers,
-            -- The last moment of all is what an import gives to events that had failed.
-            case when available_at is null then clock_timestamp() + deliver_after
-                 else least(available_at, '294276-12-31 23:59:59.999998Z') end);
+            keyed, tenant_id, coalesce(payload, 'null'), headers, coalesce(available_at, clock_timestamp() + deliver_after));
     if not found then
         perform {unwritten};
     end if;

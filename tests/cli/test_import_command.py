@@ -147,9 +147,13 @@ def test_what_was_imported_as_dead_is_not_replayed_before_a_worker_has_passed_it
     assert outbox.dead.count() == 0
 
 
-def test_a_subscription_from_the_beginning_finds_it_dead_too(run, conn, dsn):
+@pytest.mark.parametrize("letters", [1, 9_999])
+def test_a_subscription_from_the_beginning_finds_it_dead_too(run, conn, dsn, letters):
+    """However large its headers are, which say so."""
     conn.execute(ROWS, [4])
     run()
+    large = "jsonb_build_object('a', (select string_agg(md5(n::text), '') from generate_series(1, %s) n))"
+    conn.execute(f"update partbox.record set headers = coalesce(headers::jsonb, '{{}}') || {large}", [letters])
     outbox, seen = Outbox(dsn), []
     outbox.subscriptions.create("audit", start="beginning")
     outbox.on("*", subscription="audit")(lambda event: seen.append(event.payload["n"]))

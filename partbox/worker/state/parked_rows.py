@@ -120,12 +120,12 @@ class ParkedRows:
         self.park(event, Verdict("ready", event.attempt - 1, None, True, None))
 
     def schedule(self, event: DeliveredEvent) -> None:
-        """Park an event whose time has not come; it never blocks. One whose time never comes is dead.
+        """Park an event whose time has not come; it never blocks. One that had failed when it was imported is dead.
 
-        It was imported so: for the subscriptions that there were then it is parked already, and that row stays.
+        For the subscriptions that there were then it is parked already, and that row stays.
         """
         micros = microseconds(event.record[AVAILABLE_AT])
-        if micros == NEVER:
+        if micros == NEVER and event.had_failed:
             self.park(event, Verdict("dead", 0, None, False, NEVER_SAID))
             return
         self.park(event, Verdict("scheduled", 0, None, False, None))
