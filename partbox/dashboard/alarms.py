@@ -40,7 +40,7 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Troub
         yield Trouble(
             WARN,
             "unowned",
-            f"{cluster.unowned} of {len(cluster.partitions)} partitions have had no owner for {unowned_for:.0f} s: "
+            f"{cluster.unowned} of {cluster.sums.partitions} partitions have had no owner for {unowned_for:.0f} s: "
             "their events wait.",
             ("See the log of the supervisor that plans.",),
         )

@@ -23,7 +23,7 @@ from partbox.dashboard.faces import Faces, own
 from partbox.dashboard.history import History
 from partbox.dashboard.news import PageNews
 from partbox.dashboard.texts import LONG, cut
-from partbox.dashboard.trouble import Trouble, told
+from partbox.dashboard.trouble import Trouble, crowds, told
 from partbox.db.inspect.stats import Cluster, Overview
 from partbox.errors import PartboxError
 from partbox.observe.health.siblings import Siblings
@@ -39,9 +39,11 @@ Plain = dict[str, Any]
 
 
 class OverviewSource(Protocol):
-    """Returns the newest overview, perhaps the same as just before."""
+    """Returns the newest overview, perhaps the same as just before; one of many lists the partitions of some."""
 
     def look(self) -> Overview: ...
+
+    def list_partitions(self, subscription: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -55,6 +57,7 @@ class _Story:
     alarms: list[Trouble] = field(default_factory=list)
     afar: list[Trouble] = field(default_factory=list)
     picture: Plain = field(default_factory=dict)
+    listed: bool = True
 
     def tell(self, at: datetime, cluster: Cluster, rates: Rates | None) -> None:
         faces = self.faces(cluster.instances)
@@ -64,6 +67,7 @@ class _Story:
         point = self.history.add(at, cluster, rates)
         self.alarms = list(alarms(cluster, (at - self.owned_at).total_seconds(), at))
         self.afar = list(afar(cluster, self.alarms))
+        self.listed = cluster.unlisted is None
         self.picture = frame.subscription(cluster, faces, point, self.news.happenings)
 
 
@@ -122,26 +126,31 @@ class Feed:
     def frame(self, subscription: str | None, *, history: bool) -> Plain:
         """The data to show. Its `subscription` is null if there is none of that name."""
         shown: Plain = {"schema": cut(self._schema), "version": partbox.__version__, "error": self._error}
-        shown |= {"database": None, "at": None, "subscriptions": [], "subscription": None}
+        shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0}
+        shown |= {"subscription": None}
         shown |= {"doctor": frame.doctor(self._diagnosis), "troubles": []}
         shown |= {"databases": [asdict(each) for each in self._siblings()]}
         if self._overview is None:
             return shown
         shown |= {"database": cut(self._overview.database), "at": self._overview.at.isoformat()}
-        shown |= {"subscriptions": frame.summaries(self._overview)}
         names = list(self._stories)
         name = subscription or ("default" if "default" in names or not names else names[0])
         story = self._stories.get(name)
+        shown |= frame.choice(self._overview, name)
         shown |= {"troubles": self._troubles(name, story.alarms if story else [])}
         if story is None:
             return shown
+        if not story.listed:
+            self._glance.list_partitions(name)
         past = [tuple(point) for point in story.history.points] if history else []
         return shown | {"subscription": story.picture} | ({"history": past} if history else {})
 
     def _troubles(self, subscription: str, alarms: list[Trouble]) -> list[Plain]:
         report = self._diagnosis.report if self._diagnosis else None
         findings = report.findings if report else ()
-        far = [each for name, story in self._stories.items() if name != subscription for each in story.afar]
+        others = {name: story for name, story in self._stories.items() if name != subscription}
+        most = {name: story.history.points[-1].open for name, story in others.items()}
+        far = crowds((each for story in others.values() for each in story.afar), most)
         return [each.plain() for each in told(alarms, findings, subscription, CAUSES, far)]
 
     async def _read(self) -> None:

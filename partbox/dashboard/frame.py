@@ -16,11 +16,22 @@ from partbox.stats.happenings import Happening
 NOBODY = -1
 GONE = -2  # an owner that is not among the living
 MOST_SINKS = 20
+MOST_CHOICES = 100
 MOST_RUNNING = 20  # handlers that run for long, those that run the longest
 
 
-def summaries(overview: Overview) -> list[dict[str, Any]]:
-    """One entry per subscription for the page's selector."""
+def choice(overview: Overview, shown: str) -> dict[str, Any]:
+    """The entries of the page's selector, of many those with dead events or most that wait, and how many there are."""
+    ranked = sorted(overview.clusters, key=lambda each: (each.subscription != shown, -_weight(each)))
+    chosen = sorted(ranked[:MOST_CHOICES], key=lambda each: each.subscription)
+    return {"subscriptions": _summaries(chosen), "subscription_count": len(ranked)}
+
+
+def _weight(cluster: Cluster) -> int:
+    return cluster.pending + sum(cluster.parked.values())
+
+
+def _summaries(clusters: Iterable[Cluster]) -> list[dict[str, Any]]:
     return [
         {
             "name": cluster.subscription,
@@ -29,7 +40,7 @@ def summaries(overview: Overview) -> list[dict[str, Any]]:
             "pending": cluster.pending,
             "dead": cluster.parked.get("dead", 0),
         }
-        for cluster in overview.clusters
+        for cluster in clusters
     ]
 
 
@@ -58,7 +69,7 @@ def subscription(
         "nodes": len(set(names.values())),
         "running": _running(cluster.instances),
         "sinks": [_sink(each) for each in cluster.sinks[:MOST_SINKS]],
-        **_partitions(cluster.partitions, places),
+        **_partitions(cluster.partitions or _unread(cluster), places),
         "pending": cluster.pending,
         "exact": cluster.exact,
         "lag": cluster.unfinished_age,
@@ -81,6 +92,13 @@ def _partitions(partitions: Sequence[PartitionStats], places: Mapping[UUID, int]
         "claimed": [None if each.claimed_age is None else round(each.claimed_age) for each in partitions],
         "suspects": [each.partition for each in partitions if each.suspect],
     }
+
+
+def _unread(cluster: Cluster) -> list[PartitionStats]:
+    """Partitions without anything, until the next look lists them."""
+    return [
+        PartitionStats(each, None, None, 0, 0, True, None, None, None, False) for each in range(cluster.sums.partitions)
+    ]
 
 
 def _place(instance: UUID | None, places: Mapping[UUID, int]) -> int:

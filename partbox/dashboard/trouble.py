@@ -1,7 +1,7 @@
 """A trouble as the page shows it: from the last look, from doctor, or from both."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from partbox.rules.wording import counted
 BAD, WARN, NOTE = LEVELS = ("bad", "warn", "note")
 _LEVEL = {Severity.PROBLEM: BAD, Severity.WARNING: WARN, Severity.NOTE: NOTE}
 
+FEW = 5  # subscriptions that have a line each
 LINE = 500  # characters of a sentence
 LONGEST = 2_000  # of a remedy, whose commands must stay whole
 
@@ -53,6 +54,21 @@ class Trouble:
         }
 
 
+def crowds(far: Iterable[Trouble], most: Mapping[str, int]) -> list[Trouble]:
+    """The troubles of other subscriptions; one that more than a few have as the worst of them, for which most waits."""
+    kinds: dict[str, list[Trouble]] = {}
+    for each in far:
+        kinds.setdefault(each.name.removesuffix(f"-{each.subscription}"), []).append(each)
+    return [each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_crowd(alike, most)])]
+
+
+def _crowd(alike: Sequence[Trouble], most: Mapping[str, int]) -> Trouble:
+    worst, *others = sorted(alike, key=lambda each: -most.get(each.subscription or "", 0))
+    names = ", ".join(cut(each.subscription) or "" for each in others[: FEW - 1])
+    more = f"{names} and {len(alike) - FEW:,} more"
+    return replace(worst, text=f"{worst.text} The same is true of {len(others):,} others: {more}.")
+
+
 def told(
     alarms: Iterable[Trouble],
     findings: Sequence[Finding],
@@ -66,12 +82,18 @@ def told(
     for each other subscription with other problems. A `live` cause is judged by alarms, which are newer: doctor adds
     evidence and remedy.
     """
-    here = [each for each in findings if each.subscription in (subscription, None)]
-    known = {each.cause: each for each in here if each.cause in set(live)}
+    live = {*live}
+    here = [each for each in findings if each.subscription == subscription or _of_all(each, live)]
+    known = {each.cause: each for each in here if each.cause in live}
     first = [_with(alarm, known.get(alarm.name)) for alarm in alarms]
     rest = [_trouble(each) for each in here if each.cause not in known]
-    others = [each for each in findings if each.cause not in set(live)] if afar else findings
+    others = [each for each in findings if each.cause not in live] if afar else findings
     return sorted([*first, *afar, *rest, *_elsewhere(others, subscription)], key=lambda each: LEVELS.index(each.level))
+
+
+def _of_all(finding: Finding, live: Collection[str]) -> bool:
+    """True for a finding about no single subscription, but for live causes that many have: alarms tell those."""
+    return finding.subscription is None and finding.cause not in live
 
 
 def pieces(remedy: str) -> Iterator[tuple[str, bool]]:

@@ -13,6 +13,7 @@ from partbox.db.inspect.evidence import Evidence, Thresholds, gather, look_again
 from partbox.db.inspect.stats import Overview
 from partbox.doctor.case import Case, living, ownerless, standing
 from partbox.doctor.checks import CHECKS
+from partbox.doctor.crowd import gathered
 from partbox.doctor.finding import Finding, Severity, healthy
 from partbox.doctor.limits import BACKLOG, BLOCKED, LATELY, Limits
 from partbox.settings import Settings
@@ -49,7 +50,7 @@ def examine(
 
 def judge(case: Case) -> list[Finding]:
     """The findings of every check on the case, the worst first."""
-    found = [finding for check in CHECKS for finding in check(case)]
+    found = [finding for check in CHECKS for finding in gathered(case, check(case))]
     return sorted(found, key=lambda each: ORDER.index(each.severity))
 
 

@@ -72,6 +72,8 @@ def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
     is far off by more than was delivered; there the cursor's way counts, as densely records as lie above it now.
     """
     parked = sum(after.parked.values()) - sum(before.parked.values())
+    if before.unlisted or after.unlisted:
+        return drawn - (after.pending - before.pending) - parked
     pairs = list(zip(before.partitions, after.partitions, strict=False))
     deep = [(old, new) for old, new in pairs if not (old.exact and new.exact)]
     counted = sum(new.pending - old.pending for old, new in pairs if old.exact and new.exact)

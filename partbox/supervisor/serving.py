@@ -75,6 +75,7 @@ def _pages(
 
 def _glance(supervisor: Supervisor, stack: ExitStack) -> CachedOverview:
     glance = CachedOverview(supervisor.settings, supervisor.dsn)
+    glance.list_partitions(supervisor.subscription)
     stack.callback(glance.close)
     return glance
 

@@ -174,8 +174,8 @@ with kinds as (
       from {schema}.parked
      where state = 'deferred'
      group by subscription, event_type
-     order by count desc, event_type
-     limit 100
+     order by row_number() over (partition by subscription order by count(*) desc, event_type), count desc, event_type
+     limit 5000
 )
 select n.subscription, n.event_type, n.count, extract(epoch from clock_timestamp() - n.since)::float8,
        left(k.last_error, 300)
@@ -192,8 +192,9 @@ with kinds as (
       from {schema}.parked
      where state = 'dead'
      group by subscription, event_type, kind
-     order by lately desc, count desc, event_type
-     limit 100
+     order by row_number() over (partition by subscription order by count(*) desc, event_type), lately desc, count desc,
+              event_type
+     limit 5000
 )
 select n.subscription, n.event_type, n.count, n.lately, extract(epoch from clock_timestamp() - n.last)::float8,
        n.newest, left(k.last_error, 300)

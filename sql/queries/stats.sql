@@ -9,9 +9,15 @@ select set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan'
 -- A row for each subscription, or for the one asked for: its instances, its partitions with what is pending, its parked
 -- rows by state. A single row without a name if there is none. Moments are those of the statement's start.
 -- `parked_age` is since a record should have been delivered: since it was published, or since its delay was over.
+-- Partitions are listed of so many subscriptions: the named ones, then those with instances; and with `working` of all of
+-- these. Of the others there are sums, estimated by their cursors and the newest id of each partition.
 with chosen as materialized (
-    select name, created_at, paused_at from {schema}.subscription
-     where %(subscription)s::text is null or name = %(subscription)s
+    select s.name, s.created_at, s.paused_at,
+           row_number() over (order by s.name = any(%(named)s::text[]) desc, i.subscription is not null desc, s.name)
+               <= %(listed)s or (%(working)s and i.subscription is not null) as listed
+      from {schema}.subscription s
+      left join (select distinct subscription from {schema}.instance) i on i.subscription = s.name
+     where %(subscription)s::text is null or s.name = %(subscription)s
 ), cursors as materialized (
     -- What lies above several cursors is read once: each reads up to the next one of its partition.
     select p.subscription, p.partition, p.assignee, p.owner, p.epoch, p.claimed_at, p.saved_at, p.suspect_until_id,
@@ -19,19 +25,19 @@ with chosen as materialized (
            lead(p.last_id, 1, 9223372036854775807)
                over (partition by p.partition order by p.last_id, p.subscription) as next_id
       from chosen
-      join {schema}.partition p on p.subscription = chosen.name
+      join {schema}.partition p on p.subscription = chosen.name and chosen.listed
 ), gaps as materialized (
     -- Counted up to the limit, straight from the primary key. What lies between there and the newest thousand
     -- is estimated: so many ids, as densely this partition's as in the mean of both ends.
-    select c.subscription, c.partition, c.last_id, low.count <= %(limit)s as exact,
+    select c.*, low.count <= %(limit)s as exact,
            low.count::float8 / (low.upto - c.last_id) as fill,
            low.count + high.count + case when high.count < 1000 then 0 else
                ((high.since - low.upto - 1) * (low.count::float8 / (low.upto - c.last_id)
                 + high.count::float8 / (high.upto - high.since + 1)) / 2)::bigint
-           end as count
+           end as count, low.first_id
       from cursors c
      cross join lateral (
-           select count(*) as count, max(id) as upto
+           select count(*) as count, min(id) as first_id, max(id) as upto
              from (select id from {schema}.record
                     where partition = c.partition and id > c.last_id and id <= c.next_id
                     order by id limit %(limit)s + 1) read
@@ -43,9 +49,10 @@ with chosen as materialized (
                     order by id desc limit 1000) read
          ) high
 ), above as materialized (
-    select g.subscription, g.partition,
-           sum(g.count) over upwards as count, bool_and(g.exact) over upwards as exact,
-           max(g.fill) over (partition by g.partition, g.last_id) as fill
+    select g.subscription, g.partition, g.assignee, g.owner, g.epoch, g.claimed_at, g.saved_at, g.suspect_until_id,
+           g.snapshot, g.last_id, g.floor_id,
+           sum(g.count) over upwards as pending, bool_and(g.exact) over upwards as exact,
+           max(g.fill) over (partition by g.partition, g.last_id) as fill, min(g.first_id) over upwards as first_id
       from gaps g
     window upwards as (partition by g.partition order by g.last_id desc, g.subscription desc rows unbounded preceding)
 ), shelves as materialized (
@@ -56,19 +63,32 @@ with chosen as materialized (
       from chosen
       join {schema}.parked k on k.subscription = chosen.name
      group by k.subscription, k.partition, k.state
+), states as materialized (
+    select k.subscription, json_object_agg(k.state, k.count order by k.state) as counts, min(k.first) as first
+      from (select subscription, state, sum(count)::bigint as count,
+                   min(array[first_id, partition]) filter (where first_id is not null) as first
+              from shelves group by subscription, state) k
+     group by k.subscription
+), blocking as materialized (
+    select k.subscription, count(*) as count
+      from (select distinct p.subscription, p.aggregate_type, p.aggregate_id
+              from chosen join {schema}.parked p on p.subscription = chosen.name
+             where p.blocks) k
+     group by k.subscription
 ), late_parked as materialized (
     select k.subscription, k.partition,
            max(extract(epoch from statement_timestamp()
                - least(greatest(r.created_at, r.available_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'))) as age
       from shelves k
+      join chosen on chosen.name = k.subscription and chosen.listed
      cross join lateral (
            select created_at, available_at from {schema}.record where partition = k.partition and id = k.first_id limit 1
          ) r
      group by k.subscription, k.partition
 ), backlog as materialized (
     select c.subscription, c.partition, c.assignee, c.owner, c.epoch,
-           (above.count + late.count)::bigint as pending,
-           above.exact and late.range <= %(limit)s as exact,
+           (c.pending + late.count)::bigint as pending,
+           c.exact and late.range <= %(limit)s as exact,
            -- A publisher may have said any time; infinity cannot be subtracted.
            case when coalesce(oldest.created_at, late.created_at) is not null then
                extract(epoch from statement_timestamp() - least(greatest(least(oldest.created_at, late.created_at),
@@ -77,34 +97,29 @@ with chosen as materialized (
            extract(epoch from statement_timestamp() - c.claimed_at) as claimed_age,
            extract(epoch from statement_timestamp() - c.saved_at) as saved_age,
            c.suspect_until_id is not null as suspect, c.last_id,
-           above.fill::numeric,  -- a float in JSON is as exact as extra_float_digits says
+           c.fill::numeric,  -- a float in JSON is as exact as extra_float_digits says
            late_parked.age as parked_age
-      from cursors c
-      join above on above.subscription = c.subscription and above.partition = c.partition
+      from above c
      cross join lateral (
            select count(*) as range,
                   count(*) filter (where not pg_visible_in_snapshot(xid, c.snapshot)) as count,
                   min(created_at) filter (where not pg_visible_in_snapshot(xid, c.snapshot)) as created_at
              from (select xid, created_at from {schema}.record
-                    where partition = c.partition and id > least(c.floor_id, c.last_id) and id <= c.last_id
+                    where partition = c.partition and id > c.floor_id and id <= c.last_id and c.floor_id < c.last_id
                     order by id desc limit %(limit)s + 1) read
          ) late
       left join lateral (
-           select created_at from {schema}.record where partition = c.partition and id > c.last_id
-            order by id limit 1
-         ) oldest on above.count > 0
+           select created_at from {schema}.record
+            where partition = c.partition and id = c.first_id limit 1
+         ) oldest on true
       left join late_parked on late_parked.subscription = c.subscription and late_parked.partition = c.partition
-), members as materialized (
-    select i.subscription, i.instance_id, i.node, i.supervisor, i.hostname, i.pid, i.version, i.draining, i.running, i.sinks,
-           extract(epoch from statement_timestamp() - i.started_at) as age,
-           extract(epoch from statement_timestamp() - i.heartbeat_at) as heartbeat_age,
-           extract(epoch from i.lease) as lease,
-           (select count(*) from cursors c where c.owner = i.instance_id) as partitions
-      from chosen
-      join {schema}.instance i on i.subscription = chosen.name
-), log as materialized (
-    select {schema}.drawn() as newest_id,
-           coalesce((select value::bigint from {schema}.meta where key = 'purged_id'), 0) as purged_id
+), partitions as materialized (
+    select b.subscription,
+           json_agg((select row from (select b.partition, b.assignee, b.owner, b.epoch, b.pending, b.exact, b.oldest_age,
+                                             b.claimed_age, b.saved_age, b.suspect, b.last_id, b.fill, b.parked_age) row)
+                    order by b.partition) as list
+      from backlog b
+     group by b.subscription
 ), segments as materialized (
     -- As the planner does it: as many rows in a page as the last vacuum or analyze found, in the pages there are now.
     -- Null if a segment with pages has never been looked at, or was found empty.
@@ -116,28 +131,79 @@ with chosen as materialized (
              where oid in (select inhrelid from pg_inherits
                             where inhparent = to_regclass(quote_ident({schema_name}) || '.record'))
             offset 0) c
+), log as materialized (
+    -- `records` that it holds, about, and by one id of a partition.
+    select known.*, greatest(0, least(segments.count, known.newest_id - known.purged_id))::bigint as records,
+           coalesce(least(segments.count / nullif(known.newest_id - known.purged_id, 0), 1), 1) / 256 as fill
+      from segments
+     cross join (
+           select {schema}.drawn() as newest_id,
+                  coalesce((select value::bigint from {schema}.meta where key = 'purged_id'), 0) as purged_id,
+                  (select count(*) from {schema}.segment_ranges() ahead where ahead.lower > {schema}.drawn()) as ahead
+           ) known
+), newest as materialized (
+    select n as partition, (select id from {schema}.record where partition = n order by id desc limit 1) as id
+      from generate_series(0, 255) n
+), sums as materialized (
+    select p.subscription, count(*) as partitions,
+           count(*) filter (where not exists (select from {schema}.instance i where i.instance_id = p.owner)) as unowned,
+           coalesce(sum(above.count), 0) as pending, coalesce(max(above.count), 0) as pending_max,
+           coalesce(sum(above.count), 0) = 0 as exact,
+           min(array[p.last_id, p.partition]) filter (where above.count > 0) as lowest
+      from chosen
+      join {schema}.partition p on p.subscription = chosen.name and not chosen.listed
+      join newest on newest.partition = p.partition
+     cross join log
+     cross join lateral (
+           select case when newest.id > p.last_id then 1 + ((newest.id - p.last_id - 1) * log.fill)::bigint end as count
+         ) above
+     group by p.subscription
+), unlisted as materialized (
+    select s.subscription, s.partitions, s.unowned, s.pending, s.pending_max, s.exact,
+           case when pending.created_at is not null then
+               extract(epoch from statement_timestamp() - least(greatest(pending.created_at, '0001-01-02 00:00Z'),
+                                                                '9999-12-30 00:00Z'))
+           end as oldest_age,
+           case when parked.created_at is not null then
+               extract(epoch from statement_timestamp() - least(greatest(parked.created_at, parked.available_at,
+                                                                         '0001-01-02 00:00Z'), '9999-12-30 00:00Z'))
+           end as parked_age
+      from sums s
+      left join states on states.subscription = s.subscription
+      left join lateral (
+           select created_at from {schema}.record
+            where partition = s.lowest[2] and id > s.lowest[1] order by id limit 1
+         ) pending on true
+      left join lateral (
+           select created_at, available_at from {schema}.record
+            where partition = states.first[2] and id = states.first[1] limit 1
+         ) parked on true
+), members as materialized (
+    select i.subscription,
+           json_agg((select row from (select i.instance_id, i.node, i.supervisor, i.hostname, i.pid, i.version, i.draining,
+                                             extract(epoch from statement_timestamp() - i.started_at) as age,
+                                             extract(epoch from statement_timestamp() - i.heartbeat_at) as heartbeat_age,
+                                             extract(epoch from i.lease) as lease, coalesce(owned.count, 0) as partitions,
+                                             i.running, i.sinks) row)
+                    order by i.node, i.supervisor nulls first, i.hostname, i.pid, i.instance_id) as list
+      from chosen
+      join {schema}.instance i on i.subscription = chosen.name
+      left join (select p.owner, count(*) as count
+                   from chosen join {schema}.partition p on p.subscription = chosen.name
+                  where p.owner is not null group by p.owner) owned
+           on owned.owner = i.instance_id
+     group by i.subscription
 )
-select statement_timestamp(), current_database(), log.newest_id,
-       greatest(0, least(segments.count, log.newest_id - log.purged_id))::bigint,
-       (select count(*) from {schema}.segment_ranges() ahead where ahead.lower > log.newest_id),
-       s.name, s.created_at, s.paused_at,
-       (select coalesce(json_agg(m order by m.node, m.supervisor nulls first, m.hostname, m.pid, m.instance_id), '[]')
-          from (select instance_id, node, supervisor, hostname, pid, version, draining, age, heartbeat_age, lease,
-                       partitions, running, sinks
-                  from members where subscription = s.name) m),
-       (select coalesce(json_agg(b order by b.partition), '[]')
-          from (select partition, assignee, owner, epoch, pending, exact, oldest_age, claimed_age, saved_age, suspect,
-                       last_id, fill, parked_age
-                  from backlog where subscription = s.name) b),
-       (select coalesce(json_object_agg(k.state, k.count order by k.state), '{{}}')
-          from (select state, sum(count)::bigint as count from shelves
-                 where subscription = s.name group by state) k),
-       (select count(*)
-          from (select distinct aggregate_type, aggregate_id from {schema}.parked
-                 where subscription = s.name and blocks) k)
+select statement_timestamp(), current_database(), log.newest_id, log.records, log.ahead,
+       s.name, s.created_at, s.paused_at, coalesce(members.list, '[]'), coalesce(partitions.list, '[]'), to_json(unlisted),
+       coalesce(states.counts, '{{}}'), coalesce(blocking.count, 0)
   from log
- cross join segments
   left join chosen s on true
+  left join members on members.subscription = s.name
+  left join partitions on partitions.subscription = s.name
+  left join unlisted on unlisted.subscription = s.name
+  left join states on states.subscription = s.name
+  left join blocking on blocking.subscription = s.name
  order by s.name
 
 -- name: stats_subscriptions

@@ -43,28 +43,9 @@ select made.name, number,
  cross join generate_series(0, 255) as number
   left join first on first.partition = number
 
--- name: subscription_list
--- Each with its instances, what lies above its cursors, and its parked rows. A partition's backlog is counted up to the
--- limit and estimated beyond it, as densely as its beginning: counting two million records took 14 s a subscription.
-select s.name, s.created_at, s.paused_at, s.type_filters,
-       (select count(*) from {schema}.instance i where i.subscription = s.name),
-       backlog.pending, backlog.exact, parked.parked, parked.dead
-  from {schema}.subscription s
- cross join (select {schema}.drawn() as id) as newest
- cross join lateral (
-       select coalesce(sum(case when new.count <= %(limit)s then new.count
-                                else new.count * (newest.id - p.last_id)::float8 / (new.upto - p.last_id) end), 0)::bigint
-              as pending, coalesce(bool_and(new.count <= %(limit)s), true) as exact
-         from {schema}.partition p
-        cross join lateral (
-              select count(*) as count, max(read.id) as upto
-                from (select r.id from {schema}.record r where r.partition = p.partition and r.id > p.last_id
-                       order by r.id limit %(limit)s + 1) read) new
-        where p.subscription = s.name) backlog
- cross join lateral (
-       select count(*) filter (where k.state not in ('dead', 'discarded')) as parked, count(*) filter (where k.state = 'dead') as dead
-         from {schema}.parked k where k.subscription = s.name) parked
- order by s.name
+-- name: subscription_types
+-- The event types that each wants; null: all.
+select name, type_filters from {schema}.subscription
 
 -- name: subscription_filters
 -- The event types that it wants; null: all.

@@ -40,6 +40,7 @@ def top(every: Every = "1s", subscription: Subscription = "default", dsn: Dsn = 
     glance = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
     with until_stopped():
         try:
+            glance.list_partitions(subscription)
             glance.look().cluster(subscription)  # an error is reported before anything is drawn
             show = _Show(glance)
             with keys() as pressed, full_screen(out) as live:

@@ -50,6 +50,7 @@ def sightings(glance: CachedOverview, subscription: str, wait: Callable[[], bool
     An error of the first observation is raised; a later one becomes a complaint, for a database may come back.
     """
     pace = Pace()
+    glance.list_partitions(subscription)
     last = _look(glance, subscription, pace)
     yield last
     while not wait():

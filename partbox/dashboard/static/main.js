@@ -103,6 +103,8 @@ function drawChoice() {
     const marks = [paused && "paused", dead && `${number(dead)} dead`].filter(Boolean).join(", ");
     return el("option", { value: name, selected: name === frame.subscription.name }, `${label}${marks ? ` (${marks})` : ""}`);
   });
+  const left = frame.subscription_count - options.length;
+  if (left > 0) options.push(el("option", { disabled: true }, `${number(left)} more: add ?subscription=NAME to the address`));
   const select = byId("subscription");
   if (document.activeElement !== select) show(select, ...options);
 }

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 FRESH: Final = 1.0  # seconds for which an answer, or a failure, is given again
 PATIENCE: Final = 5.0  # seconds that a look, or connecting, may take
+NAMED: Final = 20  # subscriptions that viewers have asked for, the last
 SHARE: Final = 4  # an answer lasts so many times as long as it took: looking costs the server a fifth of a core at most
 
 
@@ -43,6 +45,7 @@ class CachedOverview:
         self._clock = clock
         self._lock = threading.Lock()
         self._answer: Overview | psycopg.Error | PartboxError | None = None
+        self._named: deque[str] = deque(maxlen=NAMED)
         self._until = 0.0
 
     def look(self) -> Overview:
@@ -56,6 +59,11 @@ class CachedOverview:
         if isinstance(answer, Overview):
             return answer
         raise answer.with_traceback(None)
+
+    def list_partitions(self, subscription: str) -> None:
+        """From the next look on, list the partitions of this one however many subscriptions there are. Any thread."""
+        if subscription not in self._named:
+            self._named.append(subscription)
 
     def read(self, look: Callable[[Connection[Any]], T]) -> T:
         """Return `look(conn)` on the same connection, for what else a viewer reads. Raises as `look` does."""
@@ -73,6 +81,7 @@ class CachedOverview:
 
     def _look(self) -> Overview | psycopg.Error | PartboxError:
         try:
-            return self._kept.use(lambda conn: stats.overview(conn, self._schema, patience=self._patience))
+            named = [*self._named]
+            return self._kept.use(lambda conn: stats.overview(conn, self._schema, patience=self._patience, named=named))
         except (psycopg.Error, PartboxError) as error:
             return error

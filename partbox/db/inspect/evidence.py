@@ -4,7 +4,7 @@ Each part is read by one statement in its own transaction, with a short lock_tim
 read is left out and named: a diagnosis must not fail because the database is sick.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -46,6 +46,7 @@ T = TypeVar("T")
 Row = TypeVar("Row", bound=NamedTuple)
 
 PATIENCE, ONCE_LOCKED = "1s", "50ms"  # how long a lock is waited for, before and after one was found
+SUBSCRIPTIONS = 50  # whose blocked keys are looked at, those with most of them
 KEYS = 100  # blocked keys of a subscription that are looked at, the longest blocked
 
 # What a part may fail of, when everything else may still be read.
@@ -108,7 +109,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
     look = _Look(conn, schema)
     look.part("the version of the schema", lambda: migrate.check(conn, schema))
     retain = {"retain": ask.retain}
-    seen = look.part("the subscriptions", lambda: overview(conn, schema))
+    seen = look.part("the subscriptions", lambda: overview(conn, schema, working=True))
     return Evidence(
         server=look.one(ServerFacts, "doctor_server"),
         sessions=look.all(OpenSession, "doctor_sessions"),
@@ -143,7 +144,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
 def look_again(conn: Connection[Any], schema: str, before: Evidence) -> Evidence:
     """The same evidence with the subscriptions read again; unchanged, and noted as unread, if they cannot be."""
     look = _Look(conn, schema)
-    seen = look.part("the subscriptions, a second time", lambda: overview(conn, schema))
+    seen = look.part("the subscriptions, a second time", lambda: overview(conn, schema, working=True))
     return replace(before, overview=seen or before.overview, unread=(*before.unread, *look.unread))
 
 
@@ -210,7 +211,8 @@ def _displaced(conn: Connection[Any], schema: str) -> Displaced | None:
 
 
 def _keys(conn: Connection[Any], schema: str, seen: Overview | None) -> tuple[tuple[str, BlockedKey], ...]:
-    names: Iterable[str] = (each.subscription for each in seen.clusters if each.blocked_keys) if seen else ()
+    most = sorted(seen.clusters if seen else (), key=lambda each: -each.blocked_keys)[:SUBSCRIPTIONS]
+    names = sorted(each.subscription for each in most if each.blocked_keys)
     return tuple((name, key) for name in names for key in blocked.listed(conn, schema, name, KEYS))
 
 

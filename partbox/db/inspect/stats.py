@@ -1,5 +1,6 @@
 """The state of the subscriptions at one moment: their processes, their partitions, their backlog."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -19,6 +20,7 @@ from partbox.rules.naming import no_subscription
 
 EXACT_UP_TO: Final = 10_000
 STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded")
+LISTED: Final = 50  # subscriptions whose partitions an overview lists
 THROUGH: Final = ("dead", "discarded")  # nobody tries them any more
 
 
@@ -83,13 +85,32 @@ class PartitionStats:
     @property
     def unfinished_age(self) -> float | None:
         """Seconds that its oldest event waits, unread or parked; None if none does."""
-        return max((age for age in (self.oldest_age, self.parked_age) if age is not None), default=None)
+        return _longest(self.oldest_age, self.parked_age)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """All partitions of a subscription together; ages in seconds, as of a partition."""
+
+    partitions: int
+    unowned: int
+    pending: int
+    pending_max: int
+    exact: bool
+    oldest_age: float | None
+    parked_age: float | None
+
+    @property
+    def unfinished_age(self) -> float | None:
+        """Seconds that its oldest event waits, unread or parked; None if none does."""
+        return _longest(self.oldest_age, self.parked_age)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """One subscription at one moment; `parked` counts the parked records by state, which are not pending.
 
+    `unlisted`: the sums of its partitions, where an overview of many subscriptions does not list them; else None.
     `completed` estimates how many of the log's records it is through with; `blocked_keys` are aggregates whose events
     wait for one that cannot be finished. `segments_ahead` of the log, which all share, begin above the newest id.
     """
@@ -105,6 +126,7 @@ class Cluster:
     completed: int
     blocked_keys: int
     segments_ahead: int = 0
+    unlisted: Sums | None = None
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -112,10 +134,25 @@ class Cluster:
         return {state: count for state, count in self.parked.items() if state not in THROUGH}
 
     @property
+    def sums(self) -> Sums:
+        """All its partitions together."""
+        if self.unlisted is not None:
+            return self.unlisted
+        living = {instance.instance_id for instance in self.instances}
+        return Sums(
+            partitions=len(self.partitions),
+            unowned=sum(partition.owner not in living for partition in self.partitions),
+            pending=sum(partition.pending for partition in self.partitions),
+            pending_max=max((partition.pending for partition in self.partitions), default=0),
+            exact=all(partition.exact for partition in self.partitions),
+            oldest_age=_longest(*(partition.oldest_age for partition in self.partitions)),
+            parked_age=_longest(*(partition.parked_age for partition in self.partitions)),
+        )
+
+    @property
     def unowned(self) -> int:
         """Partitions that no living instance owns."""
-        living = {instance.instance_id for instance in self.instances}
-        return sum(partition.owner not in living for partition in self.partitions)
+        return self.sums.unowned
 
     @property
     def sinks(self) -> list[Traffic]:
@@ -124,26 +161,26 @@ class Cluster:
 
     @property
     def pending(self) -> int:
-        return sum(partition.pending for partition in self.partitions)
+        return self.sums.pending
 
     @property
     def pending_max(self) -> int:
-        return max((partition.pending for partition in self.partitions), default=0)
+        return self.sums.pending_max
 
     @property
     def exact(self) -> bool:
         """True if `pending` was counted; beyond 10,000 records a partition it is estimated."""
-        return all(partition.exact for partition in self.partitions)
+        return self.sums.exact
 
     @property
     def oldest_age(self) -> float | None:
         """Seconds since the oldest pending record was published; None if nothing is pending."""
-        return max((p.oldest_age for p in self.partitions if p.oldest_age is not None), default=None)
+        return self.sums.oldest_age
 
     @property
     def unfinished_age(self) -> float | None:
         """Seconds that the oldest event waits, unread or parked: one behind a failed one is late, too."""
-        return max((p.unfinished_age for p in self.partitions if p.unfinished_age is not None), default=None)
+        return self.sums.unfinished_age
 
     @property
     def records(self) -> dict[str, int]:
@@ -175,15 +212,24 @@ class Overview:
 
 
 def overview(
-    conn: Connection[Any], schema: str, subscription: str | None = None, *, patience: float | None = None
+    conn: Connection[Any],
+    schema: str,
+    subscription: str | None = None,
+    *,
+    patience: float | None = None,
+    exact_up_to: int = EXACT_UP_TO,
+    named: Collection[str] = (),
+    working: bool = False,
 ) -> Overview:
     """The state of all subscriptions, or of the one asked for if it exists, read in one statement.
 
+    The partitions of 50 are listed: of the `named`, then of those with processes, and with `working` of all of these.
     psycopg.errors.QueryCanceled if that takes longer than `patience` seconds, or else than the session's
     statement_timeout.
     """
     limit = None if patience is None else str(max(1, int(patience * 1000)))
-    values = {"subscription": subscription, "limit": EXACT_UP_TO}
+    values: dict[str, Any] = {"subscription": subscription, "limit": exact_up_to, "named": [*named]}
+    values |= {"listed": LISTED, "working": working}
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(query("stats_plan", schema), {"limit": limit})
         rows = cursor.execute(query("stats_overview", schema), values).fetchall()
@@ -203,10 +249,11 @@ def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
 def _cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Cluster:
     """The subscription of a row; of the log, how many records it holds, estimated, and its segments ahead."""
     records, ahead = log
-    name, created, paused_at, instances, partitions, parked, blocked_keys = row
+    name, created, paused_at, instances, partitions, sums, parked, blocked_keys = row
     found = tuple(PartitionStats(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
     members = tuple(_instance(each, at) for each in instances)
-    left = sum(each.pending for each in found) + sum(parked.values())
+    unlisted = sums and Sums(**_past({key: value for key, value in sums.items() if key != "subscription"}))
+    left = (unlisted.pending if unlisted else sum(each.pending for each in found)) + sum(parked.values())
     return Cluster(
         schema=schema,
         subscription=name,
@@ -219,6 +266,7 @@ def _cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Clust
         completed=max(0, records - left),
         blocked_keys=blocked_keys,
         segments_ahead=ahead,
+        unlisted=unlisted,
     )
 
 
@@ -236,3 +284,7 @@ def _past(row: dict[str, Any]) -> dict[str, Any]:
     """The ages as floats; what was written just after the statement began is not of the future."""
     ages = {name: age if age is None else max(0.0, float(age)) for name, age in row.items() if name.endswith("age")}
     return row | ages
+
+
+def _longest(*ages: float | None) -> float | None:
+    return max((age for age in ages if age is not None), default=None)

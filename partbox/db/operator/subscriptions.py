@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from psycopg import ClientCursor, Connection
 
+from partbox.db.inspect.stats import Cluster, overview
 from partbox.db.sql import query
 from partbox.errors import SchemaError
 from partbox.rules.silence import Beat
 
-EXACT_UP_TO = 100  # records of a partition
+EXACT = 100  # records of a partition
 
 Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 
@@ -93,18 +94,22 @@ def create(
 
 def listed(conn: Connection[Any], schema: str) -> list[Subscription]:
     """All of them, by name."""
-    with conn.transaction():
-        conn.execute(query("stats_plan", schema), {"limit": None})
-        rows = conn.execute(query("subscription_list", schema), {"limit": EXACT_UP_TO}).fetchall()
-    return [
-        Subscription(name, _utc(created), paused and _utc(paused), None if types is None else tuple(types), *counts)
-        for name, created, paused, types, *counts in rows
-    ]
+    types = dict(conn.execute(query("subscription_types", schema), {}).fetchall())
+    return [_listed(each, types.get(each.subscription)) for each in overview(conn, schema, exact_up_to=EXACT).clusters]
 
 
-def _utc(moment: datetime) -> datetime:
-    """The same moment, whatever the session's time zone."""
-    return moment.astimezone(UTC)
+def _listed(cluster: Cluster, types: list[str] | None) -> Subscription:
+    return Subscription(
+        cluster.subscription,
+        cluster.created,
+        cluster.paused_at,
+        None if types is None else tuple(types),
+        len(cluster.instances),
+        cluster.pending,
+        cluster.exact,
+        sum(cluster.waiting.values()),
+        cluster.parked.get("dead", 0),
+    )
 
 
 def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[str] | None:

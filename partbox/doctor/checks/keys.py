@@ -16,7 +16,7 @@ SHOWN = 5
 @check("blocked-key", Severity.PROBLEM)
 def blocked_key(case: Case) -> Iterator[Finding]:
     """An aggregate waits for an event whose handler keeps failing: at least three attempts failed, or it has been so
-    for a minute."""
+    for a minute. Of many subscriptions the 50 with the most blocked aggregates are looked at."""
     for name, keys in _by_subscription(case).items():
         stuck = [each for each in keys if each.state == "retrying" and _lasting(case, each)]
         if stuck:

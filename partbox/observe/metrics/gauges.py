@@ -65,13 +65,14 @@ def _of_partitions(attribute: str) -> Callable[[Cluster, Collection[UUID]], Iter
 
 
 def _mean(cluster: Cluster) -> float:
-    return cluster.pending / len(cluster.partitions) if cluster.partitions else 0.0
+    sums = cluster.sums
+    return sums.pending / sums.partitions if sums.partitions else 0.0
 
 
 _ROWS: dict[str, Callable[[Cluster, Collection[UUID]], Iterable[Row]]] = {
     "records": _records,
     "oldest_pending_age_seconds": _one(lambda cluster: cluster.oldest_age or 0.0),
-    "partitions": _one(lambda cluster: len(cluster.partitions)),
+    "partitions": _one(lambda cluster: cluster.sums.partitions),
     "partitions_unowned": _one(lambda cluster: cluster.unowned),
     "partitions_assigned_here": _assigned_here,
     "instance_partitions": _of_instances(lambda each: each.partitions),

@@ -244,7 +244,7 @@ def read(conn: Conn) -> float:
     plan = b"explain (analyze, format json, costs off, timing off) "
     with conn.transaction():
         conn.execute(stats.query("stats_plan", "partbox"), {"limit": None})
-        values = {"subscription": None, "limit": stats.EXACT_UP_TO}
+        values = {"subscription": None, "limit": stats.EXACT_UP_TO, "named": [], "listed": 50, "working": False}
         ((explained,),) = conn.execute(plan + stats.query("stats_overview", "partbox"), values).fetchall()
     return sum(rows_of_records(explained[0]["Plan"]))
 
