@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from psycopg import Connection
 
 from partbox.db.connect import check
+from partbox.db.inspect.subscriptions import listed
 from partbox.db.operator import subscriptions
 from partbox.db.operator.subscriptions import Problem, Subscription
 from partbox.db.session import require, session
@@ -67,7 +68,7 @@ class Subscriptions:
     def list(self) -> Found:
         """All subscriptions, by name."""
         with self._session() as conn:
-            return subscriptions.listed(conn, self._schema)
+            return listed(conn, self._schema)
 
     def pause(self, name: str) -> bool:
         """Deliver nothing more until it is resumed: workers end what runs, and release; False if it was paused.

@@ -8,12 +8,9 @@ from uuid import UUID
 
 from psycopg import ClientCursor, Connection
 
-from partbox.db.inspect.stats import Cluster, overview
 from partbox.db.sql import query
 from partbox.errors import SchemaError
 from partbox.rules.silence import Beat
-
-EXACT = 100  # records of a partition
 
 Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 
@@ -90,26 +87,6 @@ def create(
         while cursor.nextset():
             pass
         return cursor.rowcount > 0
-
-
-def listed(conn: Connection[Any], schema: str) -> list[Subscription]:
-    """All of them, by name."""
-    types = dict(conn.execute(query("subscription_types", schema), {}).fetchall())
-    return [_listed(each, types.get(each.subscription)) for each in overview(conn, schema, exact_up_to=EXACT).clusters]
-
-
-def _listed(cluster: Cluster, types: list[str] | None) -> Subscription:
-    return Subscription(
-        cluster.subscription,
-        cluster.created,
-        cluster.paused_at,
-        None if types is None else tuple(types),
-        len(cluster.instances),
-        cluster.pending,
-        cluster.exact,
-        sum(cluster.waiting.values()),
-        cluster.parked.get("dead", 0),
-    )
 
 
 def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[str] | None:
