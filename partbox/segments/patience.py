@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from psycopg import Error
-from psycopg.errors import CheckViolation, DeadlockDetected, LockNotAvailable
+from psycopg.errors import CheckViolation, DeadlockDetected, DiskFull, LockNotAvailable
+
+from partbox.observe.logs.log_event import FULL_DISK
 
 T = TypeVar("T")
 
@@ -27,7 +29,7 @@ def tried(step: Callable[[], str | None]) -> str | None:
 class Attempts:
     """Takes steps of which one that the server refuses keeps none of the others from being taken.
 
-    `problem`: why the first one was refused, in one line.
+    `problem`: why the first one was refused, in one line; of a full disk with the remedy.
     """
 
     def __init__(self) -> None:
@@ -41,5 +43,6 @@ class Attempts:
             if (error.sqlstate or LOST).startswith((LOST, "57P")):
                 raise  # one that was lost or ended by the server: nothing was refused
             if self.problem is None:
-                self.problem = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
+                said = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
+                self.problem = FULL_DISK + said if isinstance(error, DiskFull) else said
             return otherwise

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from partbox.db.operator.segments import Hold
+from partbox.observe.logs.log_event import FULL_DISK
 from partbox.rules.segments import EventTrigger
 from partbox.rules.wording import counted
 from partbox.segments.passed import Held
@@ -16,6 +17,8 @@ def told(held: Held) -> list[str]:
 
 def refused(problem: str, triggers: Sequence[EventTrigger]) -> str:
     """The server's reason, with the remedy where event triggers of the database may be the cause."""
+    if problem.startswith(FULL_DISK):
+        return problem
     if not triggers:
         return f"{problem}: remove the cause, all goes on by itself"
     return f"{problem}: event triggers run in it: {', '.join(map(str, triggers))}: {qualified(triggers)}"

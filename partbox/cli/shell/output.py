@@ -70,6 +70,8 @@ def in_one_line(error: PartboxError | psycopg.Error) -> str:
             return f"{said}: connect as a role that may do this, or grant it"
         case psycopg.errors.QueryCanceled():
             return f"the database gave up: {said}: try again when it is less busy, or ask for less"
+        case psycopg.errors.DiskFull():
+            return f"a disk of the PostgreSQL server is full: {said}: make room there, and repeat the command"
         case NoDsn() | PoolerRefused():
             return f"cannot use the database: {said}"
         case psycopg.errors.ReadOnlySqlTransaction():

@@ -1,0 +1,109 @@
+"""Commands beside a server whose disk is full: one line, nothing half done, and a second call does it."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from servers import OwnServer, execute
+from small_disk import small_disk
+
+from partbox import Outbox
+from partbox.chaos.disk import SmallDisk
+from partbox.db.schema import migrate as migrations
+
+pytestmark = pytest.mark.every_version("errors of the server")
+
+FULL = "a disk of the PostgreSQL server is full"
+PLANT = """
+insert into partbox.record (partition, event_id, event_type, payload, created_at)
+select g % 256, gen_random_uuid(), 'Placed', '{}', now() - interval '8 days' from generate_series(1, 1000) g
+"""
+EVERYTHING = """
+select c.oid::regclass::text, c.relfilenode::text from pg_class c where c.relnamespace = 'partbox'::regnamespace
+union all select p.oid::regprocedure::text, md5(p.prosrc) from pg_proc p where p.pronamespace = 'partbox'::regnamespace
+union all select m.key, m.value from partbox.meta m where m.key <> 'segments_failed'
+union all select id::text, event_id::text from partbox.record
+order by 1
+"""
+
+Conn = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def disk() -> Iterator[SmallDisk]:
+    with small_disk(64) as disk:
+        yield disk
+
+
+@pytest.fixture
+def own(disk: SmallDisk, own_server: OwnServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The DSN of an empty database on that disk; the WAL is elsewhere."""
+    with psycopg.connect(own_server.dsn, autocommit=True) as conn:
+        conn.execute(f"create tablespace small location '{disk.folder}'")
+    execute(own_server.server.dsn, "create database small tablespace small")
+    dsn = make_conninfo(own_server.dsn, dbname="small")
+    monkeypatch.setenv("PARTBOX_DSN", dsn)
+    return dsn
+
+
+@pytest.fixture
+def conn(own: str) -> Iterator[Conn]:
+    with closing(psycopg.connect(own, autocommit=True)) as conn:
+        yield conn
+
+
+def everything(conn: Conn) -> list[Any]:
+    there = conn.execute("select to_regnamespace('partbox') is not null").fetchone() == (True,)
+    return conn.execute(EVERYTHING).fetchall() if there else []
+
+
+def divide(conn: Conn) -> None:
+    """Have the log in ten segments, of a hundred ids each."""
+    conn.execute("drop table partbox.record_1")
+    for lower in range(0, 1000, 100):
+        conn.execute(
+            f"create table partbox.record_{lower or 1} partition of partbox.record"
+            f" for values from ({lower or 'minvalue'}) to ({lower + 100})"
+        )
+
+
+def test_a_purge_takes_nothing_by_half_and_goes_on_when_there_is_room_again(partbox, disk, own, conn):
+    migrations.migrate(own)
+    divide(conn)
+    conn.execute(PLANT)
+    conn.execute("update partbox.partition set last_id = 1000, floor_id = 1000, snapshot = pg_current_snapshot()")
+    before = everything(conn)
+    disk.fill()
+    for _ in range(2):
+        ran = partbox("purge")
+        assert (ran.code, ran.out, ran.err.count("\n")) == (1, "nothing was purged\n", 1)
+        assert f"segments of the log were not changed: {FULL}: make room there" in ran.err
+        assert everything(conn) == before
+    disk.make_room()
+    assert FULL in partbox("doctor").out
+    assert partbox("purge").out.startswith("purged 10 segments of ")
+    assert FULL not in partbox("doctor").out
+
+
+@pytest.mark.parametrize("since", [0, 7])
+def test_a_migration_changes_nothing_and_goes_through_when_there_is_room_again(
+    partbox, disk, own, conn, monkeypatch, since
+):
+    if since:
+        with monkeypatch.context() as patch:
+            newer = migrations.migrations()
+            patch.setattr(migrations, "migrations", lambda: newer[:since])
+            migrations.migrate(own)
+        conn.execute(PLANT)
+    before = everything(conn)
+    disk.fill()
+    for _ in range(2):
+        assert FULL in partbox("migrate" if since else "init").error
+        assert everything(conn) == before
+    disk.make_room()
+    assert partbox("migrate" if since else "init").code == 0
+    with conn.transaction():
+        Outbox(own).publish(conn, "Placed", 1)
