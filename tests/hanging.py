@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 HOST = "127.0.0.1"
 CHUNK = 65_536
@@ -59,6 +59,11 @@ class Proxy:
         """Let bytes that hung pass, late and whole; nothing new hangs."""
         self._do(self._go_on())
 
+    def lead_to(self, dsn: str) -> None:
+        """New connections reach the server of this DSN."""
+        there = conninfo_to_dict(dsn)
+        self._target = str(there["host"]), int(str(there["port"]))
+
     async def _listen(self) -> asyncio.Server:
         return await asyncio.start_server(self._serve, HOST, 0)
 
@@ -85,10 +90,14 @@ class Proxy:
         self._lines.append(line)
         if self._closed:
             line.passes.clear()
-        if host.startswith("/"):
-            there, back = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
-        else:
-            there, back = await asyncio.open_connection(host, port)
+        try:
+            if host.startswith("/"):
+                there, back = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+            else:
+                there, back = await asyncio.open_connection(host, port)
+        except OSError:
+            writer.close()
+            return
         for pumping in (self._pump(line, reader, back, client=True), self._pump(line, there, writer, client=False)):
             task = asyncio.create_task(pumping)
             self._tasks.add(task)

@@ -23,7 +23,7 @@ from uuid_utils.compat import uuid7
 
 from partbox.db.connect import check, connect
 from partbox.db.delivery import instances, proof
-from partbox.db.delivery.instances import Watch
+from partbox.db.delivery.instances import Renewal, Watch
 from partbox.db.schema import migrate
 from partbox.errors import SchemaError
 from partbox.observe import Observers
@@ -44,6 +44,14 @@ log = logging.getLogger("partbox.supervisor")
 
 NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
 NOT_PLANNED = "heartbeats come through, but registering, burying or planning failed, and is tried again: %s"
+WENT_BACK = (
+    "the server's history went back: it had confirmed commits until %s and has none after about %s. Events that are "
+    "gone may have been delivered; all that exist are"
+)
+UNKNOWN_PROCESS = (
+    "process %d is unknown to the database: another node has buried it, or the commit with which it joined is lost; "
+    "it drops everything and goes on under a new identity"
+)
 UNKNOWN = "cannot determine whether everything is delivered: %s"
 
 
@@ -68,6 +76,7 @@ class Membership:
         self._steady_since: float | None = None
         self._last_beat = 0.0
         self._renewed = False  # in the last tick
+        self._beats: dict[UUID, Renewal] = {}  # the last ones that the database took
         self._watching = Watching(settings, subscription)
 
     def open(self) -> None:
@@ -147,6 +156,7 @@ class Membership:
         alive = instances.heartbeat(conn, self._schema, leaving)
         if len(alive) < len(named):
             proof.intact(conn, self._schema)  # in another table nobody is alive
+        self._compare(alive)
         lease = self._settings.lease
         for instance, ward in named.items():
             if instance in alive:
@@ -155,12 +165,19 @@ class Membership:
                 ward.left = leaving[instance]
                 ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
             else:
-                text = "process %d was buried by another node; it drops everything and goes on under a new identity"
-                self._tell("identity_lost", text, ward.pid, worker_pid=ward.pid)
+                self._tell("identity_lost", UNKNOWN_PROCESS, ward.pid, worker_pid=ward.pid)
                 ward.slot.instance = None
         if self._steady_since is None or breaks(now - self._last_beat, lease):
             self._steady_since = now
         self._last_beat = now
+
+    def _compare(self, beats: dict[UUID, Renewal]) -> None:
+        """Log it if the database has forgotten a heartbeat that it had taken: with it go all later commits."""
+        taken = {each: beat.at for each, beat in self._beats.items() if each in beats}
+        forgotten = [(at, beats[each].before) for each, at in taken.items() if beats[each].before < at]
+        if forgotten:
+            self._tell("history_went_back", WENT_BACK, *(at.isoformat(" ", "seconds") for at in max(forgotten)))
+        self._beats = beats
 
     def _leave(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
         """Mark as leaving those that leave and are not renewed: they are silent, or have ended since."""

@@ -6,14 +6,19 @@ select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * i
 returning instance_id, pid
 
 -- name: heartbeat
--- Renew all my processes' rows; what does not come back is gone. See the function.
-select heartbeat from {schema}.heartbeat(%(instances)s::uuid[], %(draining)s::boolean[])
+-- Renew all my processes' rows; what does not come back is gone. See the function. Each with the heartbeat before, which the
+-- statement's snapshot still sees, and a time that this one is not older than.
+select h.id, i.heartbeat_at, statement_timestamp()
+  from {schema}.heartbeat(%(instances)s::uuid[], %(draining)s::boolean[]) as h (id)
+  join {schema}.instance i on i.instance_id = h.id
 
 -- name: heartbeat_of_one
 -- The same for a node of one process: one row has no order of locks, and takes no function.
+with before as materialized (select b.heartbeat_at from {schema}.instance b where b.instance_id = %(instance)s::uuid)
 update {schema}.instance i set heartbeat_at = clock_timestamp(), draining = i.draining or %(draining)s::boolean
+  from before
  where i.instance_id = %(instance)s::uuid
-returning i.instance_id
+returning i.instance_id, before.heartbeat_at, statement_timestamp()
 
 -- name: leave
 -- This process was told to end: what it runs has no part in that. One row, so there is no order of locks to keep.

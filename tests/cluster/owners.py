@@ -21,7 +21,7 @@ class Row:
 
 
 class Owners:
-    """Looks at the tables of ownership through an autocommit connection."""
+    """Looks at the ownership in the subscription `default` through an autocommit connection."""
 
     def __init__(self, conn: Connection[Any]) -> None:
         self.conn = conn
@@ -30,7 +30,7 @@ class Owners:
         """Every partition's row by its number."""
         found = self.conn.execute(
             "select partition, owner, assignee, epoch, last_id, pg_snapshot_xmax(snapshot)::text::bigint"
-            " from partbox.partition"
+            " from partbox.partition where subscription = 'default'"
         )
         return {row[0]: Row(*row) for row in found}
 

@@ -69,7 +69,7 @@ def test_a_connection_that_hangs_costs_neither_events_nor_the_lease(desk, proxy,
         desk.eventually(lambda: "hangs" in caplog.text)
         assert instances(desk) == before
     assert all_numbers(desk) == published  # and none twice
-    assert "was buried by another node" not in caplog.text
+    assert "under a new identity" not in caplog.text
 
 
 @pytest.mark.parametrize("name", [POLLER, SAVER])

@@ -22,6 +22,13 @@ class Member(NamedTuple):
     lease: float
 
 
+class Renewal(NamedTuple):
+    """A heartbeat that the database took at `at`, or right after; `before`: the one that it had until then."""
+
+    before: datetime
+    at: datetime
+
+
 class Watch(NamedTuple):
     """A look at a subscription.
 
@@ -65,14 +72,14 @@ def register(  # each keyword is a column of `instance`
     return {pid: instance for instance, pid in rows}
 
 
-def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) -> set[UUID]:
-    """Renew these instances, each draining or not; returns those that still exist."""
+def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
+    """Renew these instances, each draining or not; returns the heartbeats of those that still exist."""
     if len(draining) == 1:
         ((instance, leaves),) = draining.items()
         rows = fetch(conn, "heartbeat_of_one", schema, {"instance": instance, "draining": leaves})
     else:
         rows = fetch(conn, "heartbeat", schema, {"instances": array(draining), "draining": array(draining.values())})
-    return {row[0] for row in rows}
+    return {instance: Renewal(before, at) for instance, before, at in rows}
 
 
 def leave(conn: Connection[Any], schema: str, instance: UUID) -> None:

@@ -229,9 +229,12 @@ LOG_EVENTS: dict[str, LogEvent] = {
     ),
     "identity_lost": LogEvent(
         WARNING,
-        "another node has buried a process of this one, which had not renewed its lease: the process drops everything "
-        "and continues under a new identity",
+        "another node has buried a process of this one, which had not renewed its lease, or the commit with which it "
+        "joined is lost: the process drops everything and continues under a new identity",
         ("subscription", "worker_pid"),
+    ),
+    "history_went_back": LogEvent(
+        WARNING, "commits that the server had confirmed are gone, by a failover or a restore", ("subscription",)
     ),
     "planned": LogEvent(
         INFO, "this node has planned to move partitions", ("subscription", "partitions", "instances")

@@ -165,7 +165,7 @@ def test_a_bury_takes_instances_by_id_wherever_their_rows_lie(dsn, conn):
             instances.heartbeat(beating, SCHEMA, {low: False})
             buried = run(bury, burying, [high, low], known_dead=True)
             blocked(conn, burying)
-            assert instances.heartbeat(beating, SCHEMA, {high: False}) == {high}
+            assert instances.heartbeat(beating, SCHEMA, {high: False}).keys() == {high}
         assert set(buried.result()[0]) == {low, high}
 
 
@@ -193,5 +193,5 @@ def test_a_heartbeat_does_not_come_back_to_the_version_of_a_row_that_a_bury_wait
                 buried = run(bury, burying, [me])
                 blocked(conn, burying)
             eventually(lambda: renewed.done() or burying.info.backend_pid in blockers(conn, second))
-        assert renewed.result() == {me}
+        assert renewed.result().keys() == {me}
         assert buried.result() == ([], 0)
