@@ -56,11 +56,17 @@ def _named(schema: str, percent: str) -> dict[str, compose.Composable]:
     def put(text: str) -> str:
         return text.replace("%", percent)
 
+    def relation(name: str) -> compose.Composed:
+        return compose.SQL("{}::regclass").format(compose.Literal(put(f"{quoted}.{name}")))
+
     quoted = f'"{schema.replace(chr(34), chr(34) * 2)}"'
     return {
         "schema": compose.Identifier(put(schema)),
         "schema_name": compose.Literal(put(schema)),
-        "sequence": compose.SQL("{}::regclass").format(compose.Literal(put(f"{quoted}.record_id_seq"))),
+        "sequence": relation("record_id_seq"),
+        "log": relation("record"),
+        "partition": relation("partition"),
+        "parked": relation("parked"),
         "bell": compose.Literal(put(f"{quoted}.bell")),
         "channel": compose.Literal(put(channel(schema))),
         "channel_name": compose.Identifier(put(channel(schema))),

@@ -21,7 +21,7 @@ select {flag_ahead},
        {drawn} = %(drawn)s::bigint
        and (select {digest} from ({mine}) as mine) is not distinct from %(known)s::bigint
        and not exists (select from {schema}.parked k where k.subscription = %(subscription)s and k.due_at is not null),
-       {life_seen}
+       pg_sequence_last_value(%(life)s::oid::regclass), {log_named}
 
 -- name: tick
 -- An idle check (see `fence`), and in the same round trip my partitions, to hold and to claim, with a digest of them: they
@@ -85,9 +85,10 @@ returning p.partition, p.epoch, p.snapshot::text, p.last_id, p.floor_id, p.parke
 -- name: save
 -- The fenced write, see the function; how long the server took for it, which a busy client cannot tell; and whether the
 -- server is in the life that the session began in. In another it is nobody who saves, who owns nothing and writes nothing.
--- Last, with its tables locked: whether it has written to those that the session began with.
-select saved.partition, extract(epoch from clock_timestamp() - statement_timestamp())::float8,
-       case when coalesce({tables_seen} = %(tables)s, %(tables)s::text is null) then life.same
+-- Last, with its tables locked, and once, for it is an aggregate: whether it has written to those that the session began with.
+select array_agg(saved.partition) filter (where saved.partition is not null),
+       extract(epoch from clock_timestamp() - statement_timestamp())::float8,
+       case when coalesce({schema}.tables_saved() = %(tables)s::bigint, true) then bool_and(life.same)
             else {schema}.refuse('another table has the place of `partition` or `parked`: nothing was saved') end
   from (select coalesce(pg_sequence_last_value(%(life)s::oid::regclass) = %(value)s::bigint, %(life)s::oid is null) as same
          offset 0) as life

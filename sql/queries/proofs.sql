@@ -4,35 +4,19 @@
 coalesce(pg_sequence_last_value({sequence}),
          case when has_sequence_privilege({sequence}, 'SELECT') or has_sequence_privilege({sequence}, 'USAGE') then 0 end)
 
--- name: unfiltered
--- Part of others: true if row security hides no record. Where it is off for the session PostgreSQL raises instead of hiding
--- any; behind a pooler it may be on. The statement has locked the log by then, so the answer holds for all of it.
-(current_setting('row_security') = 'off'
- or not row_security_active(to_regclass(quote_ident({schema_name}) || '.record')))
-
--- name: life_seen
--- Part of others: the server's life, or -1 if the log that the statement has read is not the one that the session began
--- with, or was not read whole.
-case when {unfiltered}
-          and coalesce(to_regclass(quote_ident({schema_name}) || '.record')::oid = %(log)s::oid, %(log)s::oid is null)
-     then pg_sequence_last_value(%(life)s::oid::regclass) else -1 end
-
--- name: segments_seen
--- Part of others: a number that changes with every segment that is put into the log or taken out of it.
-(select coalesce(bit_xor(i.inhrelid::bigint), 0) from pg_inherits i
-  where i.inhparent = %(log)s::oid and not i.inhdetachpending)
-
--- name: tables_seen
--- Part of others: the tables that a save writes to, by their oids.
-concat_ws(' ', to_regclass(quote_ident({schema_name}) || '.partition')::oid, to_regclass(quote_ident({schema_name}) || '.parked')::oid)
+-- name: log_named
+-- Part of others: the log and its sequence by their oids, as one number. The names are looked up when the statement is
+-- analysed, and anew whenever one of the two has changed, for the plan depends on them: it costs nothing.
+(({log}::oid::bigint << 32) | {sequence}::oid::bigint)
 
 -- name: tables_begin
 -- The log that a session begins with, and the tables that its saves write to.
-select to_regclass(quote_ident({schema_name}) || '.record')::oid::bigint, {tables_seen}
+select {log_named}, {schema}.tables_saved()
 
--- name: segments_begin
--- The segments that the log has now; an error unless everything is in its place, see the function.
-select {segments_seen}, {schema}.intact()
+-- name: log_begin
+-- The log; and what it is made of now, an error unless everything is in its place: see the functions. It is locked, so
+-- that nothing changes between the two answers.
+select {log_named}, {schema}.log_now(), {schema}.intact() from (select count(*) from {schema}.record where false) as locked
 
 -- name: intact
 -- An error unless everything is in its place; see the function.

@@ -6,20 +6,20 @@
 select g as drawn,
        age(case when g >= 0 then '3'::xid end) as age,
        pg_snapshot_xmax(pg_current_snapshot())::text as xmax,
-       exists (select from unnest(%(listed)s::text[]::xid8[]) as listed (xid)
-                where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())) as ended,
-       {life_seen} as life,
-       {flag_ahead} as ahead
+       %(listed)s::text <> '{{}}'
+       and exists (select from unnest(%(listed)s::text[]::xid8[]) as listed (xid)
+                    where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())) as ended,
+       pg_sequence_last_value(%(life)s::oid::regclass) as life,
+       {flag_ahead} as ahead,
+       {log_named} as log
   from (select {drawn} as g offset 0) as drawn
 
 -- name: light
 -- The columns of a record r, without what is large, or compressed and so perhaps large: `payloads` fetches that, bounded by
 -- bytes. Sizes are known without reading the values. A record with a large name has no event type here, which each has.
 r.partition, r.id, r.event_id,
-       case when octet_length(r.event_type) > 2000 or octet_length(r.aggregate_type) > 2000
-                 or octet_length(r.aggregate_id) > 2000 or octet_length(r.tenant_id) > 2000
-                 or octet_length(r.content_type) > 2000
-            then null else r.event_type end,
+       case when greatest(octet_length(r.event_type), octet_length(r.aggregate_type), octet_length(r.aggregate_id),
+                          octet_length(r.tenant_id), octet_length(r.content_type)) <= 2000 then r.event_type end,
        case when octet_length(r.aggregate_type) <= 2000 then r.aggregate_type end,
        case when octet_length(r.aggregate_id) <= 2000 then r.aggregate_id end,
        case when octet_length(r.tenant_id) <= 2000 then r.tenant_id end,
@@ -27,8 +27,7 @@ r.partition, r.id, r.event_id,
                  and (r.headers is null
                       or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
             then r.payload end,
-       case when r.payload_bytes is not null
-                 and pg_column_size(r.payload_bytes) <= 2000 and pg_column_compression(r.payload_bytes) is null
+       case when octet_length(r.payload_bytes) <= 2000
                  and (r.headers is null
                       or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
             then r.payload_bytes end,
@@ -39,19 +38,28 @@ r.partition, r.id, r.event_id,
             then r.headers end,
        r.available_at, r.occurred_at, r.created_at
 
+-- name: floor
+-- Part of others: the floor of the shared page. Mostly it lists no transaction, and a scan of none costs 2 us.
+select case when %(listed)s::text = '{{}}' then %(settled)s::bigint else (
+           select least(%(settled)s::bigint, min(listed.bound))
+             from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
+            where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())) end as floor_id
+
+-- name: clock
+-- Part of others: the server's clock, in microseconds since 2000. As floating point, which is faster and exact until 2100.
+(date_part('epoch', now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text
+
 -- name: poll
--- One page: the snapshot N, the floors, the server's life and its clock in a row of their own, then per partition the late
--- records and the new.
+-- One page: per partition the late records and the new; last the snapshot N, the floors, the server's life and its clock in a
+-- row of their own, without which the page was cut.
 -- Rows and N come from one plain statement in autocommit; see rules/horizon.py for why each bound is where it is.
 -- A partition in lockstep is read from the shared page; another one from a page of its own, named by its number.
--- The first row also has the ids drawn by then: no record that N sees has a higher one. `above` is a number in its text, for
+-- That row also has the ids drawn by then: no record that N sees has a higher one. `above` is a number in its text, for
 -- the plan alone: no segment below it is in that, so what is done costs nothing.
 -- The last branch is the sweep, see rules/sweep.py: what is new for partitions with a backlog, in the order of ids. `swept`
 -- is a bit for each of them, `swept_ids` the last id of each partition, from 0 to 255; `swept_most` 0 for no sweep.
 with horizon as materialized (
-    select least(%(settled)s::bigint, min(listed.bound)) as floor_id
-      from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
-     where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())
+    {floor}
 ), own as materialized (
     select page.no, page.snapshot, least(page.settled, (
                select min(listed.bound)
@@ -61,13 +69,6 @@ with horizon as materialized (
       from unnest(%(own_snapshots)s::text[]::pg_snapshot[], %(own_settled)s::bigint[])
            with ordinality as page (snapshot, settled, no)
 )
-select null::smallint, (select floor_id from horizon), null::uuid,
-       coalesce((select json_object_agg(no, floor_id) from own)::text, '{{}}'),
-       ({life_seen})::text, pg_current_snapshot()::text,
-       (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, to_json({segments_seen}),
-       null::bytea, {drawn}::text, null::json,
-       null::timestamptz, null::timestamptz, null::timestamptz
-union all
 select {light}
   from unnest(%(partitions)s::smallint[], %(last_ids)s::bigint[], %(rooms)s::bigint[],
               %(bases)s::bigint[], %(untils)s::text[]::pg_snapshot[], %(afters)s::bigint[])
@@ -100,7 +101,12 @@ union all
        and r.id > (%(swept_ids)s::bigint[])[r.partition + 1]
  order by r.id limit %(swept_most)s::bigint)
 union all
-select null, null, null, null, null, null, null, null, null, null, null, null, null, null
+select null::smallint, (select floor_id from horizon), null::uuid,
+       coalesce((select json_object_agg(no, floor_id) from own)::text, '{{}}'),
+       pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text, {clock},
+       {schema}.log_planned()::text::json,
+       null::bytea, {drawn}::text, null::json,
+       null::timestamptz, null::timestamptz, null::timestamptz
 
 -- name: quick
 -- The quick poll: everything that has become visible since the shared page, for partitions that are caught up, by one scan
@@ -108,21 +114,13 @@ select null, null, null, null, null, null, null, null, null, null, null, null, n
 -- transaction id, forced by the data, so the two are a fence. `above` and `end` are numbers in its text, for the plan
 -- alone: it has but the segments between the two, and those done or ahead cost nothing. That a partition is at least 0 is
 -- true of all, and said for the index by id, which no other query may use. `partitions` is a bit for each: an array is
--- searched for every record, which costs more than all the rest. The first row also says how far the bell's flag lies ahead.
+-- searched for every record, which costs more than all the rest. The last row also says how far the bell's flag lies ahead.
 with drawn as materialized (
-    select g as id, age(case when g >= 0 then '3'::xid end)
+    select g as id, age(case when g >= 0 then '3'::xid end) as age, {flag_ahead} as ahead
       from (select {drawn} as g offset 0) as read
 ), horizon as materialized (
-    select least(%(settled)s::bigint, min(listed.bound)) as floor_id
-      from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
-     where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())
+    {floor}
 )
-select null::smallint, (select floor_id from horizon), null::uuid, (select age from drawn)::text,
-       ({life_seen})::text, pg_current_snapshot()::text,
-       (extract(epoch from now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text, to_json({segments_seen}),
-       null::bytea, (select id from drawn)::text, to_json({flag_ahead}),
-       null::timestamptz, null::timestamptz, null::timestamptz
-union all
 (select {light}
   from {schema}.record r
  where r.id > %(above)s::bigint and r.id < %(end)s::bigint
@@ -131,7 +129,11 @@ union all
        and not pg_visible_in_snapshot(r.xid, %(snapshot)s::pg_snapshot)
  order by r.id limit %(most)s::bigint + 1)
 union all
-select null, null, null, null, null, null, null, null, null, null, null, null, null, null
+select null::smallint, horizon.floor_id, null::uuid, drawn.age::text,
+       pg_sequence_last_value(%(life)s::oid::regclass)::text, pg_current_snapshot()::text, {clock},
+       {schema}.log_planned()::text::json, null::bytea, drawn.id::text, drawn.ahead::text::json,
+       null::timestamptz, null::timestamptz, null::timestamptz
+  from drawn, horizon
 
 -- name: bodies
 -- The records of parked rows, by partition and id; one that is missing does not come back. Without what is large, as in

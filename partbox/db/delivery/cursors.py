@@ -15,7 +15,7 @@ from partbox.db.delivery.parked import Park
 from partbox.db.sql import query
 from partbox.rules.bell import up_for
 
-LOOK = len(Look._fields) + 3  # columns of a tick that are a look: a fence comes as three
+LOOK = len(Look._fields) + 4  # columns of a tick that are a look: a fence comes as three, and the log is one
 
 
 class SeenPartition(NamedTuple):
@@ -90,8 +90,8 @@ def calm(conn: Connection[Any], schema: str, subscription: str, me: UUID, known:
     `before` listed no transaction, and `known` is the digest of my partitions as they were then.
     """
     values = {"subscription": subscription, "me": me, "known": known, "drawn": before.fence.drawn, **looks.asked(conn)}
-    ((ahead, is_still, alive),) = fetch(conn, "calm", schema, values)
-    life.seen(conn, alive)
+    ((ahead, is_still, alive, log),) = fetch(conn, "calm", schema, values)
+    looks.check(conn, alive, log)
     return before._replace(ended=False, up=up_for(ahead)) if is_still else None
 
 
@@ -140,9 +140,9 @@ def save(  # eight parameters: an object of them would be made for every page
         "value": value,
         "tables": proof.of(conn).tables,
     }
-    rows = fetch(conn, "save", schema, values)
-    life.check(conn, rows[0][2])
-    return {row[0] for row in rows if row[0] is not None}, rows[0][1]
+    ((mine, took, same),) = fetch(conn, "save", schema, values)
+    life.check(conn, same)
+    return set(mine or ()), took
 
 
 def _saved(savings: Sequence[Saving]) -> dict[str, str]:

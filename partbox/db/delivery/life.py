@@ -10,7 +10,6 @@ from psycopg import Connection, OperationalError
 from psycopg.errors import InternalError_
 
 from partbox.db.deadline import WatchedConnection
-from partbox.db.delivery.proof import UnseenError
 from partbox.db.sql import query
 
 
@@ -24,9 +23,6 @@ class Life(NamedTuple):
     sequence: int | None
     value: int | None
 
-
-UNSEEN = -1
-"""In the place of a life: see `life_seen` in sql/queries/proofs.sql."""
 
 UNKNOWN = Life(None, None)
 """Of a server that cannot tell: PostgreSQL 14, or a role that may not set the sequence."""
@@ -55,18 +51,6 @@ def of(conn: Connection[Any]) -> Life:
 def live(conn: WatchedConnection, life: Life) -> None:
     """Note that the session of this connection began in `life`."""
     conn.life = life
-
-
-def seen(conn: Connection[Any], alive: int | None) -> None:
-    """NewLifeError if the server is in another life than the session, UnseenError if the log was not read whole.
-
-    `alive`: what the statement has answered. Either closes the connection.
-    """
-    if alive == UNSEEN:
-        conn.close()
-        raise UnseenError("the log is not read whole: row security hides records of it, or another has taken its place")
-    _, value = of(conn)
-    check(conn, alive == value)
 
 
 def check(conn: Connection[Any], same: bool) -> None:

@@ -29,11 +29,18 @@ def look(conn: Connection[Any], schema: str, listed: Iterable[int]) -> Look:
 def asked(conn: Connection[Any], listed: Iterable[int] = ()) -> Mapping[str, object]:
     """The parameters of a statement that looks."""
     sequence, _ = life.of(conn)
-    return {"listed": array(listed), "life": sequence, "log": proof.of(conn).log, "bell": bell.of(conn)}
+    return {"listed": array(listed), "life": sequence, "bell": bell.of(conn)}
 
 
 def seen(conn: Connection[Any], columns: Row) -> Look:
     """The look that came back in these columns. NewLifeError if the server is in another life than the session."""
-    drawn, age, xmax, ended, alive, ahead = columns
-    life.seen(conn, alive)
+    drawn, age, xmax, ended, alive, ahead, log = columns
+    check(conn, alive, log)
     return Look(fence(proof.drawn(conn, drawn), age, int(xmax)), ended, up_for(ahead))
+
+
+def check(conn: Connection[Any], alive: int | None, log: int) -> None:
+    """NewLifeError if the life `alive` is another than the session's, UnseenError if the `log` is."""
+    _, value = life.of(conn)
+    life.check(conn, alive == value)
+    proof.same(conn, log)

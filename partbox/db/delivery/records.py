@@ -37,7 +37,7 @@ _payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE
 _NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
 SHORT = 600  # bytes of the names of an event, as most have them
 
-FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, SEGMENTS, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10  # of the first row, which is no record
+FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10  # of the last row, which is no record
 
 
 class Polled(NamedTuple):
@@ -124,24 +124,24 @@ def bits(partitions: Collection[int]) -> str:
 def _page(
     conn: Connection[Any], name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
 ) -> tuple[Row, list[Row]]:
-    """The first row of a poll, and the records. Asked again if the log has other segments than were known."""
-    sequence, _ = life.of(conn)
-    sent = {**values, **planned, "life": sequence, "log": proof.of(conn).log}
+    """The last row of a poll, and the records. Asked again if the log is not made of what was known."""
+    sequence, value = life.of(conn)
+    sent = {**values, **planned, "life": sequence}
     while True:
         rows = fetch(conn, name, schema, sent, planned=planned)
         head = _head(rows)
-        life.seen(conn, None if head[LIFE] is None else int(head[LIFE]))
-        if proof.segments(conn, schema, int(head[SEGMENTS])):
+        life.check(conn, head[LIFE] == (None if value is None else str(value)))
+        if proof.is_known(conn, schema, head[LOG]):
             return head, rows
 
 
 def _head(rows: list[Row]) -> Row:
-    """Take out the first row and the last, which are no records: with both there, so is all between them."""
-    if len(rows) < 2 or rows[0][0] is not None or rows.pop()[0] is not None:
+    """Take out the last row, which is no record: where it is, so is all before it."""
+    if not rows or rows[-1][0] is not None:
         raise proof.UnseenError(
             "a page of the log was cut: something between here and the server limits what it returns"
         )
-    return rows.pop(0)
+    return rows.pop()
 
 
 def _shared(page: Page | None) -> dict[str, object]:

@@ -1,6 +1,8 @@
 """An answer that may be less than everything is an error, statement by statement."""
 
+import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
@@ -9,6 +11,7 @@ from ownership import DEFAULT, SCHEMA, Conn, join, seize
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege, ObjectNotInPrerequisiteState, RaiseException, UndefinedFunction
 from roles import Cast, cast_of
+from waiting import eventually
 
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
@@ -17,10 +20,12 @@ from partbox.db.delivery.cursors import Saving
 from partbox.db.delivery.parked import Park
 from partbox.db.delivery.proof import UnseenError
 from partbox.db.operator import archive
+from partbox.db.sql import query
 from partbox.rules.cursor import Ask
 from partbox.rules.page import Page
 
 START = Page("1:1:", 0)
+ONE = "insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')"
 
 
 @pytest.fixture
@@ -38,8 +43,8 @@ def began(session: Conn) -> Conn:
 
 
 @contextmanager
-def worker(cast: Cast, *, pooler: bool = False) -> Iterator[Conn]:
-    with connect(cast.of("worker"), lease=6, pooler=pooler) as session:
+def worker(cast: Cast, *, pooler: bool = False, prepared: bool = False) -> Iterator[Conn]:
+    with connect(cast.of("worker"), lease=6, pooler=pooler, prepared=prepared) as session:
         yield began(session)
 
 
@@ -78,12 +83,12 @@ def archived(conn: Conn) -> object:
 READ = {poll: "record", quick: "record", bodies: "record", payloads: "record", blocking: "parked", ahead: "parked"}
 
 
-@pytest.mark.parametrize("pooler", [False, True], ids=["direct", "pooler"])
+@pytest.mark.parametrize("way", [{}, {"pooler": True}, {"prepared": True}], ids=["direct", "pooler", "prepared"])
 @pytest.mark.parametrize(("ask", "table"), [*READ.items(), (archived, "record")])
 def test_row_security_hides_nothing_without_an_error_behind_a_pooler_either(
-    conn: Conn, cast: Cast, ask: Callable[[Conn], object], table: str, pooler: bool
+    conn: Conn, cast: Cast, ask: Callable[[Conn], object], table: str, way: dict[str, bool]
 ) -> None:
-    with worker(cast, pooler=pooler) as session:
+    with worker(cast, **way) as session:
         ask(session)
         conn.execute(f"alter table partbox.{table} enable row level security")
         with pytest.raises((InsufficientPrivilege, UnseenError), match=r"row.level security|row security"):
@@ -113,7 +118,7 @@ def test_ids_drawn_that_may_not_be_known_are_an_error(conn: Conn, cast: Cast, as
 
 
 def test_ids_drawn_that_may_not_be_known_are_an_error_in_functions_too(conn: Conn, cast: Cast) -> None:
-    conn.execute("insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')")
+    conn.execute(ONE)
     conn.execute(f'revoke all on sequence partbox.record_id_seq from "{cast.worker}"')
     with psycopg.connect(cast.of("worker"), autocommit=True) as session, pytest.raises(InsufficientPrivilege):
         session.execute("select partbox.segment_holds(0, 10, null)")
@@ -141,30 +146,52 @@ def test_a_session_does_not_begin_behind_ids_that_were_read(dsn: str, conn: Conn
 
 @pytest.mark.parametrize("ask", [poll, quick])
 @pytest.mark.parametrize("kept", [0, 1])
-def test_a_page_that_was_cut_on_its_way_is_an_error(dsn: str, ask, kept: int, monkeypatch) -> None:
+def test_a_page_that_was_cut_on_its_way_is_an_error(dsn: str, conn: Conn, ask, kept: int, monkeypatch) -> None:
     """By an extension or a proxy that puts a LIMIT into statements."""
+    conn.execute(ONE)
     fetch = records.fetch
     monkeypatch.setattr(records, "fetch", lambda *arguments, **named: fetch(*arguments, **named)[:kept])
     with connect(dsn, lease=6) as session, pytest.raises(UnseenError, match="a page of the log was cut"):
         ask(began(session))
 
 
-@pytest.mark.parametrize("ask", [poll, quick])
-def test_another_table_in_the_place_of_the_log_ends_the_session(dsn: str, conn: Conn, ask) -> None:
-    with connect(dsn, lease=6) as session:
+REPLACED = (UnseenError, ObjectNotInPrerequisiteState)
+PREPARED = pytest.mark.parametrize("prepared", [False, True], ids=["direct", "prepared"])
+
+
+@PREPARED
+@pytest.mark.parametrize("ask", [poll, quick, look])
+def test_another_table_in_the_place_of_the_log_ends_the_session(dsn: str, conn: Conn, ask, prepared: bool) -> None:
+    with connect(dsn, lease=6, prepared=prepared) as session:
         ask(began(session))
         with conn.transaction():
             conn.execute("alter table partbox.record rename to other")
             conn.execute("create table partbox.record (like partbox.other)")
-        with pytest.raises(UnseenError, match="another has taken its place"):
+        with pytest.raises(REPLACED, match=r"place of: record|taken its place") as seen:
             ask(session)
-        assert session.closed
+        assert proof.ends_session(seen.value)
 
 
+@PREPARED
+@pytest.mark.parametrize("ask", [poll, quick, look])
+def test_another_sequence_in_the_place_of_the_log_s_ends_the_session(dsn: str, conn: Conn, ask, prepared: bool) -> None:
+    """The ids that it has drawn are a floor: events that get their ids from the old one would lie below."""
+    with connect(dsn, lease=6, prepared=prepared) as session:
+        ask(began(session))
+        with conn.transaction():
+            conn.execute("alter sequence partbox.record_id_seq rename to other_seq")
+            conn.execute("create sequence partbox.record_id_seq start 1000000")
+            conn.execute("select nextval('partbox.record_id_seq')")
+        with pytest.raises(REPLACED, match=r"place of: record_id_seq|taken its place") as seen:
+            ask(session)
+        assert proof.ends_session(seen.value)
+
+
+@PREPARED
 @pytest.mark.parametrize("ask", [poll, quick])
-def test_a_segment_that_was_detached_by_hand_is_missed_until_it_is_back(dsn: str, conn: Conn, ask) -> None:
-    conn.execute("insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')")
-    with connect(dsn, lease=6) as session:
+def test_a_segment_that_was_detached_by_hand_is_missed_until_it_is_back(dsn: str, conn: Conn, ask, prepared) -> None:
+    conn.execute(ONE)
+    with connect(dsn, lease=6, prepared=prepared) as session:
         before = ask(began(session))
         conn.execute("alter table partbox.record detach partition partbox.record_1")
         for _ in range(2):
@@ -176,8 +203,35 @@ def test_a_segment_that_was_detached_by_hand_is_missed_until_it_is_back(dsn: str
         assert ask(session).rows == before.rows
 
 
+@PREPARED
+@pytest.mark.parametrize("ask", [poll, quick])
+def test_a_segment_that_is_detached_while_a_poll_waits_is_missed(dsn: str, conn: Conn, ask, prepared) -> None:
+    """The poll has a snapshot by then, for which the segment is still there, and its plan has it no more."""
+    conn.execute(ONE)
+    with connect(dsn, lease=60, prepared=prepared) as session, ThreadPoolExecutor(1) as beside:
+        ask(began(session))
+        with conn.transaction():
+            conn.execute("lock table partbox.record in access exclusive mode")
+            asked = beside.submit(ask, session)
+            waits = "select exists (select from pg_locks where pid = %s and not granted)"
+            eventually(lambda: conn.execute(waits, [session.info.backend_pid]).fetchone() == (True,))
+            conn.execute("alter table partbox.record detach partition partbox.record_1")
+        with pytest.raises(ObjectNotInPrerequisiteState, match="some cursor has not passed: record_1"):
+            asked.result(60)
+
+
+@pytest.mark.parametrize("name", ["poll", "quick"])
+def test_what_a_poll_proves_of_the_log_is_a_number_in_its_plan(conn: Conn, name: str) -> None:
+    """So it costs nothing where nothing has changed."""
+    text = re.sub(r"%\((above|end)\)s", "0", query(name, SCHEMA).decode())
+    asked = dict.fromkeys(re.findall(r"%\((\w+)\)s", text))
+    plan = conn.execute(f"explain (verbose) {text}", asked).fetchall()
+    assert "log_planned" in text
+    assert "log_planned" not in str(plan)
+
+
 def test_a_segment_that_every_cursor_has_passed_is_missed_by_nobody(dsn: str, conn: Conn) -> None:
-    conn.execute("insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')")
+    conn.execute(ONE)
     conn.execute("select setval('partbox.record_id_seq', 10000000)")
     conn.execute("update partbox.partition set last_id = 10000000, floor_id = 10000000")
     with connect(dsn, lease=6) as session:
@@ -261,7 +315,7 @@ def replaced(conn: Conn, table: str) -> None:
 @pytest.mark.parametrize("hide", [hidden, replaced])
 @pytest.mark.parametrize("pooler", [False, True], ids=["direct", "pooler"])
 def test_a_purge_that_may_not_see_who_needs_a_record_deletes_none(conn: Conn, cast: Cast, hide, table, pooler) -> None:
-    conn.execute("insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')")
+    conn.execute(ONE)
     hide(conn, table)
     refused = pytest.raises((InsufficientPrivilege, ObjectNotInPrerequisiteState, RaiseException, UndefinedFunction))
     with connect(cast.of("worker"), lease=6, pooler=pooler) as session, refused:
@@ -286,7 +340,7 @@ def test_functions_of_the_names_of_postgresql_s_own_that_come_first_are_never_ca
     conn.execute(
         "create function evil.pg_sequence_last_value(regclass) returns bigint language sql as 'select 0::bigint'"
     )
-    conn.execute("insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')")
+    conn.execute(ONE)
     evil = make_conninfo(dsn, options="-c search_path=evil,pg_catalog")
     with connect(evil, lease=6) as session:
         assert quick(began(session)).fence.drawn == 1
