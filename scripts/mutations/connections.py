@@ -47,7 +47,7 @@ MUTATIONS = (
         "look-in-another-life",
         "Behind a pooler ids that a crash has lost, and that come again, would be taken for consumed.",
         "partbox/db/delivery/looks.py",
-        "    life.seen(conn, alive)\n",
+        "    life.check(conn, alive == value)\n",
         "",
         (f"{LIFE}::test_reading_in_another_life_is_a_lost_connection",),
     ),
