@@ -6,33 +6,43 @@ process begins with the path by which partbox was found, and takes the applicati
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
-from threading import Lock
+from types import FunctionType, SimpleNamespace
 from typing import Any, Final
 
-from multiprocess import popen_spawn_posix, sharedctypes  # noqa: F401 (it would load them later, by another path)
+# Some are not used here: multiprocess would load them when it spawns, by the application's path.
+from multiprocess import popen_spawn_posix, process, resource_tracker, sharedctypes, spawn, synchronize  # noqa: F401
+from multiprocess.context import SpawnProcess
 from multiprocess.reduction import ForkingPickler
 
-PATH: Final = tuple(sys.path)
+PATH: Final = tuple(each or process.ORIGINAL_DIR or each for each in sys.path)
 """The path when this was imported: `partbox worker` does so before it imports an application."""
 VERSION: Final = version("partbox")
 """Ours, looked up by that path."""
-_swapping = Lock()  # held while `sys.path` is not the application's
 
 
-@contextmanager
-def by_own_path() -> Iterator[None]:
-    """Spawn processes that begin with `PATH`."""
-    # One at a time: the supervisors of several databases spawn in threads of one process, and each would put back what
-    # the other had put there.
-    with _swapping:
-        given, sys.path = sys.path, [*PATH]
-        try:
-            yield
-        finally:
-            sys.path = given
+def _prepared(name: str) -> dict[str, Any]:
+    """The data that a process has before it imports anything: as multiprocess makes it, but for the path."""
+    return {**spawn.get_preparation_data(name), "sys_path": [*PATH]}
+
+
+class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
+    """Spawns as multiprocess does, with data of our own."""
+
+    # Its own function with another `spawn` among its globals. `sys.path` itself, or the module, cannot be changed for
+    # some milliseconds: other threads of the application import, and spawn, meanwhile.
+    _launch = FunctionType(
+        popen_spawn_posix.Popen._launch.__code__,
+        vars(popen_spawn_posix) | {"spawn": SimpleNamespace(**vars(spawn) | {"get_preparation_data": _prepared})},
+    )
+
+
+class Spawned(SpawnProcess):  # type: ignore[misc]
+    """A process that begins with `PATH`."""
+
+    @staticmethod
+    def _Popen(process: SpawnProcess) -> _Popen:
+        return _Popen(process)
 
 
 class Parcel:
@@ -53,8 +63,7 @@ class Packing:
 
     def __init__(self, job: Any) -> None:
         self._job = job
-        with _swapping:
-            self._path = [*dict.fromkeys((*sys.path, *PATH))]
+        self._path = [*dict.fromkeys((*sys.path, *PATH))]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Parcel, (bytes(ForkingPickler.dumps(self._job)), self._path)

@@ -11,7 +11,7 @@ from partbox.observe.health.vitals import ProcessVitals
 from partbox.observe.metrics.meter import Meter
 from partbox.rules.lease import Signs
 from partbox.supervisor.child import Job, main
-from partbox.supervisor.parcel import Packing, by_own_path
+from partbox.supervisor.parcel import Packing, Spawned
 from partbox.supervisor.uninterrupted import uninterrupted
 from partbox.supervisor.ward import Ward
 from partbox.worker.owning.slot import (
@@ -39,7 +39,7 @@ class WorkerHandle:
         cells = self.meter and self.meter.cells
         slot = Slot(*memory, index)
         slot.clear()
-        self._process = context.Process(
+        self._process = Spawned(
             target=main,
             args=(Packing(job), *memory, cells, index, os.getpid()),
             name=f"partbox-worker-{index}",
@@ -47,7 +47,7 @@ class WorkerHandle:
         )
         _leave_a_deleted_folder()
         # Signals are held back until the child ignores them by itself: the supervisor decides what they mean.
-        with by_own_path(), uninterrupted():
+        with uninterrupted():
             self._process.start()
         self.started_at = time.monotonic()
         self.killed = self.unborn = False

@@ -1,39 +1,69 @@
-"""Jobs of several supervisors in one process: each travels with the application's path, whoever spawns meanwhile."""
+"""Processes are spawned with partbox's own path, and nothing that the application's threads see is changed for that."""
 
 import sys
 import threading
+from pathlib import Path
 
+import multiprocess
 import pytest
+from multiprocess import popen_spawn_posix, spawn
 
-from partbox.supervisor.parcel import PATH, Packing, by_own_path
+from partbox.supervisor import parcel
+from partbox.supervisor.parcel import PATH, Packing, Spawned
 
 
-def test_a_job_that_is_packed_while_another_process_is_spawned_has_the_path_of_the_application(
-    monkeypatch: pytest.MonkeyPatch,
+def write_path(place: str) -> None:
+    Path(place).write_text("\n".join(sys.path))
+
+
+def test_a_process_begins_with_the_path_of_partbox_whatever_the_application_has_made_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys, "path", ["/of/the/application", *PATH])
-    packed: list[Packing] = []
-    with by_own_path():
-        packing = threading.Thread(target=lambda: packed.append(Packing(None)))
-        packing.start()
-        assert "/of/the/application" not in sys.path
-    packing.join()
-    assert packed[0]._path[0] == "/of/the/application"
+    monkeypatch.setattr(sys, "path", ["/of/the/application", str(Path(__file__).parent)])
+    monkeypatch.setattr(parcel, "PATH", (*PATH, str(Path(__file__).parent)))
+    process = Spawned(target=write_path, args=(str(tmp_path / "path"),))
+    process.start()
+    process.join()
+    assert (tmp_path / "path").read_text().split("\n") == [*PATH, str(Path(__file__).parent)]
 
 
-def test_the_path_of_the_application_is_back_when_several_have_spawned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", given := ["/of/the/application", *PATH])
-    all_here = threading.Barrier(4)
+def test_nothing_that_other_threads_see_changes_while_a_process_is_spawned(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "path", given := [*sys.path, "/of/the/application"])
+    seen = lambda: (id(sys.path), [*sys.path], spawn.get_preparation_data, popen_spawn_posix.spawn)  # noqa: E731
+    before, after = seen(), set()
+    begun, ended = threading.Event(), threading.Event()
 
-    def spawn() -> None:
-        all_here.wait()
-        for _ in range(200):
-            with by_own_path():
-                assert sys.path == [*PATH]
+    def watch() -> None:
+        while not ended.is_set():
+            after.add(seen() == before)
+            begun.set()
 
-    threads = [threading.Thread(target=spawn) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    begun.wait()
+    try:
+        for number in range(2):
+            process = Spawned(target=write_path, args=(str(tmp_path / str(number)),))
+            process.start()
+            process.join()
+    finally:
+        ended.set()
+        watcher.join()
+    assert after == {True}
     assert sys.path is given
+
+
+def test_a_job_travels_with_the_path_of_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["/of/the/application", *PATH])
+    _, (_, path) = Packing(None).__reduce__()
+    assert path == ["/of/the/application", *dict.fromkeys(PATH)]
+
+
+def test_a_process_of_the_applications_own_gets_its_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "path", ["/of/the/application", *sys.path])
+    process = multiprocess.get_context("spawn").Process(target=write_path, args=(str(tmp_path / "path"),))
+    process.start()
+    process.join()
+    assert (tmp_path / "path").read_text().split("\n")[0] == "/of/the/application"
