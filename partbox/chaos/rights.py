@@ -5,7 +5,7 @@ hidden, or its connections are limited, and after a while all is given back.
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Final
 
 import psycopg
@@ -49,23 +49,22 @@ class Rights:
 
     def limit(self, step: ScheduledFault) -> str | None:
         """End half of the nodes' sessions, and let two fewer than there were come back."""
-        with ExitStack() as close:
-            try:
-                conn = close.enter_context(self._place.connect("chaos"))
+        try:
+            with self._place.connect("chaos") as conn:
                 found = statements.sessions(conn, self._place.schema, self._place.named(ROLE))
                 most = str(max(0, len(found) - 2))
                 done = self._for_a_while(step, ("limit", "", most), ("limit", "", "-1"), f"at most {most} sessions")
                 for pid in found[::2] if done else ():
                     statements.cut(conn, self._place.schema, pid)
-            except psycopg.OperationalError:
-                return None
-        return done
+                return done
+        except psycopg.OperationalError:
+            return None
 
     def fill(self, step: ScheduledFault) -> str | None:
         """Fill the queue of notifications behind a session that reads none, and let it stay so."""
         close = ExitStack()
         try:
-            stuck = close.enter_context(self._place.connect("chaos"))
+            stuck = close.enter_context(closing(self._place.connect("chaos")))
             with self._place.connect("chaos") as conn:
                 statements.fill_queue(stuck, conn, self._place.schema)
         except psycopg.OperationalError:

@@ -159,10 +159,6 @@ select txid_current_snapshot()
 -- Send a large notification.
 select pg_notify('partbox_chaos', repeat('x', 7900) || random())
 
--- name: chaos_queue
--- The part of the queue of notifications that is in use.
-select pg_notification_queue_usage()
-
 -- name: chaos_written
 -- The position up to which WAL was written.
 select pg_current_wal_flush_lsn()::text

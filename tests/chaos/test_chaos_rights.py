@@ -63,6 +63,22 @@ def test_the_nodes_of_a_database_that_is_not_ours_keep_their_rights(dsn, tmp_pat
     assert means.route.user is None
 
 
+def test_a_full_queue_has_room_again_also_where_the_server_has_ended_the_session_in_its_way(place, own_server):
+    with place.connect("test") as conn:
+        if conn.info.server_version < statements.QUEUED:
+            pytest.skip("the queue cannot be made small")
+        statements.small_queue(conn, "partbox")
+    own_server.server.stop()
+    own_server.server.start()
+    agenda = Agenda()
+    assert Rights(place, agenda).fill(ScheduledFault(1.0, "notify-full", 60.0, 0.0, 0.0))
+    with place.connect("test") as conn:
+        assert conn.execute("select pg_notification_queue_usage() > 0.9").fetchone() == (True,)
+        for pid in statements.sessions(conn, "partbox", "chaos chaos"):
+            statements.cut(conn, "partbox", pid)
+    agenda.finish()
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("faults", [("take-privilege", "row-security"), ("no-reconnect", "notify-full")])
 def test_a_short_run_of_these_alone_keeps_every_promise(chaos, faults):
