@@ -11,14 +11,18 @@ from alembic.operations import MigrateOperation, Operations
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.exc import DBAPIError
 
+from partbox.db.holders import Holding
 from partbox.db.schema.grants import Roles, granted_text, roles_of
+from partbox.db.schema.patience import again
 from partbox.db.schema.scripts import statements
+from partbox.db.sql import bare
 from partbox.errors import SchemaError
 
 __all__ = ["include_name", "leaving_out"]
 
 IncludeName = Callable[[str | None, Any, Mapping[str, Any]], bool]
-NO_LOCK = "55P03"  # what PostgreSQL calls a lock that was not to be had in time
+BUSY = ("55P03", "40P01")  # SQLSTATE of a lock that was not to be had in time, and of a deadlock
+NO_TRANSACTION = "25P01"
 _VERBATIM = {"no_parameters": True}  # a % is a %
 
 
@@ -42,7 +46,7 @@ class PartboxUpgrade(MigrateOperation):
         """Bring `schema` to the version of the installed partbox, and grant these roles what they need.
 
         Roles of earlier calls are granted what it adds; in a text for `--sql` they must be named again. SchemaError in
-        a transaction that is not READ COMMITTED.
+        a transaction that is not READ COMMITTED, and if somebody holds a lock that it needs for ten minutes.
         """
         operations.invoke(cls(schema, Roles(tuple(publisher_roles), tuple(worker_roles))))
 
@@ -66,16 +70,38 @@ def _upgrade(operations: Operations, operation: PartboxUpgrade) -> None:
         return
     conn = operations.get_bind()
     _check(conn)
+    if _execute(conn, bare("migrate_found", operation.schema).decode()).scalar_one():
+        again(operation.schema, lambda: _in_savepoint(conn, operation), _busy, lambda: _holders(conn, operation.schema))
+    else:
+        _run(conn, operation)  # the first one cannot be made in a savepoint, and nobody has a lock on what is not there
+
+
+def _in_savepoint(conn: Connection, operation: PartboxUpgrade) -> None:
     try:
-        for text in statements(operation.schema, _granted(conn, operation.schema) | operation.roles):
-            _execute(conn, text)
+        savepoint = conn.begin_nested()
     except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) != NO_LOCK and getattr(error.orig, "pgcode", None) != NO_LOCK:
-            raise
-        raise SchemaError(
-            f"schema {operation.schema!r} is not migrated, because somebody's transaction had a lock that this needs "
-            "for over 2 s, and publishers would have waited as well: `partbox doctor` names it; then upgrade again"
-        ) from error
+        if _sqlstate(error) == NO_TRANSACTION:
+            raise SchemaError("these statements must run in one transaction, not in AUTOCOMMIT") from error
+        raise
+    with savepoint:  # its rollback gives the locks back, and publishers go on
+        _run(conn, operation)
+
+
+def _run(conn: Connection, operation: PartboxUpgrade) -> None:
+    for text in statements(operation.schema, _granted(conn, operation.schema) | operation.roles):
+        _execute(conn, text)
+
+
+def _busy(error: Exception) -> bool:
+    return isinstance(error, DBAPIError) and _sqlstate(error) in BUSY
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+
+
+def _holders(conn: Connection, schema: str) -> list[Holding]:
+    return [Holding._make(row) for row in _execute(conn, bare("migrate_holders", schema).decode())]
 
 
 @Operations.implementation_for(PartboxDowngrade)

@@ -7,13 +7,13 @@ go on before it tries again.
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from psycopg import Connection
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
-from partbox.db.holders import described, holders
+from partbox.db.holders import Holding, described, holders
 from partbox.errors import SchemaError
 from partbox.rules.wording import age
 
@@ -28,17 +28,36 @@ def patiently(conn: Connection[Any], schema: str, attempt: Callable[[], T]) -> T
 
     SchemaError, with nothing changed, if a lock is not to be had for ten minutes.
     """
+
+    def once() -> T:
+        with conn.transaction():
+            return attempt()
+
+    def busy(error: Exception) -> bool:
+        return isinstance(error, (LockNotAvailable, DeadlockDetected))
+
+    return again(schema, once, busy, lambda: holders(conn, "migrate_holders", schema))
+
+
+def again(
+    schema: str, attempt: Callable[[], T], busy: Callable[[Exception], bool], found: Callable[[], Sequence[Holding]]
+) -> T:
+    """Return `attempt()`, which takes back what it did if it fails: tried again while it fails of a `busy` error.
+
+    SchemaError, naming those that are `found` in the way, if that lasts for ten minutes.
+    """
     end = time.monotonic() + LASTS
     while True:
         try:
-            with conn.transaction():
-                return attempt()
-        except (LockNotAvailable, DeadlockDetected):
-            found = described(holders(conn, "migrate_holders", schema))
+            return attempt()
+        except Exception as error:
+            if not busy(error):
+                raise
+        who = described(found())
         left = end - time.monotonic()
         if left <= 0:
-            raise SchemaError(f"after {age(LASTS)} {found} still in the way, and nothing was changed: end that first")
-        _say(f"schema {schema!r} is not migrated yet, {found} in the way; tried again for up to {age(left)}")
+            raise SchemaError(f"after {age(LASTS)} {who} still in the way, and nothing was changed: end that first")
+        _say(f"schema {schema!r} is not migrated yet, {who} in the way; tried again for up to {age(left)}")
         time.sleep(REST)
 
 

@@ -10,13 +10,17 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from ownership import background
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from servers import binaries
 from sqlalchemy import make_url
+from test_patience import PUBLISH, as_version_7, open_publisher
 from test_scripts import dumped
+from waiting import eventually
 
 from partbox.alembic import include_name, leaving_out
+from partbox.db.schema import patience
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import check, migrate
 from partbox.errors import SchemaError
@@ -237,6 +241,42 @@ def test_a_downgrade_is_refused_and_changes_nothing(project: Project) -> None:
         command.downgrade(project.config(), "base")
     with psycopg.connect(project.dsn) as conn:
         check(conn)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_an_upgrade_that_an_open_transaction_holds_up_says_so_and_goes_on_when_it_has_ended(
+    project: Project, driver: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(patience, "REST", 0.2)
+    migrate(project.dsn)
+    project.revision(ORDERS)
+    project.revision()
+    said = ""
+
+    def told() -> bool:
+        nonlocal said
+        said += capsys.readouterr().err
+        other.execute(PUBLISH)  # others publish meanwhile
+        return said.count("(a job), open for") >= 2
+
+    with psycopg.connect(project.dsn, autocommit=True) as other, background() as run:
+        as_version_7(other)
+        with open_publisher(project.dsn) as job:
+            upgrading = run(project.upgrade, driver)
+            eventually(told)
+            job.rollback()
+            upgrading.result()
+        check(other)
+        assert other.execute("select to_regclass('public.orders') is not null").fetchone() == (True,)
+    assert "schema 'partbox' is not migrated yet, the transaction of pid" in said
+
+
+def test_an_upgrade_in_a_connection_that_commits_each_statement_is_refused(project: Project) -> None:
+    migrate(project.dsn)
+    project.revision()
+    project.env(engine="isolation_level='AUTOCOMMIT'")
+    with pytest.raises(SchemaError, match="these statements must run in one transaction"):
+        project.upgrade()
 
 
 def test_a_connection_that_commits_each_statement_or_sees_an_old_snapshot_is_refused(project: Project) -> None:

@@ -31,10 +31,14 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def behind(conn: Conn) -> Conn:
     """A schema of version 7, whose next migration builds an index over the log."""
+    as_version_7(conn)
+    return conn
+
+
+def as_version_7(conn: Conn) -> None:
     conn.execute("drop index partbox.record_id, partbox.partition_assignee, partbox.partition_owner")
     conn.execute("drop sequence if exists partbox.bell")
     conn.execute("update partbox.meta set value = '7' where key = 'schema_version'")
-    return conn
 
 
 @contextmanager
