@@ -13,6 +13,7 @@ from typing import Final
 import psycopg
 
 from partbox.chaos.journal import now
+from partbox.db.delivery import life
 from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import DATA, Workspace
 from partbox.embedded.server import Server
@@ -50,6 +51,7 @@ class Failover:
         try:
             standby.follow(server)
             with self._place.connect("chaos") as conn:
+                life.begin(conn, self._place.schema)  # unreadable still, if no node has come back since the last one
                 statements.change_rights(conn, self._place.schema, "renew", "life", "")
                 written = statements.written(conn, self._place.schema)
                 until = time.monotonic() + PATIENCE

@@ -115,7 +115,7 @@ def schemas(dsn: str) -> list[str]:
 @pytest.mark.parametrize(
     ("seconds", "processes", "seed", "published", "kinds"),
     [
-        ("5", "1", "7", 100, 2),
+        ("5", "1", "13", 100, 2),
         *(pytest.param("60", "4", str(seed), 1_000, 12, marks=pytest.mark.soak) for seed in SEEDS),
     ],
 )
