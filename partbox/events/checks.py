@@ -63,12 +63,21 @@ def bounded(name: str, value: str) -> str:
     return value
 
 
-def tenant(value: str | None) -> str | None:
-    return None if value is None else bounded("tenant_id", text("tenant_id", value))
+def aggregate_id(value: str | int | UUID) -> str:
+    """An identity of at most MAX_ID bytes."""
+    if type(value) is str and len(value) * 4 <= MAX_ID:  # as nearly always
+        return text("aggregate_id", value)
+    return bounded("aggregate_id", identity("aggregate_id", value))
+
+
+def tenant(value: str) -> str:
+    return bounded("tenant_id", text("tenant_id", value))
 
 
 def name(field: str, value: str | Enum) -> str:
     """A kind of at most MAX_NAME characters."""
+    if type(value) is str and 0 < len(value) <= MAX_NAME:  # as nearly always
+        return text(field, value)
     named = kind(field, value)
     if len(named) > MAX_NAME:
         raise PublishError(f"{field} {quoted(named)} has {len(named)} characters, above {MAX_NAME}: shorten it")

@@ -70,13 +70,11 @@ class Event:
         put(self, "event_type", checks.name("event_type", event_type))
         put(self, "payload", copied(payload, self.event_type))
         put(self, "aggregate_type", checks.name("aggregate_type", aggregate_type))
-        put(self, "aggregate_id", None if without_id else _aggregate_id(aggregate_id, self.aggregate_type))
+        if aggregate_id is None and not without_id:
+            _check_unordered(self.aggregate_type)
+        put(self, "aggregate_id", None if without_id or aggregate_id is None else checks.aggregate_id(aggregate_id))
         put(self, "_without_id", without_id)
-        put(
-            self,
-            "tenant_id",
-            checks.tenant(tenant_id),
-        )
+        put(self, "tenant_id", None if tenant_id is None else checks.tenant(tenant_id))
         put(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
         put(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
         put(self, "occurred_at", checks.moment("occurred_at", occurred_at))
@@ -115,15 +113,12 @@ def _without_id(unknown: Mapping[str, Any]) -> bool:
     return bool(unknown["_without_id"])
 
 
-def _aggregate_id(value: str | int | UUID | None, aggregate_type: str) -> str | None:
-    if value is not None:
-        return checks.bounded("aggregate_id", checks.identity("aggregate_id", value))
-    if aggregate_type == GLOBAL:
-        return None
-    raise PublishError(
-        f"aggregate_id is None, and aggregate_type is {checks.quoted(aggregate_type)}: flush first, so that the object "
-        "has its id; for an event without order leave aggregate_id out"
-    )
+def _check_unordered(aggregate_type: str) -> None:
+    if aggregate_type != GLOBAL:
+        raise PublishError(
+            f"aggregate_id is None, and aggregate_type is {checks.quoted(aggregate_type)}: flush first, so that the "
+            "object has its id; for an event without order leave aggregate_id out"
+        )
 
 
 def _check_times(event: Event) -> None:

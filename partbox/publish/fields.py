@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from partbox.codecs import JSON, Codecs, Encoded
+from partbox.codecs import JSON, Codecs
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.events.checks import quoted
@@ -34,7 +34,10 @@ def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
     """The stored columns of `event`, without its times. Raises PublishError."""
     if not isinstance(event, Event):
         raise PublishError(f"an Event is needed, not a {type(event).__name__}: wrap it in partbox.Event")
-    text, data, content_type, raw = _encoded(event, codecs)
+    try:
+        text, data, content_type, raw = codecs.encode(event.payload, event.content_type)
+    except PublishError as error:
+        raise _located(event, codecs, error) from error
     size = len(data or b"") if text is None else len(text) if text.isascii() else len(text.encode())
     if size > max_payload:
         raise PublishError(
@@ -56,16 +59,13 @@ def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
     )
 
 
-def _encoded(event: Event, codecs: Codecs) -> Encoded:
-    try:
-        return codecs.encode(event.payload, event.content_type)
-    except PublishError as error:
-        where = ROOT
-        if event.content_type in (None, JSON) and not isinstance(event.payload, str | bytes):
-            where = culprit(event.payload, partial(_is_refused, codecs))
-        named = f"the {ROOT}" if where == ROOT else where
-        said = str(error).replace(f"the {ROOT}", f"{named} of {quoted(event.event_type)}", 1)
-        raise PublishError(said) from error
+def _located(event: Event, codecs: Codecs, error: PublishError) -> PublishError:
+    """The error of an encoding, with the event type and the place in the payload."""
+    where = ROOT
+    if event.content_type in (None, JSON) and not isinstance(event.payload, str | bytes):
+        where = culprit(event.payload, partial(_is_refused, codecs))
+    named = f"the {ROOT}" if where == ROOT else where
+    return PublishError(str(error).replace(f"the {ROOT}", f"{named} of {quoted(event.event_type)}", 1))
 
 
 def _is_refused(codecs: Codecs, part: Any) -> bool:
