@@ -5,7 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,11 +171,50 @@ STARTED = {
 def test_it_delivers_however_it_is_started(
     start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, how: str
 ) -> None:
-    command = STARTED[how].replace("exec partbox", f"exec {shlex.join((str(PARTBOX), *WORKER))}")
-    given = start()
+    run_started(how, (str(PARTBOX), *WORKER), start())
+    assert sorted(ledger.read_text().splitlines()) == published
+
+
+def run_started(how: str, command: Sequence[str], given: dict[str, Any]) -> None:
+    shell = STARTED[how].replace("exec partbox", f"exec {shlex.join(command)}")
     given["env"]["LEFT"] = str(given["cwd"])
-    done = subprocess.run(["/bin/sh", "-c", command], **given, timeout=PATIENCE, check=False, stderr=subprocess.PIPE)
+    done = subprocess.run(["/bin/sh", "-c", shell], **given, timeout=PATIENCE, check=False, stderr=subprocess.PIPE)
     assert done.returncode == 0, done.stderr.decode()
+
+
+EMBEDDED = """
+from conditions_app import outbox
+
+with outbox.worker() as worker:
+    worker.wait_until_empty(60)
+"""
+RUN = """
+from conditions_app import outbox
+
+if __name__ == "__main__":
+    raise SystemExit(outbox.run(processes=1, until_empty=True))
+"""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_worker_inside_an_application_delivers_whatever_that_changes(
+    start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, change: str
+) -> None:
+    log, program, given = ledger.with_name("log"), ledger.with_name("program.py"), start(CHANGES[change])
+    program.write_text(f"import sys; sys.path.insert(0, {given['env']['PYTHONPATH']!r})\n{EMBEDDED}")
+    process = shared().start_into(log, "python", str(program), **given, spare=0)
+    assert process.wait(PATIENCE) == 0, log.read_text()
+    assert sorted(ledger.read_text().splitlines()) == published
+
+
+@pytest.mark.parametrize("how", ["with closed streams", "in a folder that is gone", "in a locale without letters"])
+@pytest.mark.parametrize("code", [EMBEDDED, RUN], ids=["embedded", "run"])
+def test_an_application_that_runs_workers_delivers_however_it_is_started(
+    start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, how: str, code: str
+) -> None:
+    program = ledger.with_name("program.py")
+    program.write_text(code)
+    run_started(how, (sys.executable, str(program)), start())
     assert sorted(ledger.read_text().splitlines()) == published
 
 
