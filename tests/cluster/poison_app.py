@@ -1,8 +1,9 @@
 """An application whose handlers end badly, beside harmless ones.
 
-Every handler notes its start; a `Kill` ends its process, a `Hang` never returns, nor does a `HangInPool` and an
-`AsyncHang`, a `Hold` never lets go of the interpreter. `Step`, `Listed` and `Effect` are harmless: they take `seconds`
-and wait for their `gate`; an `Effect` is counted in the database. What `on_error` is told goes to the log.
+Every handler notes its start; a `Kill` ends its process, an `Eat` has the kernel do it, a `Hang` never returns, nor
+does a `HangInPool` and an `AsyncHang`, a `Hold` never lets go of the interpreter. `Step`, `Listed` and `Effect` are
+harmless: they take `seconds` and wait for their `gate`; an `Effect` is counted in the database. What `on_error` is told
+goes to the log.
 """
 
 import asyncio
@@ -61,6 +62,12 @@ def effect(event: Any, conn: Any) -> None:
 @outbox.on("Kill")
 def kill(event: Any) -> None:
     never_ending(event, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+@outbox.on("Eat")
+def eat(event: Any) -> None:
+    """Take more memory than the kernel gives."""
+    never_ending(event, lambda: [bytearray(b"x" * (1 << 20)) for _ in range(2_000)])
 
 
 @outbox.on("Hang", on_error=say)

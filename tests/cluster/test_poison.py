@@ -5,6 +5,7 @@ import signal
 
 import psutil
 import pytest
+from memory_group import memory_group
 from waiting import eventually
 from ward import Ward
 
@@ -60,6 +61,25 @@ def test_innocents_beside_poison_are_not_dead_lettered_even_with_two_attempts(wa
     }
     assert beside
     assert node.stop() == 0
+
+
+def test_a_handler_that_takes_too_much_memory_ends_dead_and_nothing_beside_it_does(ward):
+    """The kernel kills its process, each time that it runs: the largest one in a control group of the whole node."""
+    with memory_group(300) as group:
+        node = ward.node(processes=2)
+        ward.cluster.balanced(2)
+        for pid in node.family():
+            group.add(pid)
+        ward.publish(1)
+        eat = ward.publish_poison("Eat", ward.names[0])
+        ward.publish(2)
+        ward.settled()
+        assert ward.dead() == {eat: (3, "its process died, 3 times that it ran")}
+        assert ward.wrong() == {}
+        assert group.kills() >= 3
+        assert len(ward.deliveries(eat)) == group.kills()
+        ward.cluster.balanced(2)
+        assert node.stop() == 0
 
 
 ALONE = [pytest.param([name], 10, 50, 100, marks=pytest.mark.soak, id=name) for name in ("Step", "Listed", "Effect")]
