@@ -25,6 +25,7 @@ OPTIONS: Final = frozenset(
     }
 )  # fmt: skip
 """Options of the URL: `exchange`, and those that aio-pika and aiormq read, which ignore all others."""
+BLOCKED: Final = "RabbitMQ blocks publishers: it is out of memory or disk (`rabbitmqctl status` names the alarm)"
 
 
 class RabbitSink(Sink):
@@ -57,6 +58,11 @@ class RabbitSink(Sink):
         if (self._exchange_name or self.topic.fixed) and (missing := answer(self._missing())):
             raise SettingsError(missing)
 
+    @property
+    def trouble(self) -> str:
+        """The reason that no answer comes, if it is an alarm of RabbitMQ."""
+        return BLOCKED if _is_blocked(self._connection) else ""
+
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """All in flight at once."""
         try:
@@ -84,7 +90,14 @@ class RabbitSink(Sink):
             if self._exchange is None or self._exchange.channel.is_closed:
                 await self.close()
                 self._connection, self._exchange = await self._opened()
+            if _is_blocked(self._connection):
+                raise DownstreamUnavailable(BLOCKED)
             return self._exchange
+
+    async def _leave(self, age: int) -> None:
+        """Keep a blocked connection: RabbitMQ would not see that it is closed, and pay for each new one in memory."""
+        if not _is_blocked(self._connection):
+            await super()._leave(age)
 
     async def _opened(self) -> tuple[Any, Any]:
         """Open a connection, and the exchange on it. It is not closed while it opens: it would stay open."""
@@ -164,6 +177,19 @@ class RabbitSink(Sink):
         except (pika.exceptions.AMQPError, OSError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
         return None
+
+
+def _is_blocked(connection: Any) -> bool:
+    """True while RabbitMQ takes no message over this connection."""
+    if connection is None or connection.transport is None:
+        return False
+    waiting = connection.transport.ready()
+    try:
+        waiting.send(None)  # it ends at once, unless it would have to wait
+    except StopIteration:
+        return False
+    waiting.close()
+    return True
 
 
 class ChannelRefused(ValueError):

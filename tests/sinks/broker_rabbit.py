@@ -73,6 +73,12 @@ class Rabbit(Broker):
             for topic in topics:
                 channel.queue_declare(topic, durable=True)
 
+    def alarm(self, on: bool) -> None:
+        """Be out of memory, and so block whoever publishes; or have enough again."""
+        limit = "set_vm_memory_high_watermark", "absolute", "1" if on else "100GB"
+        command = ["/usr/lib/rabbitmq/bin/rabbitmqctl", "--quiet", *limit]
+        subprocess.run(command, env=self.environment(), check=True, capture_output=True)
+
     def exchange(self, name: str, *topics: str) -> None:
         """Declare an exchange, and bind the queues of these to it."""
         with self._channel() as channel:
