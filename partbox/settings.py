@@ -24,7 +24,7 @@ from partbox.rules.printing import printable_line
 from partbox.rules.relay_target import RelayTarget, targets_of
 from partbox.rules.retry import Exponential, Jittered, RetryPolicy, policy_of
 from partbox.rules.secrets import MASK, masked
-from partbox.rules.texts import archive_place, http_address, metric_name
+from partbox.rules.texts import archive_place, http_address, metric_name, node_name
 
 CONFIG = environment.CONFIG
 
@@ -88,7 +88,7 @@ class Settings(BaseModel):
     )
     enabled: bool = Field(default=True, description="false: publishing works, workers deliver nothing and say so")
     auto_migrate: bool = Field(default=False, description="create or migrate the schema at start")
-    node: Annotated[str, Field(min_length=1)] = Field(
+    node: Annotated[str, BeforeValidator(node_name)] = Field(
         default_factory=socket.gethostname, description="the name of this host in `partbox status`"
     )
     processes: Count = Field(default_factory=usable_processors, description="worker processes of a node")

@@ -2,6 +2,8 @@
 
 import re
 
+LONGEST = 255  # characters of a name
+
 
 def archive_place(value: object) -> object:
     """A place of an archive."""
@@ -23,4 +25,11 @@ def metric_name(value: object) -> object:
     """The first part of the names of metrics."""
     if isinstance(value, str) and not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", value):
         raise ValueError("use letters of a to z, digits and _, and no digit in front, such as shop_outbox")
+    return value
+
+
+def node_name(value: object) -> object:
+    """The name of a host, which logs, metrics and terminals show."""
+    if isinstance(value, str) and not (value.isprintable() and 0 < len(value.strip()) <= LONGEST):
+        raise ValueError(f"a name of 1 to {LONGEST} visible characters is needed: give one by --node or PARTBOX_NODE")
     return value

@@ -101,7 +101,7 @@ def show(
     if json:
         print_json(_plain(found, payload))
         return
-    details = table(("", ""), _details(found, payload))
+    details = table(("", ""), _details(found, payload), lines=True)
     details.show_header = False
     console().print(details)
 

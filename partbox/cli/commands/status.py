@@ -17,7 +17,7 @@ from rich.text import Text
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
-from partbox.cli.shell.output import age, console, counted, moment, print_json, printable, table
+from partbox.cli.shell.output import age, console, counted, in_short, moment, print_json, printable, table
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
 from partbox.cli.views import long_runs, sinks
@@ -35,6 +35,7 @@ from partbox.stats.rates import Rates
 
 PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements are allowed
 
+NAME = 80  # characters of a name
 COLUMNS = ("node", "pid", "state", "heartbeat", "partitions")
 
 Watch = Annotated[bool, typer.Option("--watch", help="Update until Ctrl-C.")]
@@ -177,7 +178,8 @@ def _processes_table(cluster: stats.Cluster) -> Table:
 
 
 def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
-    where = node if each.node == each.hostname else f"{node} on {each.hostname}"
+    host = "" if each.node == each.hostname else f" on {in_short(each.hostname, NAME)}"
+    where = f"{in_short(node, NAME)}{host}"
     return where, str(each.pid), each.state, f"{age(each.heartbeat_age)} ago", str(each.partitions)
 
 

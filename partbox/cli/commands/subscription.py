@@ -14,7 +14,7 @@ from partbox.cli.shell.confirm import INTERRUPTED, confirm
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema
-from partbox.cli.shell.output import console, counted, moment, print_json, printable, table
+from partbox.cli.shell.output import console, counted, moment, print_json, printable, say, table
 from partbox.cli.shell.stopping import interruptible
 from partbox.db.operator.subscriptions import Holder, Subscription
 from partbox.errors import PartboxError
@@ -72,7 +72,7 @@ def create(
         print_json({"created": name})
     else:
         worker = f"partbox worker MODULE:OUTBOX --subscription {quote(name)}"
-        typer.echo(f"created subscription {name}: {worker} delivers")
+        say(f"created subscription {name}: {worker} delivers")
 
 
 @app.command("list")
@@ -102,9 +102,9 @@ def pause(name: Name, dsn: Dsn = None, schema: Schema = None, json: Json = False
     if json:
         print_json({"paused": changed})
     elif changed:
-        typer.echo(f"paused subscription {name}: `partbox subscription resume {quote(name)}` resumes it")
+        say(f"paused subscription {name}: `partbox subscription resume {quote(name)}` resumes it")
     else:
-        typer.echo(f"subscription {name} is paused already: nothing to do")
+        say(f"subscription {name} is paused already: nothing to do")
 
 
 @app.command()
@@ -117,9 +117,9 @@ def resume(name: Name, dsn: Dsn = None, schema: Schema = None, json: Json = Fals
     if json:
         print_json({"resumed": changed})
     elif changed:
-        typer.echo(f"resumed subscription {name}: its workers go on within a heartbeat")
+        say(f"resumed subscription {name}: its workers go on within a heartbeat")
     else:
-        typer.echo(f"subscription {name} is not paused: nothing to do")
+        say(f"subscription {name} is not paused: nothing to do")
 
 
 @app.command()
@@ -181,7 +181,7 @@ def drop(
     if json:
         print_json({"dropped": name})
     else:
-        typer.echo(f"dropped subscription {name}")
+        say(f"dropped subscription {name}")
 
 
 def _subscriptions(dsn: str | None, schema: str | None) -> Subscriptions:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import orjson
 import psycopg
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -36,17 +37,28 @@ def console() -> Console:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Iterable[str]], numbers: Sequence[str] = (), whole: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Iterable[Iterable[str]],
+    numbers: Sequence[str] = (),
+    whole: Sequence[str] = (),
+    *,
+    lines: bool = False,
 ) -> Table:
-    """A table without frame. Cells are plain text, never markup, made printable; those of `whole` and `numbers` are
-    never broken."""
+    """A table without frame. Cells are plain text, never markup, made printable, each one line but with `lines`; those
+    of `whole` and `numbers` are never broken."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in numbers else "left"
         made.add_column(column, justify=justify, overflow="fold", no_wrap=column in (*numbers, *whole))
     for row in rows:
-        made.add_row(*(Text(printable(cell)) for cell in row))
+        # A line's end in a name would begin what looks like another row.
+        made.add_row(*(Text(printable(cell) if lines else printable(cell).replace("\n", "\\n")) for cell in row))
     return made
+
+
+def say(text: str) -> None:
+    """Print the text in one line, made printable: it may hold what somebody has typed."""
+    typer.echo(printable(text).replace("\n", "\\n"))
 
 
 def print_json(value: Any) -> None:

@@ -1,5 +1,6 @@
 """Actions on the page, in a real browser, on a database where records were planted."""
 
+import json
 from urllib.parse import parse_qs, urlsplit
 
 from held import Held
@@ -264,6 +265,9 @@ def test_a_paused_subscription_with_waiting_events_is_told_whatever_is_shown_and
 
 def test_names_that_are_programs_run_nothing_and_hold_the_layout_where_their_problem_is_told(live, plant, conn, tab):
     script = "<img src=x onerror=\"document.title='owned'\">'\"]<script>document.title='owned'</script>\u202egpj\u2066"
+    names = ("handler", "event_type", "aggregate_type", "aggregate_id")
+    run = dict.fromkeys(names, script) | {"record_id": 1, "partition": 1, "timeout": None, "since": 1}
+    sent = {"sink": script, "sent": 1, "in_flight": 1, "retries": 1, "error": script * 40, "failing": 30.0}
     conn.execute("insert into partbox.subscription (name, paused_at) values (%s, now())", [script])
     conn.execute(
         "insert into partbox.partition (subscription, partition, snapshot, last_id, floor_id)"
@@ -271,9 +275,9 @@ def test_names_that_are_programs_run_nothing_and_hold_the_layout_where_their_pro
         [script],
     )
     conn.execute(
-        "insert into partbox.instance (subscription, node, hostname, pid, version, lease)"
-        " values ('default', %s, %s, 7, %s, '1 day')",
-        [script + "W" * 500] * 3,
+        "insert into partbox.instance (subscription, node, hostname, pid, version, lease, running, sinks)"
+        " values ('default', %s, %s, 7, %s, '1 day', %s, %s)",
+        [*[script + "W" * 500] * 3, json.dumps([run]), json.dumps([sent])],
     )
     record = plant.park(script, event_type=script, aggregate_type=script, error=f"{script}: {script * 40}")
     plant.publish("7")  # waits in the paused one
@@ -281,6 +285,8 @@ def test_names_that_are_programs_run_nothing_and_hold_the_layout_where_their_pro
     seen.waits_for(f"#dead tr[data-record='{record}']", "onerror")
     seen.waits_for("#troubles strong", "has been paused")
     seen.waits_for("#workers td", "<img")
+    seen.waits_for("#running", "<img")
+    seen.waits_for("#sinks", "<img")
     assert seen.page.title() != "owned"
     assert seen.page.locator("main img, body script").count() == 0
     assert "\u202e" not in seen.page.locator("main").inner_text()
