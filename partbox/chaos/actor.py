@@ -64,11 +64,11 @@ class Actor:
         self._tell = tell
         self._mood = MoodFile(place.folder)
         self._agenda = Agenda()
-        self._rights = Rights(place, self._agenda)
         self._backends = Backends(place)
         self._failover = Failover(place)
         self._numbers = count()
         self.disturbances: list[Disturbance] = []
+        self._rights = Rights(place, self._agenda, self.disturbances)
         self.done: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
 

@@ -3,7 +3,7 @@
 At least once means: an owner that is torn away from its work leaves some of it finished and not saved, and the next
 owner does that again. So a repeat is excused if a fault hit *that owner* (its process, its connections, its
 lease, or the database) between the first delivery and the repeat, and if the first delivery was young enough to be
-still unsaved then. Everything else is a violation.
+still unsaved then: the seconds in which nobody could save do not count. Everything else is a violation.
 """
 
 from collections import Counter
@@ -36,12 +36,14 @@ class Disturbance:
     until: float
     pid: int | None = None
     frozen: bool = False
+    hinders: bool = False  # from saving, and excuses nothing by itself
 
-    def explains(self, first: HandlerCall, second: HandlerCall) -> bool:
-        """True if `second` may repeat `first` because of it."""
+    def explains(self, first: HandlerCall, second: HandlerCall, hindrances: "Sequence[Disturbance]" = ()) -> bool:
+        """True if `second` may repeat `first` because of it, beside these hindrances in the order of their begin."""
         hit = self.pid in (None, first.pid)
         last = first.end if first.end is not None else first.start
-        return hit and self.at <= second.start and first.start <= self.until and last >= self.at - MEMORY
+        age = self.at - last - _hindered(hindrances, last, self.at)
+        return hit and self.at <= second.start and first.start <= self.until and age <= MEMORY
 
     def holds(self, delivery: HandlerCall) -> bool:
         """True if that handler was running when it began."""
@@ -69,6 +71,8 @@ def excuse(
     concurrency: int,
 ) -> Judgement:
     """Judge the history, and remove from the verdict everything that the disturbances excuse."""
+    hindrances = sorted((each for each in disturbances if each.hinders), key=lambda each: each.at)
+    disturbances = [each for each in disturbances if not each.hinders]
     history = sorted(deliveries, key=lambda delivery: delivery.start)
     verdict = judge(published, history)
     caught = _in_flight(verdict.stale, history, disturbances, concurrency)
@@ -80,7 +84,7 @@ def excuse(
     ]
     known = {one.event for one in published}
     pairs = [(first, second) for first, second in repeats(history) if first.event in known]
-    causes = {id(second): _cause(first, second, disturbances, caught) for first, second in pairs}
+    causes = {id(second): _cause(first, second, disturbances, hindrances, caught) for first, second in pairs}
     # A crash of the database may take back saves, and then an owner repeats a suffix under its own epoch.
     verdict.backwards = [one for one in verdict.backwards if causes.get(id(one)) != CRASH and id(one) not in caught]
     unexplained = [(first, second) for first, second in pairs if causes[id(second)] == UNEXPLAINED]
@@ -107,11 +111,27 @@ def _in_flight(
     return found
 
 
-def _cause(first: HandlerCall, second: HandlerCall, disturbances: Iterable[Disturbance], caught: set[int]) -> str:
+def _hindered(hindrances: Iterable[Disturbance], since: float, until: float) -> float:
+    """The seconds of a time in which something hindered."""
+    seconds = 0.0
+    for each in hindrances:
+        begin, end = max(each.at, since), min(each.until, until)
+        seconds += max(0.0, end - begin)
+        since = max(since, end)
+    return seconds
+
+
+def _cause(
+    first: HandlerCall,
+    second: HandlerCall,
+    disturbances: Iterable[Disturbance],
+    hindrances: Sequence[Disturbance],
+    caught: set[int],
+) -> str:
     if id(second) in caught:
         return "in flight when frozen"
     same_life = (first.pid, first.epoch) == (second.pid, second.epoch)
-    explaining = [each for each in disturbances if each.explains(first, second)]
+    explaining = [each for each in disturbances if each.explains(first, second, hindrances)]
     for each in sorted(explaining, key=lambda each: (each.pid is None, each.at)):
         if not same_life or (each.cause == CRASH and second.start <= each.until + LATE):
             return each.cause

@@ -11,7 +11,9 @@ from typing import Final
 import psycopg
 
 from partbox.chaos.agenda import Agenda
+from partbox.chaos.excuses import Disturbance
 from partbox.chaos.fleet import ROLE
+from partbox.chaos.journal import now
 from partbox.chaos.schedule import ScheduledFault
 from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import Workspace
@@ -31,11 +33,15 @@ RETRY: Final = 0.2  # seconds until what a lock kept from being given back is tr
 
 
 class Rights:
-    """Each fault answers what it has done, None if it could not, and puts its end on the agenda."""
+    """Each fault answers what it has done, None if it could not, and puts its end on the agenda.
 
-    def __init__(self, place: Workspace, agenda: Agenda) -> None:
+    `disturbances` get the times in which nodes could not save all that was done.
+    """
+
+    def __init__(self, place: Workspace, agenda: Agenda, disturbances: list[Disturbance]) -> None:
         self._place = place
         self._agenda = agenda
+        self._disturbances = disturbances
 
     def take(self, step: ScheduledFault) -> str | None:
         """Take a privilege from the nodes' role."""
@@ -76,11 +82,14 @@ class Rights:
     def _for_a_while(
         self, step: ScheduledFault, change: tuple[str, str, str], back: tuple[str, str, str], what: str
     ) -> str | None:
+        at = now()
         if not self._change(*change):
             return None
 
         def give_back() -> None:
-            if not self._change(*back):
+            if self._change(*back):
+                self._disturbances.append(Disturbance(step.fault, at, now(), hinders=True))
+            else:
                 self._agenda.after(RETRY, give_back)
 
         self._agenda.after(step.lasts, give_back)

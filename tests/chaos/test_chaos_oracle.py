@@ -64,6 +64,15 @@ def test_what_was_finished_long_before_the_kill_was_saved_and_is_not_excused():
     assert judged([*history(), call("b3", at + 1, at + 2, 2, NEW)], killed(at)).unexplained
 
 
+def test_seconds_in_which_nobody_could_save_do_not_count_and_excuse_nothing_by_themselves():
+    at = 7 + MEMORY + 5
+    calls = [*history(), call("b3", at + 1, at + 2, 2, NEW)]
+    one, inside, other = (Disturbance("no-reconnect", *span, hinders=True) for span in ((5, 10), (8, 9), (9.5, 13)))
+    assert judged(calls, killed(at), other, inside, one).unexplained == []
+    assert judged(calls, killed(at), one, inside).unexplained, "3 s of 5"
+    assert judged(calls, one, other).unexplained
+
+
 def test_a_repeat_in_one_life_of_an_owner_is_excused_by_no_kill():
     judgement = judged([*history(), call("b3", 9, 10)], killed(8))
     assert len(judgement.unexplained) == 1

@@ -43,11 +43,12 @@ def test_each_right_is_taken_and_given_back(place):
         before = rights(conn)
         for fault, count in (("take-privilege", len(PRIVILEGES)), ("row-security", len(TABLES))):
             for number in range(count):
-                agenda = Agenda()
+                agenda, disturbances = Agenda(), []
                 step = ScheduledFault(1.0, fault, 60.0, 0.0, (number + 0.5) / count)
-                assert FAULTS[fault](Rights(place, agenda), step), number
+                assert FAULTS[fault](Rights(place, agenda, disturbances), step), number
                 assert rights(conn) != before, number
                 agenda.finish()
+                assert [(each.cause, each.hinders) for each in disturbances] == [(fault, True)]
                 assert {"".join(sorted(str(row))) for row in rights(conn)} == {
                     "".join(sorted(str(row))) for row in before
                 }
@@ -71,7 +72,7 @@ def test_a_full_queue_has_room_again_also_where_the_server_has_ended_the_session
     own_server.server.stop()
     own_server.server.start()
     agenda = Agenda()
-    assert Rights(place, agenda).fill(ScheduledFault(1.0, "notify-full", 60.0, 0.0, 0.0))
+    assert Rights(place, agenda, []).fill(ScheduledFault(1.0, "notify-full", 60.0, 0.0, 0.0))
     with place.connect("test") as conn:
         assert conn.execute("select pg_notification_queue_usage() > 0.9").fetchone() == (True,)
         for pid in statements.sessions(conn, "partbox", "chaos chaos"):
