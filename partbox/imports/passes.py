@@ -12,7 +12,6 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.db import statements
 from partbox.db.adapters import OwnCursor
 from partbox.db.operator import imports as steps
 from partbox.db.operator.imports import Choice, OpenWriter, SourceTable
@@ -23,7 +22,9 @@ from partbox.imports.plan import ImportPlan
 from partbox.imports.rows import ImportRow, columns, import_row
 from partbox.observe.logs.log_event import log_event
 from partbox.publish import steps as publishing
+from partbox.publish.failures import Explained
 from partbox.publish.fields import COLUMNS
+from partbox.publish.writing import copy
 from partbox.rules.wording import counted
 from partbox.settings import Settings
 
@@ -190,9 +191,8 @@ class _Pass:
 
     def _publish(self, batch: list[ImportRow]) -> None:
         clock, newest = steps.moment(self.writer, self._schema)
-        with OwnCursor(self.writer) as cursor:
-            statement = statements.publish_copy_timed(self._schema)
-            publishing.Copy(statement, self._schema, COLUMNS, columns(batch, clock)).run(cursor)
+        with Explained(self._schema), OwnCursor(self.writer) as cursor:
+            publishing.run(copy(self._schema, COLUMNS, columns(batch, clock), len(batch)), cursor)
         failed = [each.failed for each in batch if each.failed is not None]
         if failed:
             steps.bury(self.writer, self._schema, failed, newest)

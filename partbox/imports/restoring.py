@@ -14,7 +14,6 @@ from typing import Any, Final
 from psycopg import Connection, DataError
 
 from partbox.archive.source import Entry, Source
-from partbox.db import statements
 from partbox.db.adapters import OwnCursor
 from partbox.db.operator import imports as steps
 from partbox.db.operator.archive import ArchiveRow
@@ -22,7 +21,9 @@ from partbox.db.session import session
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.publish import steps as publishing
+from partbox.publish.failures import Explained
 from partbox.publish.fields import COLUMNS
+from partbox.publish.writing import copy
 from partbox.rules.hashing import partition_of
 from partbox.rules.printing import printable_line
 from partbox.rules.wording import counted
@@ -160,10 +161,8 @@ class _Restore:
         new = [row for key, row in by_key.items() if key in fresh]
         if new and not self.dry_run:
             clock, _ = steps.moment(self.conn, schema)
-            with OwnCursor(self.conn) as cursor:
-                statement = statements.publish_copy_timed(schema)
-                copied = (_columns(row, clock) for row in new)
-                publishing.Copy(statement, schema, COLUMNS, copied).run(cursor)
+            with Explained(schema), OwnCursor(self.conn) as cursor:
+                publishing.run(copy(schema, COLUMNS, (_columns(row, clock) for row in new), len(new)), cursor)
         sofar.imported += len(new)
         sofar.before += len(by_key) - len(new)
         sofar.kept += len(kept)

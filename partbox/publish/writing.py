@@ -18,7 +18,7 @@ many were written; too few fail the transaction, and with it what was written of
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from operator import not_
 from uuid import UUID
@@ -29,7 +29,7 @@ from partbox.events import Event
 from partbox.observe.logs.log_event import log_event
 from partbox.publish.bell import Inquirer, payloads
 from partbox.publish.fields import COLUMNS, UNTIMED, Fields, document, is_timed, parameters, size_of, timed
-from partbox.publish.steps import Copy, Inquiry, Insert, Query, Steps
+from partbox.publish.steps import Copy, Inquiry, Insert, Query, Row, Steps
 
 COPY_FROM = 200
 LARGE = 1 << 16
@@ -141,10 +141,16 @@ def _rung(batch: list[Fields]) -> dict[str, list[str]]:
 def _copy(schema: str, events: list[Event], batch: list[Fields]) -> Steps[None]:
     if any(map(is_timed, events)):
         ((clock,),) = yield Query(statements.publish_clock(schema), {})
-        copied = yield Copy(statements.publish_copy_timed(schema), schema, COLUMNS, timed(events, batch, clock))
+        yield from copy(schema, COLUMNS, timed(events, batch, clock), len(batch))
     else:
-        copied = yield Copy(statements.publish_copy(schema), schema, UNTIMED, batch)
-    if copied is not None and copied != len(batch):  # an adapter of somebody else may not tell
+        yield from copy(schema, UNTIMED, batch, len(batch))
+
+
+def copy(schema: str, columns: Sequence[str], rows: Iterable[Row], number: int) -> Steps[None]:
+    """COPY this number of rows; fail unless all were written."""
+    statement = statements.publish_copy if columns is UNTIMED else statements.publish_copy_timed
+    copied = yield Copy(statement(schema), schema, columns, rows)
+    if copied is not None and copied != number:  # an adapter of somebody else may not tell
         yield from _refuse(schema)
 
 

@@ -21,7 +21,9 @@ def tell_lost(error: Error | PartboxError, subscription: str, loop: str) -> None
         text = "a connection hangs, and nothing went on in the %s until now; all are made anew: %s"
         log_event(log, "connection_hung", text, loop, error, subscription=subscription, loop=loop)
     elif isinstance(error, PartboxError) or ends_session(error):
-        text = "not everything can be read, so nothing is, until this is mended (`partbox doctor` says how): %s"
+        text = (
+            "not everything can be read or written, so nothing is, until this is mended (`partbox doctor` says how): %s"
+        )
         log_event(log, "unseen", text, error, subscription=subscription)
     else:
         text = "the connection is lost and made anew: %s"

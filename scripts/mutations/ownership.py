@@ -55,8 +55,8 @@ MUTATIONS = (
         "session-under-the-old-epoch",
         "What a connection had sent before it was given up may arrive later, take cursors back, and park again.",
         "sql/queries/cursors.sql",
-        "set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)\n  from mine",
-        "set epoch = p.epoch\n  from mine",
+        "set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)\n      from mine",
+        "set epoch = p.epoch\n      from mine",
         ("tests/worker/test_late_statements.py::test_a_save_that_arrives_late_takes_no_cursor_back",),
     ),
     Mutation(
@@ -172,7 +172,7 @@ MUTATIONS = (
         BURY,
         """    with gone as (
         delete from {schema}.instance i
-         where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < clock_timestamp())
+         where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < moment)
         returning i.instance_id, i.draining
     )
     select coalesce(array_agg(gone.instance_id), '{{}}'), array_agg(gone.instance_id) filter (where gone.draining)
@@ -187,7 +187,7 @@ MUTATIONS = (
 """,
         """    with gone as (
         delete from {schema}.instance i
-         where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < clock_timestamp())
+         where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < moment)
         returning i.instance_id
     ), held as (
         select p from {schema}.partition p where p.owner in (select gone.instance_id from gone)
@@ -258,8 +258,8 @@ MUTATIONS = (
         "bury-of-the-living",
         "Whoever is slow to look would take partitions from processes that trust their lease.",
         BURY,
-        "(known_dead or i.heartbeat_at + i.lease < clock_timestamp())",
-        "true",
+        "(known_dead or i.heartbeat_at + i.lease < moment)\n        returning",
+        "true\n        returning",
         (f"{OWNERSHIP}::test_a_bury_takes_only_whose_lease_is_over",),
     ),
     Mutation(

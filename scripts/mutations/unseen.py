@@ -4,6 +4,8 @@ from mutations.mutation import Mutation
 
 PROOFS = "tests/db/delivery/test_proofs.py"
 KEPT_OUT = "tests/publish/integrations/test_kept_out.py"
+ALL_WRITTEN = "tests/db/delivery/test_all_written.py"
+WRITTEN = f"{ALL_WRITTEN}::test_what_a_trigger_keeps_as_it_is_fails_whatever_writes_it"
 WALK = "tests/worker/test_nothing_unseen.py::test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing"
 
 MUTATIONS = (
@@ -118,7 +120,7 @@ MUTATIONS = (
         "a-copy-believed",
         "The same of some of many.",
         "partbox/publish/writing.py",
-        "if copied is not None and copied != len(batch):",
+        "if copied is not None and copied != number:",
         "if copied == 0:",
         (f"{KEPT_OUT}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-record]",),
     ),
@@ -139,6 +141,30 @@ MUTATIONS = (
         "select case when count(*) < 1 then {unwritten} end from written",
         "select null from written",
         (f"{KEPT_OUT}::test_in_a_pipeline_the_server_raises[on-one-True]",),
+    ),
+    Mutation(
+        "a-park-again-that-was-dropped",
+        "A trigger keeps the parked row as it was: what has become of its event is forgotten.",
+        "sql/functions/save.sql",
+        "from json_to_recordset(save.parks) as j (new boolean) where not j.new) and exists (",
+        "from json_to_recordset(save.parks) as j (new boolean) where not j.new) and not exists (",
+        (f"{WRITTEN}[a save that parks again]",),
+    ),
+    Mutation(
+        "written-without-a-count",
+        "A trigger keeps rows as they are, and what writes them goes on as if they were written.",
+        "sql/functions/all_written.sql",
+        "if written < wanted then",
+        "if false then",
+        (f"{WRITTEN}[a plan]", f"{WRITTEN}[a start again that unparks]"),
+    ),
+    Mutation(
+        "dead-records-not-put-back",
+        "A segment is emptied, and its dead records are gone.",
+        "sql/functions/segment_empty.sql",
+        "perform {schema}.all_written('record', cardinality(dead), kept);",
+        "null;",
+        (f"{ALL_WRITTEN}::test_a_segment_is_not_emptied_if_its_dead_records_cannot_be_put_back",),
     ),
     Mutation(
         "born-dead",

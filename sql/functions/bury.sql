@@ -19,11 +19,14 @@ set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
     orphans {schema}.partition[];
     drained uuid[];
+    moment  timestamptz;
+    wanted  bigint;
 begin
     perform from {schema}.instance i where i.instance_id = any (victims) order by i.instance_id for update;
+    moment := clock_timestamp();
     with gone as (
         delete from {schema}.instance i
-         where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < clock_timestamp())
+         where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < moment)
         returning i.instance_id, i.draining
     )
     select coalesce(array_agg(gone.instance_id), '{{}}'), array_agg(gone.instance_id) filter (where gone.draining)
@@ -35,6 +38,10 @@ begin
              where p.owner is not null and p.owner not in (select i.instance_id from {schema}.instance i)
              order by p.subscription, p.partition
                for no key update) locked;
+    if cardinality(buried) < cardinality(victims) then
+        perform {schema}.all_written('instance', count(*), 0) from {schema}.instance i
+          where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < moment);
+    end if;
 
     with orphan as (
         update {schema}.partition p
@@ -47,7 +54,9 @@ begin
                and not exists (select from {schema}.instance i where i.instance_id = p.owner)
         returning p.partition
     )
-    select count(*)::integer into freed from orphan;
+    select (select count(*)::integer from orphan), count(*) into freed, wanted
+      from unnest(orphans) as o where not exists (select from {schema}.instance i where i.instance_id = o.owner);
+    perform {schema}.all_written('partition', wanted, freed);
     if freed > 0 then
         perform {schema}.intact();
     end if;
@@ -57,6 +66,11 @@ begin
           from unnest(orphans) as o
          where o.owner = any (drained) and k.subscription = o.subscription and k.partition = o.partition
                and k.started_at >= o.claimed_at;
+        perform {schema}.all_written('parked', count(*), 0)
+           from unnest(orphans) as o
+           join {schema}.parked k on k.subscription = o.subscription and k.partition = o.partition
+                                     and k.started_at >= o.claimed_at
+          where o.owner = any (drained);
     end if;
     return next;
 end

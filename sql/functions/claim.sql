@@ -6,26 +6,29 @@
 create or replace function {schema}.claim(subscription text, me uuid)
 returns setof {schema}.partition language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
+declare
+    free    smallint[];
+    claimed bigint;
 begin
     perform from {schema}.instance i where i.instance_id = claim.me for key share;
     if not found then
         return;
     end if;
     perform {schema}.intact();
+    select array_agg(locked.partition) into free
+      from (select p.partition
+              from {schema}.partition p
+             where p.subscription = claim.subscription and p.assignee = claim.me and p.owner is null
+             order by p.partition
+               for no key update) locked;
     return query
-    with free as materialized (
-        select p.partition
-          from {schema}.partition p
-         where p.subscription = claim.subscription and p.assignee = claim.me and p.owner is null
-         order by p.partition
-           for no key update
-    )
     update {schema}.partition p
        set owner = claim.me, claimed_at = clock_timestamp(),
            epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
-      from free
-     where p.subscription = claim.subscription and p.partition = free.partition
+     where p.subscription = claim.subscription and p.partition = any (free)
            and p.owner is null and p.assignee = claim.me
     returning p.*;
+    get diagnostics claimed = row_count;
+    perform {schema}.all_written('partition', cardinality(free), claimed);
 end
 $$;

@@ -8,6 +8,7 @@ returns integer language plpgsql set search_path = pg_catalog, pg_temp set row_s
 #variable_conflict use_column
 declare
     changed smallint[];
+    wanted  bigint;
 begin
     perform from {schema}.partition p
       where p.subscription = discard.subscription
@@ -22,11 +23,13 @@ begin
          where k.subscription = discard.subscription and k.record_id = any (discard.record_ids) and k.state = 'dead'
         returning k.partition
     )
-    select coalesce(array_agg(gone.partition), '{{}}') into changed from gone;
+    select coalesce(array_agg(gone.partition), '{{}}'),
+           (select count(*) from {schema}.parked k
+             where k.subscription = discard.subscription and k.record_id = any (discard.record_ids) and k.state = 'dead')
+      into changed, wanted from gone;
 
-    update {schema}.partition p set parked_version = parked_version + 1
-     where p.subscription = discard.subscription and p.partition = any (changed);
-    perform {schema}.tell('changed ' || discard.subscription);
+    perform {schema}.all_written('parked', wanted, cardinality(changed));
+    perform {schema}.reread(discard.subscription, changed);
     return cardinality(changed);
 end
 $$;

@@ -6,13 +6,21 @@
 create or replace function {schema}.heartbeat(instances uuid[], draining boolean[])
 returns setof uuid language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
+declare
+    wanted  bigint;
+    renewed bigint;
 begin
     perform from {schema}.instance i where i.instance_id = any (heartbeat.instances)
       order by i.instance_id for no key update;
+    get diagnostics wanted = row_count;
     return query
     update {schema}.instance i set heartbeat_at = clock_timestamp(), draining = i.draining or sent.draining
       from unnest(heartbeat.instances, heartbeat.draining) as sent (instance_id, draining)
      where i.instance_id = sent.instance_id
     returning i.instance_id;
+    get diagnostics renewed = row_count;
+    if renewed < wanted then
+        perform {schema}.all_written('instance', wanted, renewed);
+    end if;
 end
 $$;

@@ -32,6 +32,10 @@ begin
     )
     update {schema}.partition p set assignee = changed.assignee
       from changed where p.subscription = plan.subscription and p.partition = changed.partition;
+    perform {schema}.all_written('partition', count(*), 0)
+       from {schema}.partition p
+       join unnest(plan.planned) with ordinality as new (assignee, position) on new.position = p.partition + 1
+      where p.subscription = plan.subscription and p.assignee is distinct from new.assignee;
     perform {schema}.tell('changed ' || plan.subscription);
     return true;
 end

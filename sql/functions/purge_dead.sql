@@ -58,6 +58,9 @@ begin
              where p.subscription = d.subscription and p.partition = d.partition
         )
         select count(*) into gone from deleted;
+        perform {schema}.all_written('parked', count(*), 0) from {schema}.parked k
+          where k.ctid = any (places) and k.record_id = any (ids)
+                and (k.state = 'discarded' or {schema}.expired_dead(k, before));
     end if;
 
     if cardinality(ids) = batch then

@@ -31,6 +31,10 @@ begin
     if gone > 0 and not dry_run then
         delete from {schema}.inbox i where i.ctid = any (found) and i.created_at < before;
         get diagnostics gone = row_count;
+        if gone < cardinality(found) then
+            perform {schema}.all_written('inbox', count(*), 0) from {schema}.inbox i
+              where i.ctid = any (found) and i.created_at < before;
+        end if;
     end if;
 
     if cardinality(found) = batch then

@@ -39,6 +39,7 @@ declare
     cut    boolean;
     ids    bigint[];
     newest bigint := 0;
+    deleted bigint;
 begin
     if not dry_run then
         if not {schema}.locked('purge') then
@@ -78,6 +79,8 @@ begin
         if ids is not null then
             if not dry_run then
                 delete from {schema}.record r where r.partition = part and r.id = any (ids);
+                get diagnostics deleted = row_count;
+                perform {schema}.all_written('record', cardinality(ids), deleted);
                 newest := greatest(newest, (select max(id) from unnest(ids) as id));
             end if;
             gone := gone + cardinality(ids);
@@ -96,6 +99,7 @@ begin
     if newest > 0 then
         insert into {schema}.meta as m (key, value) values ('purged_id', newest)
             on conflict (key) do update set value = greatest(m.value::bigint, excluded.value::bigint);
+        perform {schema}.all_written('meta', 1, found::integer);
     end if;
     perform {schema}.intact();
     onward := case when part < 256 then array[part, after] end;

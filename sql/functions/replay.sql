@@ -20,6 +20,7 @@ returns integer language plpgsql set search_path = pg_catalog, pg_temp set row_s
 #variable_conflict use_column
 declare
     changed smallint[];
+    wanted  bigint;
 begin
     perform from {schema}.partition p
       where p.subscription = replay.subscription
@@ -28,10 +29,9 @@ begin
       order by p.partition
         for no key update;
 
-    with replayed as (
-        update {schema}.parked k
-           set state = 'ready', blocks = k.aggregate_id is not null, attempts = 0, parked_at = clock_timestamp(),
-               due_at = case when k.aggregate_id is null then clock_timestamp() end, started_at = null
+    with chosen as materialized (
+        select k.record_id
+          from {schema}.parked k
          where k.subscription = replay.subscription and k.record_id = any (replay.record_ids) and k.state = 'dead'
                and not exists (select from {schema}.partition p
                                  join {schema}.record r on r.partition = p.partition and r.id = k.record_id
@@ -39,13 +39,18 @@ begin
                                       and k.record_id > least(p.floor_id, p.last_id)
                                       and r.available_at = '294276-12-31 23:59:59.999999Z'
                                       and (k.record_id > p.last_id or not pg_visible_in_snapshot(r.xid, p.snapshot)))
+    ), replayed as (
+        update {schema}.parked k
+           set state = 'ready', blocks = k.aggregate_id is not null, attempts = 0, parked_at = clock_timestamp(),
+               due_at = case when k.aggregate_id is null then clock_timestamp() end, started_at = null
+          from chosen
+         where k.subscription = replay.subscription and k.record_id = chosen.record_id
         returning k.partition
     )
-    select coalesce(array_agg(replayed.partition), '{{}}') into changed from replayed;
+    select coalesce(array_agg(replayed.partition), '{{}}'), (select count(*) from chosen) into changed, wanted from replayed;
 
-    update {schema}.partition p set parked_version = parked_version + 1
-     where p.subscription = replay.subscription and p.partition = any (changed);
-    perform {schema}.tell('changed ' || replay.subscription);
+    perform {schema}.all_written('parked', wanted, cardinality(changed));
+    perform {schema}.reread(replay.subscription, changed);
     return cardinality(changed);
 end
 $$;

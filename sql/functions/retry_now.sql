@@ -6,6 +6,8 @@ create or replace function {schema}.retry_now(subscription text, aggregate_type 
 returns table (record_id bigint, state text, changed boolean) language plpgsql
 set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
+declare
+    part smallint;
 begin
     perform from {schema}.partition p
       where p.subscription = retry_now.subscription
@@ -30,14 +32,11 @@ begin
     if retry_now.state = 'dead' then
         perform {schema}.replay(retry_now.subscription, array[retry_now.record_id]);
     elsif retry_now.changed then
-        with due as (
-            update {schema}.parked k set due_at = clock_timestamp()
-             where k.subscription = retry_now.subscription and k.record_id = retry_now.record_id
-            returning k.partition
-        )
-        update {schema}.partition p set parked_version = parked_version + 1
-          from due where p.subscription = retry_now.subscription and p.partition = due.partition;
-        perform {schema}.tell('changed ' || retry_now.subscription);
+        update {schema}.parked k set due_at = clock_timestamp()
+         where k.subscription = retry_now.subscription and k.record_id = retry_now.record_id
+        returning k.partition into part;
+        perform {schema}.all_written('parked', 1, found::integer);
+        perform {schema}.reread(retry_now.subscription, array[part]);
     end if;
     return next;
 end

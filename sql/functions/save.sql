@@ -18,6 +18,7 @@ declare
     mine smallint[];
     missing bigint;
     touched bigint;
+    changed bigint[];
 begin
     if not durable then
         perform set_config('synchronous_commit', 'off', true);
@@ -82,20 +83,31 @@ begin
             perform {schema}.refuse('a trigger keeps rows out of table parked: nothing was saved');
         end if;
 
-        update {schema}.parked k
-           set state = j.s,
-               last_error = case when j.w then coalesce(k.last_error, j.e) else coalesce(j.e, k.last_error) end,
-               traceback = case when j.e is null or j.w then k.traceback else j.t end,
-               blocks = case when j.l then k.blocks else j.b end,
-               attempts = case when j.l then k.attempts else j.n end,
-               due_at = coalesce(j.due, case when j."in" is not null then
-                                             clock_timestamp() + least(j."in", 36500 * 86400.0) * interval '1 second' end),
-               parked_at = case when j.s = 'dead' and k.state <> 'dead' then clock_timestamp() else k.parked_at end,
-               started_at = case when j.c then clock_timestamp() end
-          from json_to_recordset(save.parks) as j (id bigint, s text, b boolean, n integer, "in" float8,
-                                                   due timestamptz, e text, t text, new boolean, c boolean, l boolean, w boolean)
-         where not j.new and k.subscription = save.subscription and k.record_id = j.id
-               and (j.l is not true or k.state = 'dead');
+        with written as (
+            update {schema}.parked k
+               set state = j.s,
+                   last_error = case when j.w then coalesce(k.last_error, j.e) else coalesce(j.e, k.last_error) end,
+                   traceback = case when j.e is null or j.w then k.traceback else j.t end,
+                   blocks = case when j.l then k.blocks else j.b end,
+                   attempts = case when j.l then k.attempts else j.n end,
+                   due_at = coalesce(j.due, case when j."in" is not null then
+                                                 clock_timestamp() + least(j."in", 36500 * 86400.0) * interval '1 second' end),
+                   parked_at = case when j.s = 'dead' and k.state <> 'dead' then clock_timestamp() else k.parked_at end,
+                   started_at = case when j.c then clock_timestamp() end
+              from json_to_recordset(save.parks) as j (id bigint, s text, b boolean, n integer, "in" float8,
+                                                       due timestamptz, e text, t text, new boolean, c boolean, l boolean, w boolean)
+             where not j.new and k.subscription = save.subscription and k.record_id = j.id
+                   and (j.l is not true or k.state = 'dead')
+            returning k.record_id
+        )
+        select count(*), array_agg(written.record_id) into touched, changed from written;
+        if touched < (select count(*) from json_to_recordset(save.parks) as j (new boolean) where not j.new) and exists (
+            select from json_to_recordset(save.parks) as j (id bigint, new boolean, l boolean)
+              join {schema}.parked k on k.subscription = save.subscription and k.record_id = j.id
+             where not j.new and (j.l is not true or k.state = 'dead') and k.record_id <> all (coalesce(changed, '{{}}'))
+        ) then
+            perform {schema}.refuse('a trigger keeps rows of table parked as they are: nothing was saved');
+        end if;
     end if;
 
     if cardinality(save.done_ids) > 0 then

@@ -21,6 +21,7 @@ declare
     names   text[];
     dead    {schema}.record[];
     newest  bigint;
+    kept    bigint;
 begin
     freed := 0;
     if not {schema}.locked('purge') then
@@ -77,6 +78,8 @@ begin
             execute format('alter table %s set unlogged', found.path);
         end if;
         insert into {schema}.record select d.* from unnest(dead) as d;
+        get diagnostics kept = row_count;
+        perform {schema}.all_written('record', cardinality(dead), kept);
         if decoded then
             execute format('alter table %s set logged', found.path);
         end if;
@@ -84,6 +87,7 @@ begin
     end if;
     insert into {schema}.meta as m (key, value) values ('purged_id', newest)
         on conflict (key) do update set value = greatest(m.value::bigint, excluded.value::bigint);
+    perform {schema}.all_written('meta', 1, found::integer);
     perform {schema}.intact();
 end
 $$;

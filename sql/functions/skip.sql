@@ -7,6 +7,8 @@ create or replace function {schema}.skip(subscription text, aggregate_type text,
 returns table (record_id bigint, state text, changed boolean) language plpgsql
 set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
+declare
+    part smallint;
 begin
     perform from {schema}.partition p
       where p.subscription = skip.subscription
@@ -27,19 +29,16 @@ begin
         return;
     end if;
 
-    with skipped as (
-        update {schema}.parked k
-           set state = 'dead', blocks = false, started_at = null,
-               due_at     = case when k.state = 'dead' then k.due_at end,
-               parked_at  = case when k.state = 'dead' then k.parked_at else clock_timestamp() end,
-               last_error = case when k.state = 'dead' then k.last_error
-                                 else left(concat_ws('; ', 'skipped: ' || skip.reason, k.last_error), skip.error_limit) end
-         where k.subscription = skip.subscription and k.record_id = skip.record_id
-        returning k.partition
-    )
-    update {schema}.partition p set parked_version = parked_version + 1
-      from skipped where p.subscription = skip.subscription and p.partition = skipped.partition;
-    perform {schema}.tell('changed ' || skip.subscription);
+    update {schema}.parked k
+       set state = 'dead', blocks = false, started_at = null,
+           due_at     = case when k.state = 'dead' then k.due_at end,
+           parked_at  = case when k.state = 'dead' then k.parked_at else clock_timestamp() end,
+           last_error = case when k.state = 'dead' then k.last_error
+                             else left(concat_ws('; ', 'skipped: ' || skip.reason, k.last_error), skip.error_limit) end
+     where k.subscription = skip.subscription and k.record_id = skip.record_id
+    returning k.partition into part;
+    perform {schema}.all_written('parked', 1, found::integer);
+    perform {schema}.reread(skip.subscription, array[part]);
     return next;
 end
 $$;

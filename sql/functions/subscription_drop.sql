@@ -29,6 +29,10 @@ begin
     delete from {schema}.parked k where k.subscription = subscription_drop.subscription;
     delete from {schema}.partition p where p.subscription = subscription_drop.subscription;
     delete from {schema}.subscription s where s.name = subscription_drop.subscription;
+    perform {schema}.all_written('subscription', 1, found::integer);
+    perform {schema}.all_written('parked', count(*), 0) from {schema}.parked k where k.subscription = subscription_drop.subscription;
+    perform {schema}.all_written('partition', count(*), 0)
+       from {schema}.partition p where p.subscription = subscription_drop.subscription;
     return null;
 end
 $$;

@@ -13,6 +13,7 @@ begin
       from {schema}.subscription s where s.name = subscription_pause.subscription for no key update;
     update {schema}.subscription s set paused_at = clock_timestamp()
      where s.name = subscription_pause.subscription and going;
+    perform {schema}.all_written('subscription', going::integer, found::integer);
 
     with assigned as materialized (
         select p.partition
@@ -23,6 +24,8 @@ begin
     )
     update {schema}.partition p set assignee = null
       from assigned where p.subscription = subscription_pause.subscription and p.partition = assigned.partition;
+    perform {schema}.all_written('partition', count(*), 0)
+       from {schema}.partition p where p.subscription = subscription_pause.subscription and p.assignee is not null;
     perform {schema}.tell('changed ' || subscription_pause.subscription);
     return going;
 end

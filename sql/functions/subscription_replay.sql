@@ -25,6 +25,8 @@ language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as
 #variable_conflict use_column
 declare
     going boolean;
+    wanted  bigint[];
+    written bigint[];
 begin
     perform {schema}.locked('purge', true);
 
@@ -59,6 +61,7 @@ begin
          using first
          where k.subscription = subscription_replay.subscription
                and k.partition = first.partition and k.record_id >= first.id
+        returning true
     ), lowered as (
         update {schema}.partition p
            set last_id = least(p.last_id, first.id - 1), parked_version = p.parked_version + 1,
@@ -69,10 +72,18 @@ begin
          where p.subscription = subscription_replay.subscription and p.partition = first.partition
         returning before.last_id >= first.id as back
     )
-    select count(*) filter (where lowered.back) into rewound from lowered;
+    select count(*) filter (where lowered.back), array[count(*), (select count(*) from unparked)],
+           array[(select count(*) from first),
+                 (select count(*) from first
+                    join {schema}.parked k on k.subscription = subscription_replay.subscription
+                                              and k.partition = first.partition and k.record_id >= first.id)]
+      into rewound, written, wanted from lowered;
+    perform {schema}.all_written('partition', wanted[1], written[1]);
+    perform {schema}.all_written('parked', wanted[2], written[2]);
 
     update {schema}.subscription s set paused_at = null
      where s.name = subscription_replay.subscription and subscription_replay.resume;
+    perform {schema}.all_written('subscription', resume::integer, found::integer);
     return next;
 end
 $$;

@@ -75,12 +75,15 @@ with mine as materialized (
            and (%(only)s::smallint[] is null or p.partition = any (%(only)s::smallint[]))
      order by p.partition
        for no key update
+), taken as (
+    update {schema}.partition p
+       set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
+      from mine
+     where p.subscription = %(subscription)s and p.partition = mine.partition and p.owner = %(me)s::uuid
+    returning p.partition, p.epoch, p.snapshot::text, p.last_id, p.floor_id, p.parked_version, p.suspect_until_id
 )
-update {schema}.partition p
-   set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
-  from mine
- where p.subscription = %(subscription)s and p.partition = mine.partition and p.owner = %(me)s::uuid
-returning p.partition, p.epoch, p.snapshot::text, p.last_id, p.floor_id, p.parked_version, p.suspect_until_id
+select taken.* from taken
+ where (select {schema}.all_written('partition', (select count(*) from mine), count(*)) from taken)
 
 -- name: save
 -- The fenced write, see the function; how long the server took for it, which a busy client cannot tell; and whether the

@@ -1,9 +1,13 @@
 -- name: register
 -- One instance row a process, in the order of the pids.
-insert into {schema}.instance (subscription, node, hostname, pid, version, lease, supervisor)
-select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second', %(supervisor)s
-  from unnest(%(pids)s::integer[]) as pid
-returning instance_id, pid
+with made as (
+    insert into {schema}.instance (subscription, node, hostname, pid, version, lease, supervisor)
+    select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second', %(supervisor)s
+      from unnest(%(pids)s::integer[]) as pid
+    returning instance_id, pid
+)
+select made.* from made
+ where (select {schema}.all_written('instance', cardinality(%(pids)s::integer[]), count(*)) from made)
 
 -- name: heartbeat
 -- Renew all my processes' rows; what does not come back is gone. See the function. Each with the heartbeat before, which the

@@ -31,17 +31,21 @@ with made as (
       from {schema}.record r
      where r.created_at >= %(since)s::timestamptz
      group by r.partition
+), cursors as (
+    insert into {schema}.partition (subscription, partition, snapshot, last_id, floor_id)
+    select made.name, number,
+           case when %(beginning)s then '1:1:' else now.snapshot end,
+           case when %(beginning)s then 0 else least(now.last_id, first.id - 1) end,
+           case when %(beginning)s then rebased.floor_id else now.floor_id end
+      from made
+     cross join rebased
+     cross join now
+     cross join generate_series(0, 255) as number
+      left join first on first.partition = number
+    returning true
 )
-insert into {schema}.partition (subscription, partition, snapshot, last_id, floor_id)
-select made.name, number,
-       case when %(beginning)s then '1:1:' else now.snapshot end,
-       case when %(beginning)s then 0 else least(now.last_id, first.id - 1) end,
-       case when %(beginning)s then rebased.floor_id else now.floor_id end
-  from made
- cross join rebased
- cross join now
- cross join generate_series(0, 255) as number
-  left join first on first.partition = number
+select from made
+ where (select {schema}.all_written('partition', (select 256 * count(*) from made), count(*)) from cursors)
 
 -- name: subscription_types
 -- The event types that each wants; null: all.

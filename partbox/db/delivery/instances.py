@@ -73,11 +73,15 @@ def register(  # each keyword is a column of `instance`
 
 
 def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
-    """Renew these instances, each draining or not; returns the heartbeats of those that still exist."""
+    """Renew these instances, each draining or not; returns the heartbeats of those that still exist.
+
+    One that is not renewed may exist all the same: the function tells.
+    """
+    rows: list[Any] = []
     if len(draining) == 1:
         ((instance, leaves),) = draining.items()
         rows = fetch(conn, "heartbeat_of_one", schema, {"instance": instance, "draining": leaves})
-    else:
+    if not rows:
         rows = fetch(conn, "heartbeat", schema, {"instances": array(draining), "draining": array(draining.values())})
     return {instance: Renewal(before, at) for instance, before, at in rows}
 

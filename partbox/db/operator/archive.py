@@ -10,6 +10,7 @@ from psycopg.rows import tuple_row
 
 from partbox.db.delivery.proof import unfiltered
 from partbox.db.sql import query
+from partbox.errors import PartboxError
 
 LAST = 2**63 - 1
 """An id above every record's."""
@@ -60,6 +61,8 @@ def begin(conn: Connection[Any], schema: str) -> None:
     """From now on no purge removes what is in no archive; nothing changes if one is kept already."""
     if state(conn, schema).archived is None:
         conn.execute(query("archive_begin", schema), {})
+        if state(conn, schema).archived is None:
+            raise PartboxError("a trigger or rule keeps rows out of table meta: no archive is kept; drop it")
 
 
 def end(conn: Connection[Any], schema: str) -> bool:

@@ -12,6 +12,7 @@ from partbox.db.deadline import allowing
 from partbox.db.holders import Holding
 from partbox.db.holders import holders as holders_of
 from partbox.db.sql import query
+from partbox.errors import PartboxError
 
 LOCK = "3s"
 """How long a lock is waited for at a time. Longer than deadlock_timeout, after which an autovacuum gives way."""
@@ -83,7 +84,15 @@ def rebase(conn: Connection[Any], schema: str, dead: Mapping[UUID, datetime], *,
             return "healthy"
         if any(dead.get(instance) != heartbeat for instance, heartbeat in beats.items()):
             return "workers"
+        _alone(conn, schema)
         return _move(conn, schema)
+
+
+def _alone(conn: Connection[Any], schema: str) -> None:
+    """PartboxError if a trigger or rule of others may keep rows as they are: cursors would pass what is not seen."""
+    for table, kind, name, _, drops in conn.execute(query("doctor_triggers", schema), {}).fetchall():
+        if drops:
+            raise PartboxError(f"the {kind} {name} on table {table} may keep rows as they are: drop it for the rebase")
 
 
 def _lock(conn: Connection[Any], schema: str) -> dict[UUID, datetime]:
