@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +22,6 @@ from partbox.cli.shell.watching import Every, Sighting, interval, sightings
 from partbox.cli.views import long_runs, sinks
 from partbox.db.connect import connect
 from partbox.db.inspect import stats
-from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.schema import migrate
 from partbox.db.schema.contents import subscriptions
 from partbox.doctor.words import WORKER
@@ -31,7 +29,9 @@ from partbox.rules.nodes import named
 from partbox.rules.printing import printable_json
 from partbox.rules.wording import command
 from partbox.settings import Settings
-from partbox.stats.rates import Rates
+
+if TYPE_CHECKING:
+    from partbox.stats.rates import Rates
 
 PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements are allowed
 
@@ -84,6 +84,8 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
         time.sleep(pause)
         return False
 
+    from partbox.db.inspect.cached_overview import CachedOverview
+
     glance = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
     with until_stopped():
         try:
@@ -100,6 +102,8 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
 @contextmanager
 def _shown(json: bool, patience: float) -> Iterator[Show]:
     """Yield the printer of sightings that suits the reader: JSON lines, a live terminal, or blocks."""
+    from rich.live import Live
+
     out = console()
     if json:
         yield lambda sighting: _print_line(sighting, patience)
@@ -159,7 +163,7 @@ def _plain(cluster: stats.Cluster, patience: float) -> dict[str, object]:
     return asdict(cluster) | {name: getattr(cluster, name) for name in totals} | {"stop": stop}
 
 
-def _tables(cluster: stats.Cluster, patience: float, rates: Rates | None = None) -> RenderableType:
+def _tables(cluster: stats.Cluster, patience: float, rates: "Rates | None" = None) -> RenderableType:
     """Everything; `patience` is how long a stopping process waits."""
     summary = table(("", ""), _summary(cluster, patience, rates))
     summary.show_header = False
@@ -183,7 +187,7 @@ def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
     return where, str(each.pid), each.state, f"{age(each.heartbeat_age)} ago", str(each.partitions)
 
 
-def _summary(cluster: stats.Cluster, patience: float, rates: Rates | None) -> list[Line]:
+def _summary(cluster: stats.Cluster, patience: float, rates: "Rates | None") -> list[Line]:
     lines = [
         ("subscription", f"{cluster.subscription} in schema {cluster.schema}"),
         *_paused(cluster),

@@ -33,7 +33,7 @@ READ_ONLY, NOT_READY = ("session is read-only", "server is in hot standby mode")
 def console() -> Console:
     """The standard output; lines for a pipe are not broken at 80 columns."""
     wide = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FOR_PIPES
-    return Console(highlight=False, width=wide)
+    return Console(highlight=False, emoji=False, width=wide)
 
 
 def table(

@@ -3,17 +3,19 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import psycopg
 import typer
 
 from partbox.cli.shell.output import in_one_line
-from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import Cluster
 from partbox.duration import seconds
 from partbox.errors import PartboxError
-from partbox.stats.rates import Pace, Rates
+
+if TYPE_CHECKING:  # `status` without --watch needs none of it, and is to answer at once
+    from partbox.db.inspect.cached_overview import CachedOverview
+    from partbox.stats.rates import Pace, Rates
 
 LEAST = 0.1  # seconds between two observations
 
@@ -29,7 +31,7 @@ class Sighting:
 
     at: datetime
     cluster: Cluster
-    rates: Rates | None
+    rates: "Rates | None"
     complaint: str | None = None
 
 
@@ -44,11 +46,13 @@ def interval(every: str) -> float:
     return given
 
 
-def sightings(glance: CachedOverview, subscription: str, wait: Callable[[], bool]) -> Iterator[Sighting]:
+def sightings(glance: "CachedOverview", subscription: str, wait: Callable[[], bool]) -> Iterator[Sighting]:
     """Yield a sighting at once, and one after each `wait()` until that returns True.
 
     An error of the first observation is raised; a later one becomes a complaint, for a database may come back.
     """
+    from partbox.stats.rates import Pace
+
     pace = Pace()
     glance.list_partitions(subscription)
     last = _look(glance, subscription, pace)
@@ -61,7 +65,7 @@ def sightings(glance: CachedOverview, subscription: str, wait: Callable[[], bool
         yield last
 
 
-def _look(glance: CachedOverview, subscription: str, pace: Pace) -> Sighting:
+def _look(glance: "CachedOverview", subscription: str, pace: "Pace") -> Sighting:
     overview = glance.look()
     pace.add(overview)
     return Sighting(overview.at, overview.cluster(subscription), pace.rates(subscription))
