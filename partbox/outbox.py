@@ -22,6 +22,7 @@ from partbox.handlers.registrar import Registrar
 from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry
 from partbox.operations import Operations
+from partbox.platform import require_workers
 from partbox.publish import Bell, Moment, Publisher, PublishHooks, Scope, Sleepers
 from partbox.publish.given import NOT_GIVEN, event_of
 from partbox.rules import asked
@@ -186,6 +187,7 @@ class Outbox(Registrar, Operations):
 
     def worker(self, *, concurrency: int | None = None, subscription: str = "default") -> "EmbeddedWorker":
         """A worker in this process: `with outbox.worker(): …`, `async with`, or its `start` and `stop`."""
+        require_workers()
         from partbox.supervisor import EmbeddedWorker
 
         worker = EmbeddedWorker(
@@ -227,6 +229,7 @@ class Outbox(Registrar, Operations):
         `metrics`: have them counted; with a `registry` they always are. `database`: its name among several; the node
         then starts without it if it has to, and goes on trying. `prepare` may make a subscription before it is needed.
         """
+        require_workers()
         from partbox.observe.logs.setup import level_of
         from partbox.sinks.dead import letterbox_of
         from partbox.supervisor import Supervisor
@@ -266,6 +269,7 @@ class Outbox(Registrar, Operations):
         None leaves it to the settings): serve metrics and health checks there, and the `pages` of each database.
         `prepare` is called with the subscriptions of each before it is worked for.
         """
+        require_workers()
         from partbox.supervisor.foreground import deliver
 
         def node(dsn: str | None, database: str, metrics: bool) -> "Supervisor":

@@ -17,7 +17,6 @@ from partbox.chaos.failover import Failover
 from partbox.chaos.faults import DRAIN, LEASE
 from partbox.chaos.fleet import ROLE, Fleet, Host
 from partbox.chaos.full_disk import FullDisk
-from partbox.chaos.journal import now
 from partbox.chaos.mason import KILLS, Mason
 from partbox.chaos.mood import Mood, MoodFile
 from partbox.chaos.node import Node
@@ -32,6 +31,7 @@ from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import Workspace
 from partbox.embedded import processes
 from partbox.embedded.server import Server
+from partbox.platform import boottime as now
 
 LOOK = 0.1
 BLINK = 0.5  # seconds that a signal, or a cut, may take to arrive

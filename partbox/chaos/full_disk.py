@@ -10,10 +10,10 @@ import psycopg
 from psycopg import Connection
 
 from partbox.chaos.disk import SmallDisk, mounted
-from partbox.chaos.journal import now
 from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import Workspace
 from partbox.errors import PartboxError
+from partbox.platform import boottime as now
 
 SIZE: Final = 1_024  # megabytes
 NOT_OURS: Final = "the server is not ours to fill its disk: use --embedded"

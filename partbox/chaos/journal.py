@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-
-def now() -> float:
-    """Seconds of the clock that all processes of the machine share and that never steps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+from partbox.platform import boottime as now  # all processes of the machine share it, and it never steps
 
 
 @dataclass(slots=True)

@@ -13,10 +13,10 @@ import psycopg
 from partbox.chaos.agenda import Agenda
 from partbox.chaos.excuses import Disturbance
 from partbox.chaos.fleet import ROLE
-from partbox.chaos.journal import now
 from partbox.chaos.schedule import ScheduledFault
 from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import Workspace
+from partbox.platform import boottime as now
 
 PRIVILEGES: Final = (
     ("record", "select"),

@@ -9,9 +9,10 @@ from uuid import UUID
 import psycopg
 
 from partbox.chaos.excuses import Disturbance
-from partbox.chaos.journal import HandlerCall, now
+from partbox.chaos.journal import HandlerCall
 from partbox.db.harness import chaos as statements
 from partbox.db.harness.workspace import Workspace
+from partbox.platform import boottime as now
 
 ROLE: Final = "watcher"
 LOOK = 0.2

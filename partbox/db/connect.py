@@ -16,6 +16,7 @@ from partbox.db.deadline import WatchedConnection, allowed
 from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError, SettingsError
+from partbox.platform import refuse_on_windows
 from partbox.rules.dsn import parts, share
 from partbox.rules.printing import printable_line, text_of
 from partbox.rules.secrets import masked
@@ -88,6 +89,7 @@ def resolve(dsn: Dsn | None) -> str:
     if not dsn:
         raise SettingsError("no database: set PARTBOX_DSN, pass --dsn, or Outbox('postgresql://…'); or use embedded:")
     if dsn.startswith("embedded:"):
+        refuse_on_windows("the embedded PostgreSQL runs on Linux and macOS: give the DSN of a server")
         from partbox.embedded import address
 
         return address.resolve(dsn)

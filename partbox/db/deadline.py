@@ -21,6 +21,8 @@ from psycopg import Connection, OperationalError
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
+from partbox.platform import in_forked_children
+
 LOOKS = (0.02, 0.5)  # seconds between two looks at least and at most, a tenth of the shortest deadline between
 
 
@@ -147,7 +149,7 @@ def _renew() -> None:
     _watchdog = _Watchdog()
 
 
-os.register_at_fork(after_in_child=_renew)
+in_forked_children(_renew)
 
 
 class WatchedConnection(Connection[Any]):

@@ -11,6 +11,8 @@ from weakref import WeakSet
 
 from psycopg import Connection, Error
 
+from partbox.platform import in_forked_children
+
 _open: WeakSet[Connection[Any]] = WeakSet()
 
 
@@ -29,4 +31,4 @@ def _let_go() -> None:
     _open.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+in_forked_children(_let_go)

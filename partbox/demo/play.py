@@ -24,6 +24,7 @@ from partbox.errors import PartboxError
 from partbox.http.address import LOOPBACK, Address
 from partbox.http.server import check_installed
 from partbox.outbox import Outbox
+from partbox.platform import require_workers
 from partbox.rules.wording import counted
 from partbox.supervisor.uninterrupted import uninterrupted
 from partbox.terminal.interrupts import Interrupts
@@ -50,6 +51,7 @@ def perform(play: Play, out: TextIO) -> Summary:
 
     Raises PartboxError or psycopg.Error if it cannot go on.
     """
+    require_workers()
     shown = Screen(out)
     with Interrupts() as interrupts:
         shown.say("setting up the database ...")

@@ -1,6 +1,8 @@
-"""A lock on a file between processes. It vanishes with its holder, however that one ends."""
+"""A lock on a file between processes. It vanishes with its holder, however that one ends.
 
-import fcntl
+Windows has no fcntl, and no embedded server; what imports this file must load there all the same.
+"""
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import IO
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold `path` (made if missing) alone; waits for whoever holds it, threads of this process included."""
+    import fcntl
+
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -17,6 +21,8 @@ def locked(path: Path) -> Iterator[None]:
 
 def shared(path: Path) -> IO[bytes]:
     """Hold `path` together with others until the returned file is closed."""
+    import fcntl
+
     file = path.open("ab")
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
@@ -24,6 +30,8 @@ def shared(path: Path) -> IO[bytes]:
 
 def alone(file: IO[bytes]) -> bool:
     """True if nobody else holds what `shared` returned; the hold has then become exclusive. Never waits."""
+    import fcntl
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

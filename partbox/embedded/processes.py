@@ -27,7 +27,7 @@ def children(parent: int) -> list[int]:
 
 def group(leader: int) -> list[int]:
     """The pids of the process group of `leader` that have not ended."""
-    return [pid for pid in psutil.pids() if _group_of(pid) == leader and alive(pid)]
+    return [pid for pid in psutil.pids() if pid and _group_of(pid) == leader and alive(pid)]  # of macOS's pid 0, ours
 
 
 def alive(pid: int) -> bool:
@@ -50,7 +50,7 @@ def signal_all(pids: Iterable[int], signal: int) -> None:
 def _group_of(pid: int) -> int | None:
     try:
         return os.getpgid(pid)
-    except ProcessLookupError:
+    except OSError:  # it has ended, or is none of ours to ask about
         return None
 
 

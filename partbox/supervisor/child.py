@@ -22,6 +22,7 @@ from partbox.observe.logs.setup import configure
 from partbox.observe.logs.strays import pass_over
 from partbox.observe.metrics.meter import Layout, Meter
 from partbox.observe.metrics.recorder import MetricsRecorder
+from partbox.platform import STOP_SIGNALS, boottime
 from partbox.settings import Settings
 from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.exits import FATAL, OVERDUE, UNFIT
@@ -31,15 +32,13 @@ from partbox.worker.owning.slot import (
     DEADLINE,
     STOPPING,
     Slot,
-    boottime,
 )
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")
 
 PARENT_CHECK = 0.2
-GROUP = {signal.SIGINT, signal.SIGHUP}  # to the whole process group: the supervisor decides what they mean
-OURS = {signal.SIGTERM, *GROUP}
+GROUP = {*STOP_SIGNALS} - {signal.SIGTERM}  # to the whole process group: the supervisor decides what they mean
 # A worker allocates millions of short-lived objects that hold no cycles; looking for cycles among them costs as much
 # as everything else it does with an event.
 GC_THRESHOLD = (100_000, 20, 100)
@@ -70,7 +69,7 @@ def main(parcel: Parcel, times: Any, ids: Any, cells: Any, index: int, parent: i
     for number in GROUP:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, OURS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forget_signals)
     job = parcel.open()  # from here on code of the application is imported
     databases.work_for(job.database)
@@ -85,7 +84,7 @@ def main(parcel: Parcel, times: Any, ids: Any, cells: Any, index: int, parent: i
 
 def _hold_signals() -> None:
     """Before a handler forks: signals to the child wait until it has its own way to handle them."""
-    _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, OURS)
+    _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
 def _release_signals() -> None:
@@ -94,7 +93,7 @@ def _release_signals() -> None:
 
 def _forget_signals() -> None:
     """In a process that a handler forks: a signal that ends it must not stop the worker, whose memory it shares."""
-    for number in OURS:
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     _release_signals()
 

@@ -21,12 +21,13 @@ from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meter, Meters
 from partbox.observe.metrics.recorder import MetricsRecorder
+from partbox.platform import boottime
 from partbox.rules.lease import IDLE, Steadiness
 from partbox.settings import Settings
 from partbox.supervisor.membership import Membership
 from partbox.supervisor.purging import Purging
 from partbox.supervisor.ward import Ward
-from partbox.worker.owning.slot import Slot, boottime
+from partbox.worker.owning.slot import Slot
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")

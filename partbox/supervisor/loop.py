@@ -8,6 +8,7 @@ from psycopg import Error
 
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
+from partbox.platform import boottime
 from partbox.rules.lease import Steadiness
 from partbox.rules.wording import counted
 from partbox.supervisor.child import Job
@@ -20,7 +21,6 @@ from partbox.supervisor.wake_pipe import WakePipe
 from partbox.supervisor.ward import Ward
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.supervisor.workers import Workers
-from partbox.worker.owning.slot import boottime
 
 log = logging.getLogger("partbox.supervisor")
 

@@ -28,6 +28,7 @@ from partbox.db.schema import migrate
 from partbox.errors import SchemaError
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
+from partbox.platform import boottime
 from partbox.rules.burial import breaks, burials
 from partbox.rules.lease import deadline
 from partbox.rules.turns import between_beats
@@ -38,7 +39,7 @@ from partbox.supervisor.planner import Planner
 from partbox.supervisor.ward import Ward
 from partbox.supervisor.watching import Watching
 from partbox.supervisor.wording import of_burial
-from partbox.worker.owning.slot import PLANS, boottime
+from partbox.worker.owning.slot import PLANS
 
 log = logging.getLogger("partbox.supervisor")
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from partbox.embedded import processes
 from partbox.observe.health.vitals import ProcessVitals
 from partbox.observe.metrics.meter import Meter
+from partbox.platform import boottime
 from partbox.rules.lease import Signs
 from partbox.supervisor.child import Job, main
 from partbox.supervisor.parcel import Packing, Spawned
@@ -24,7 +25,6 @@ from partbox.worker.owning.slot import (
     STOPPING,
     TIMEOUT,
     Slot,
-    boottime,
 )
 
 HELD = 1.0  # seconds of silence of both threads, which tick four times a second, while a handler runs: it holds them up

@@ -4,12 +4,10 @@ import signal
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Final
 
+from partbox.platform import HANGUP, STOP_SIGNALS
 from partbox.supervisor.flag import Flag
 from partbox.supervisor.running import hangup_is_ignored
-
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
@@ -24,7 +22,7 @@ class Interrupts:
         self._told = False  # by another signal than a hangup
 
     def __enter__(self) -> "Interrupts":
-        heard = [number for number in SIGNALS if number != signal.SIGHUP or not hangup_is_ignored()]
+        heard = [number for number in STOP_SIGNALS if number != HANGUP or not hangup_is_ignored()]
         self._before = {number: signal.signal(number, self._handle) for number in heard}
         return self
 
@@ -51,7 +49,7 @@ class Interrupts:
         return done
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._told and number != signal.SIGHUP:
+        if self._told and number != HANGUP:
             self.at_once.set()
-        self._told |= number != signal.SIGHUP
+        self._told |= number != HANGUP
         self.asked.set()

@@ -3,11 +3,11 @@
 import os
 import select
 import sys
-import termios
 import time
-import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from partbox.platform import IS_WINDOWS
 
 
 class Keys:
@@ -33,9 +33,12 @@ class Keys:
 @contextmanager
 def keys() -> Iterator[Keys]:
     """The keys of the standard input, without echo; afterwards the terminal is as it was."""
-    if not sys.stdin.isatty():
+    if IS_WINDOWS or not sys.stdin.isatty():
         yield Keys(None)
         return
+    import termios  # Windows has none
+    import tty
+
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     try:

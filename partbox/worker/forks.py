@@ -13,6 +13,8 @@ from contextlib import suppress
 from typing import Any, NoReturn
 from weakref import WeakMethod
 
+from partbox.platform import in_forked_children
+
 _disown: set[WeakMethod[Callable[[], None]]] = set()
 
 
@@ -52,4 +54,4 @@ def _forked() -> None:
             disown()
 
 
-os.register_at_fork(after_in_child=_forked)
+in_forked_children(_forked)

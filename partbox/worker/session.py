@@ -7,9 +7,10 @@ from typing import NamedTuple
 from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection, allowed
 from partbox.db.delivery import life, proof
+from partbox.platform import boottime
 from partbox.settings import Settings
 from partbox.worker.forks import leave
-from partbox.worker.owning.slot import POLL_TICK, Slot, boottime
+from partbox.worker.owning.slot import POLL_TICK, Slot
 from partbox.worker.state.holdings import Holdings
 
 HURRY = (1.0, 3)  # seconds, or this part of what a stop has left: a statement that takes the longer of them hangs

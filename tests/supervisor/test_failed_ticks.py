@@ -8,11 +8,12 @@ import pytest
 from waiting import eventually
 
 from partbox import Outbox
+from partbox.platform import boottime
 from partbox.settings import load
 from partbox.supervisor.membership import Membership
 from partbox.supervisor.supervisor import Supervisor
 from partbox.supervisor.ward import Ward
-from partbox.worker.owning.slot import DEADLINE, Slot, boottime
+from partbox.worker.owning.slot import DEADLINE, Slot
 
 OUT_OF_ORDER = """
 create or replace function partbox.plan(subscription text, members uuid[], seen uuid[], planned uuid[])

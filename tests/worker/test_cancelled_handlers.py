@@ -1,6 +1,7 @@
 """Handlers that cancel themselves, their loop or all tasks of it, or raise what ends threads: it is their own error."""
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -94,7 +95,7 @@ async def stops_the_loop() -> None:
     raise ValueError("and fails")
 
 
-ONES_OWN = [value for name, value in globals().items() if asyncio.iscoroutinefunction(value)]
+ONES_OWN = [value for name, value in globals().items() if inspect.iscoroutinefunction(value)]
 NO_ERROR = {cancels_itself_and_returns, cancels_itself_and_says_no_more}  # they have ended, without an error
 
 

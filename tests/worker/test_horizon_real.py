@@ -24,9 +24,10 @@ from partbox.codecs import Codecs
 from partbox.db.delivery import instances, records
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
+from partbox.platform import boottime
 from partbox.rules import cursor, sweep
 from partbox.settings import load
-from partbox.worker.owning.slot import Slot, boottime
+from partbox.worker.owning.slot import Slot
 from partbox.worker.worker import Worker
 
 pytestmark = pytest.mark.every_version("what a snapshot sees")

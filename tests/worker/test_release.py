@@ -9,10 +9,11 @@ import psycopg
 import pytest
 from rig import PARTITION, Rig, write
 
+from partbox.platform import boottime
 from partbox.rules.page import Page
 from partbox.worker.delivering.lane_runner import LaneRunner
 from partbox.worker.delivering.timeouts import Timeouts
-from partbox.worker.owning.slot import Slot, boottime
+from partbox.worker.owning.slot import Slot
 from partbox.worker.saving.partition_save import committed, gather
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.resumption import SETTLE

@@ -1,6 +1,5 @@
 """`partbox subscription`: the consumers of the log: create, list, pause, replay, drop."""
 
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from partbox.cli.shell.output import console, counted, moment, print_json, print
 from partbox.cli.shell.stopping import interruptible
 from partbox.db.operator.subscriptions import Holder, Subscription
 from partbox.errors import PartboxError
+from partbox.platform import STOP_SIGNALS
 from partbox.rules import asked, position
 from partbox.subscriptions import Subscriptions
 from partbox.subscriptions.quiet import Progress, described
@@ -45,7 +45,6 @@ Point = Annotated[
 Timeout = Annotated[str, typer.Option(metavar="TIME", help="Longest wait for workers to release, such as 90s or 5m.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 COLUMNS = ("name", "created", "paused since", "types", "instances", "pending", "parked", "dead")
 
 
@@ -206,7 +205,7 @@ def _waiting() -> Iterator[Progress]:
     """Prints on a terminal's standard error whom it waits for; Ctrl-C, or another signal to end, undoes the pause."""
     error = Console(stderr=True)
     try:
-        with interruptible(*SIGNALS), error.status("waiting for the workers to release") as status:
+        with interruptible(*STOP_SIGNALS), error.status("waiting for the workers to release") as status:
 
             def progress(left: Sequence[Holder]) -> None:
                 owned = sum(holder.owned for holder in left)

@@ -19,10 +19,11 @@ from types import FrameType
 
 import typer
 
+from partbox.platform import STOP_SIGNALS
+
 INNER = "PARTBOX_RELOADED"
 """The variable that the inner process has: the pid of the outer one."""
 COMMAND = (sys.executable, "-c", "from partbox.cli import main; main()")
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PAUSE = 0.3  # seconds between two looks at least
 SHARE = 10  # a look may take this part of the time
 FILES = (".py", "partbox.toml")
@@ -58,7 +59,7 @@ class _Outer:
         self._told: int | None = None
 
     def run(self) -> int:
-        for number in SIGNALS:
+        for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
                 signal.signal(number, self._pass_on)
         while True:

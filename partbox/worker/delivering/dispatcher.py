@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from partbox.events.record import ROUTE
+from partbox.platform import boottime
 from partbox.worker.delivering.batches import Batches
 from partbox.worker.delivering.dead_letters import DeadLetters
 from partbox.worker.delivering.endpoint import Endpoint, Kind
@@ -22,7 +23,7 @@ from partbox.worker.delivering.tally import Tally
 from partbox.worker.delivering.two_loops import watch
 from partbox.worker.delivering.walk import Walk
 from partbox.worker.forks import fresh, leave
-from partbox.worker.owning.slot import RUNNING_SINCE, Slot, boottime
+from partbox.worker.owning.slot import RUNNING_SINCE, Slot
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane, LetterLane, Line, Partition

@@ -11,20 +11,15 @@ only set it. Embedded in an application both sides live in one process and the a
 
 import time
 from collections.abc import MutableSequence
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
-BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+from partbox.platform import boottime
 
 DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING = range(6)
 OWNED, TIMEOUT, READ_AT, SAVED_AT, PLANS, IDLE_LIMIT = range(6, 12)
 TIMES = 12
 IDS = 3
-
-
-def boottime() -> float:
-    """Seconds since boot, suspended time included."""
-    return time.clock_gettime(BOOTTIME)
 
 
 class Slot:

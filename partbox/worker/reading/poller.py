@@ -23,6 +23,7 @@ from partbox.db.delivery import proof
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.observe.logs.log_event import log_event
+from partbox.platform import boottime
 from partbox.rules.ticking import FEW, SOON, longest, until_next
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
@@ -30,7 +31,7 @@ from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.forks import leave
 from partbox.worker.losses import tell_lost
 from partbox.worker.owning.ownership import Ownership
-from partbox.worker.owning.slot import POLL_TICK, READ_AT, STOPPING, Slot, boottime
+from partbox.worker.owning.slot import POLL_TICK, READ_AT, STOPPING, Slot
 from partbox.worker.reading.brake import Brake
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.log_reader import LOOK_AGAIN, LogReader

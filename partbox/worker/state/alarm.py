@@ -4,28 +4,30 @@ A thread that read the socket and then woke the poller would cost every ring one
 wait for the interpreter lock.
 """
 
-import os
-import select
+import selectors
+import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from weakref import finalize
 
+SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
+"""One that needs no descriptor of its own."""
+
 
 class Alarm:
-    """As `threading.Event`, for one thread that waits, and clears; any may set it. Linux only, by an eventfd.
-
-    The descriptor is closed when nobody can set the alarm any more: another file may get its number.
-    """
+    """As `threading.Event`, for one thread that waits, and clears; any may set it. A pair of sockets wakes it."""
 
     def __init__(self) -> None:
         self._set = False
         self._hear: Callable[[], None] | None = None
         self._socket = -1
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._waiting = select.poll()
-        self._waiting.register(self._fd, select.POLLIN)
-        finalize(self, os.close, self._fd).atexit = False  # daemon threads go on until the process ends
+        self._woken, self._far_end = socket.socketpair()
+        self._waiting = SELECTOR()
+        self._waiting.register(self._woken, selectors.EVENT_READ)
+        for end in (self._woken, self._far_end):
+            end.setblocking(False)
+            finalize(self, end.close).atexit = False  # daemon threads go on until the process ends
 
     def is_set(self) -> bool:
         return self._set
@@ -34,7 +36,8 @@ class Alarm:
         """Wake who waits, or whoever waits next."""
         if not self._set:
             self._set = True
-            os.eventfd_write(self._fd, 1)
+            with suppress(BlockingIOError):  # what is full wakes as well
+                self._far_end.send(b"!")
 
     def clear(self) -> None:
         """Whatever it was set for until the end of this call is going to be looked at."""
@@ -47,8 +50,8 @@ class Alarm:
         end = time.monotonic() + seconds
         while not self._set:
             left = end - time.monotonic()
-            for fd, _ in self._waiting.poll(max(0.0, left) * 1_000):  # to the next millisecond
-                if fd != self._fd:
+            for key, _ in self._waiting.select(max(0.0, left)):  # to the next millisecond
+                if key.fileobj is not self._woken:
                     if self._hear is not None:
                         self._hear()
                 elif not self._set:  # it was cleared between the flag and the write of who set it
@@ -62,7 +65,7 @@ class Alarm:
         """Call `hear` in the thread that waits when something comes on this socket, until `deafen`."""
         self.deafen()
         self._socket, self._hear = socket, hear
-        self._waiting.register(socket, select.POLLIN)
+        self._waiting.register(socket, selectors.EVENT_READ)
 
     def deafen(self) -> None:
         """Hear nothing any more; idempotent. Before the socket is closed."""
@@ -72,4 +75,4 @@ class Alarm:
 
     def _drain(self) -> None:
         with suppress(BlockingIOError):
-            os.eventfd_read(self._fd)
+            self._woken.recv(4096)

@@ -1,0 +1,47 @@
+"""Operating systems differ: here is each call that one of them lacks, and what is done there instead.
+
+Workers run on Linux and macOS. On Windows partbox imports, publishes and serves tests; workers are refused.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from partbox.errors import PartboxError
+
+IS_WINDOWS: Final = sys.platform == "win32"
+
+HANGUP: Final[signal.Signals | None] = getattr(signal, "SIGHUP", None)
+"""The signal of a terminal that closes."""
+STOP_SIGNALS: Final = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP) if number is not None)
+"""The signals that ask a command to stop."""
+
+
+def _clock_since_boot() -> Callable[[], float]:
+    # While a machine is suspended macOS's CLOCK_MONOTONIC goes on and its time.monotonic stops; on Linux both stop.
+    clock = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+    return time.monotonic if clock is None else partial(time.clock_gettime, clock)
+
+
+boottime = _clock_since_boot()  # seconds since boot, suspended time included
+
+
+def in_forked_children(call: Callable[[], None]) -> None:
+    """Have this called in every process that is forked from this one. Nothing is forked on Windows."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=call)
+
+
+def refuse_on_windows(remedy: str) -> None:
+    """PartboxError with this remedy on Windows."""
+    if IS_WINDOWS:
+        raise PartboxError(remedy)
+
+
+def require_workers() -> None:
+    """PartboxError where no worker can run."""
+    refuse_on_windows("workers run on Linux and macOS: use WSL or a container")

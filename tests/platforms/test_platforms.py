@@ -1,0 +1,157 @@
+"""Other systems lack some of Linux's calls: a Mac runs workers without them, and Windows publishes and tests."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from partbox.testing.place import TestServer
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PRODUCT = ROOT / "partbox"
+PARTBOX = Path(sys.executable).parent / "partbox"
+TWINS = {
+    "partbox/platform.py": "the monotonic clock",
+    "partbox/cgroup.py": "os.cpu_count, where there are no cgroups",
+    "partbox/cli/shell/arguments.py": "a command line that keeps its passwords",
+    "partbox/chaos/clock.py": "no calendar that jumps, where there is no libfaketime",
+    "partbox/bench/cpu.py": "the times that psutil knows",
+    "partbox/bench/machine.py": "the processor's name that Python knows",
+}
+"""The files that name what Linux alone has, and what is done without it."""
+
+SHOP = """
+from partbox import Outbox
+
+outbox = Outbox()
+
+@outbox.on("OrderPlaced")
+def handle(event):
+    print("got", event.payload["total"], flush=True)
+"""
+PUBLISH = """
+import psycopg
+from shop import outbox
+
+with psycopg.connect(outbox.settings.dsn) as conn:
+    for total in range(3):
+        outbox.publish(conn, "OrderPlaced", {"total": total}, aggregate_type="Order", aggregate_id="7")
+"""
+EMBED = """
+from shop import outbox
+
+with outbox.worker():
+    pass
+"""
+TEST = """
+import shop
+
+def test_an_order(partbox_kit, partbox_conn):
+    with partbox_conn.transaction():
+        shop.outbox.publish(partbox_conn, "OrderPlaced", {"total": 7}, aggregate_type="Order", aggregate_id="7")
+    partbox_kit.drain().assert_done()
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A folder with an application, and a test of it."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "test_shop.py").write_text(TEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npartbox_outbox = shop:outbox\n")
+    return tmp_path
+
+
+def run_on(platform: str, *command: str | Path, folder: Path = ROOT, **environment: str) -> CompletedProcess[str]:
+    """Run a program of this Python where only what `platform` has is there."""
+    surroundings = os.environ | {"PARTBOX_TEST_PLATFORM": platform, "PYTHONPATH": f"{HERE}:{folder}"} | environment
+    program = [sys.executable, *command]
+    return subprocess.run(program, env=surroundings, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def linux_alone() -> set[str]:
+    """The names that are taken away from a Python of another Unix."""
+    found = ast.parse((HERE / "sitecustomize.py").read_text())
+    (text,) = (
+        ast.literal_eval(each.value)
+        for each in found.body
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "LINUX_ALONE"
+    )
+    return set(text.split())
+
+
+def names(file: Path) -> Iterator[str]:
+    """The attributes, imported names and short texts of a file; /proc for a path there."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.Attribute(attr=name) | ast.alias(name=name):
+                yield name
+            case ast.Constant(value=str(text)):
+                yield "/proc" if text.startswith("/proc/") else text
+            case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]) if text.startswith("/proc/"):
+                yield "/proc"
+
+
+def test_what_linux_alone_has_is_named_only_where_there_is_a_twin() -> None:
+    wanted = linux_alone() | {"/proc"}
+    found = {str(file.relative_to(ROOT)) for file in PRODUCT.rglob("*.py") if wanted & set(names(file))}
+    assert found == set(TWINS)
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_every_system_shows_what_the_commands_are(platform: str) -> None:
+    done = run_on(platform, PARTBOX, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "worker" in done.stdout
+
+
+def test_on_a_mac_worker_processes_deliver(shop: Path, dsn: str) -> None:
+    run_on("darwin", "-c", PUBLISH, folder=shop, PARTBOX_DSN=dsn).check_returncode()
+    done = run_on("darwin", PARTBOX, "worker", "shop:outbox", "--until-empty", folder=shop, PARTBOX_DSN=dsn)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("got")] == ["got 0", "got 1", "got 2"]
+
+
+def test_on_a_mac_the_demo_kills_processes_and_loses_nothing() -> None:
+    done = run_on("darwin", PARTBOX, "demo", "--seconds", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["lost"] == 0
+
+
+@pytest.mark.soak
+def test_on_a_mac_the_tests_of_the_supervisor_pass() -> None:
+    done = run_on("darwin", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/supervisor")
+    assert done.returncode == 0, done.stdout
+
+
+def test_windows_publishes_and_tests(shop: Path, dsn: str, partbox_server: TestServer) -> None:
+    run_on("win32", "-c", PUBLISH, folder=shop, PARTBOX_DSN=dsn).check_returncode()
+    options = ("--capture=sys", "-p", "no:cacheprovider", "--partbox-dsn", partbox_server.dsn)
+    tested = run_on("win32", "-m", "pytest", "-q", *options, folder=shop)
+    assert (tested.returncode, "1 passed" in tested.stdout) == (0, True), tested.stdout + tested.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("worker", "shop:outbox"), ("relay", "--to", "stdout:"), ("demo",)], ids=lambda command: command[0]
+)
+def test_windows_refuses_workers_in_a_line(shop: Path, dsn: str, command: tuple[str, ...]) -> None:
+    done = run_on("win32", PARTBOX, *command, folder=shop, PARTBOX_DSN=dsn)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "partbox: workers run on Linux and macOS: use WSL or a container\n"
+
+
+def test_windows_refuses_a_worker_in_an_application(shop: Path, dsn: str) -> None:
+    done = run_on("win32", "-c", EMBED, folder=shop, PARTBOX_DSN=dsn)
+    assert "PartboxError: workers run on Linux and macOS: use WSL or a container" in done.stderr
+
+
+def test_windows_refuses_the_embedded_server_in_a_line(shop: Path) -> None:
+    done = run_on("win32", PARTBOX, "init", folder=shop, PARTBOX_DSN="embedded:./db")
+    assert done.stderr == "partbox: the embedded PostgreSQL runs on Linux and macOS: give the DSN of a server\n"
