@@ -167,14 +167,6 @@ MUTATIONS = (
         (f"{ALL_WRITTEN}::test_a_segment_is_not_emptied_if_its_dead_records_cannot_be_put_back",),
     ),
     Mutation(
-        "lost-by-mistake-for-good",
-        "The database still says that the partition is mine, with the digest that is known: nobody reads it any more.",
-        "partbox/worker/owning/ownership.py",
-        "            self._settled = None  # if the database",
-        "            # if the database",
-        ("tests/worker/test_late_statements.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",),
-    ),
-    Mutation(
         "born-dead",
         "A publisher's event for the last moment of all is taken for one that had failed where it was imported from.",
         "partbox/worker/state/parked_rows.py",
