@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Cluster
+from clusters import Cluster
 from ledger import Ledger
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from servers import OwnServer, new_standby, promote

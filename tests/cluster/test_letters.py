@@ -1,6 +1,6 @@
 """The dead-letter hook, in processes that die under it."""
 
-from conftest import FAST
+from clusters import FAST
 from node import Node
 from waiting import eventually
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psutil
 import psycopg
 import pytest
-from conftest import FAST
+from clusters import FAST
 from node import Node
 from waiting import eventually
 
