@@ -11,11 +11,11 @@ WALK = "tests/worker/test_nothing_unseen.py::test_whatever_hides_a_table_for_a_w
 MUTATIONS = (
     Mutation(
         "row-security-believed",
-        "A worker that is not the owner gets no rows and no error; its cursors pass what it did not see.",
+        "PostgreSQL hides rows instead of raising, and every statement has to prove in a transaction that it saw all.",
         "partbox/db/connect.py",
         'SEEING = "-c row_security=off"',
         'SEEING = "-c row_security=on"',
-        (f"{PROOFS}::test_a_pooler_that_drops_the_options_is_as_one_that_was_named", f"{WALK}[row security-0]"),
+        (f"{PROOFS}::test_row_security_is_off_in_a_session_of_ours_and_as_ever_in_one_for_an_application",),
     ),
     Mutation(
         "row-security-believed-behind-a-pooler",

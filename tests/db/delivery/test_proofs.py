@@ -103,9 +103,12 @@ def test_a_pooler_that_drops_the_options_is_as_one_that_was_named(conn: Conn, ca
             blocking(session)
 
 
-def test_row_security_of_an_application_is_as_ever_on_a_lent_connection(conn: Conn, cast: Cast) -> None:
-    with connect(cast.of("worker"), lease=6, lent=True) as session:
-        assert session.execute("show row_security").fetchone() == ("on",)
+@pytest.mark.parametrize(("lent", "setting"), [(False, "off"), (True, "on")])
+def test_row_security_is_off_in_a_session_of_ours_and_as_ever_in_one_for_an_application(
+    conn: Conn, cast: Cast, lent: bool, setting: str
+) -> None:
+    with connect(cast.of("worker"), lease=6, lent=lent) as session:
+        assert session.execute("show row_security").fetchone() == (setting,)
 
 
 @pytest.mark.parametrize("ask", [poll, quick, look])
