@@ -87,7 +87,8 @@ begin
     end if;
     insert into {schema}.meta as m (key, value) values ('purged_id', newest)
         on conflict (key) do update set value = greatest(m.value::bigint, excluded.value::bigint);
-    perform {schema}.all_written('meta', 1, found::integer);
+    get diagnostics kept = row_count;
+    perform {schema}.all_written('meta', 1, kept);
     perform {schema}.intact();
 end
 $$;
