@@ -27,6 +27,11 @@ AnyEvent = DeliveredEvent | Event | UUID | str
 
 LONGEST = 255
 _CALLS = ("call first_time", "await first_time_async")
+KEPT_OUT = (
+    "a trigger keeps rows out of table {}.inbox, so an event that comes again would not be known: drop the trigger, "
+    "and try the transaction again"
+)
+_IN_THE_WAY = "Conflicting Tuples: 1"
 _MISSING = ("42P01", "3F000")  # table, schema
 
 
@@ -35,7 +40,8 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
 
     The event is one that a handler got, or its id as UUID or text. `consumer` names what must not happen twice (1 to
     255 characters). While another transaction that noted the same is open, this waits for its end. Raises PublishError
-    outside a transaction, PartboxError for what is no event or name, SchemaError where there is no inbox.
+    outside a transaction, SchemaError where there is no inbox, PartboxError for what is no event or name, and where a
+    trigger keeps the note from being written.
     """
     adapter = integrations.sync_of(conn, _CALLS)
     noting = _noting(schema, _values(event_or_id, consumer))
@@ -69,7 +75,12 @@ class Inbox:
 
 
 def _noting(schema: str, values: dict[str, object]) -> Steps[bool]:
-    return bool((yield Query(statements.inbox_first_time(schema), values)))
+    if (yield Query(statements.inbox_first_time(schema), values)):
+        return True
+    plan = yield Query(statements.inbox_seen(schema), values)
+    if not any(_IN_THE_WAY in line for (line,) in plan):
+        raise PartboxError(KEPT_OUT.format(schema))
+    return False
 
 
 def _values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:

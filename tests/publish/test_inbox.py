@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row, scalar_row
 from reading import delivered
+from roles import cast_of
 
 from partbox import Event, Outbox, inbox
 from partbox.db.schema.migrate import migrate_inbox
@@ -128,6 +129,24 @@ def test_any_setting_of_the_connection_works(dsn, row_factory: Any, cursor_facto
         own.pipeline() if pipeline else nullcontext(),
     ):
         assert [inbox.first_time(own, EVENT, "billing") for _ in range(7)] == [True] + [False] * 6
+
+
+@pytest.mark.every_version("privileges, and what EXPLAIN says of an INSERT")
+def test_a_consumer_that_may_only_insert_is_told_all_the_same(dsn, conn):
+    with cast_of(dsn) as cast:
+        conn.execute(
+            f"grant usage on schema partbox to {cast.stranger}; grant insert on partbox.inbox to {cast.stranger}"
+        )
+        conn.execute(
+            "create function drops() returns trigger language plpgsql as 'begin return null; end';"
+            "create trigger drops before insert on partbox.inbox for each row execute function drops()"
+        )
+        with psycopg.connect(cast.of("stranger")) as own:
+            with pytest.raises(PartboxError, match=r"a trigger keeps rows out of table partbox\.inbox"):
+                inbox.first_time(own, EVENT, "billing")
+            own.rollback()
+            conn.execute("drop trigger drops on partbox.inbox")
+            assert [inbox.first_time(own, EVENT, "billing") for _ in range(2)] == [True, False]
 
 
 def test_an_outbox_has_the_inbox_of_its_schema(dsn, app):

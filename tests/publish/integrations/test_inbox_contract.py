@@ -51,6 +51,22 @@ async def test_what_is_committed_has_been_seen_and_what_is_rolled_back_has_not(
     assert seen(conn) == [("another", EVENT.event_id), (CONSUMER, EVENT.event_id)]
 
 
+@pytest.mark.every_version("what EXPLAIN says of an INSERT")
+async def test_what_a_trigger_keeps_out_has_not_been_seen_before(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+    async with kit.transaction() as tx:
+        assert await is_first(kit, tx, EVENT, "another")
+    conn.execute(
+        "create function drops() returns trigger language plpgsql as"
+        " $$ begin return case when new.consumer = 'another' then new end; end $$;"
+        "create trigger drops before insert on partbox.inbox for each row execute function drops()"
+    )
+    async with undone(kit.transaction()) as tx:
+        assert not await is_first(kit, tx, EVENT, "another")
+        with pytest.raises(PartboxError, match="a trigger keeps rows out of table"):
+            await is_first(kit, tx)
+    assert seen(conn) == [("another", EVENT.event_id)]
+
+
 async def test_where_nothing_can_be_noted_it_says_why(kit: Kit, conn: psycopg.Connection[Any]) -> None:
     async with kit.outside() as target:
         with pytest.raises(PublishError, match="there is no transaction"):
