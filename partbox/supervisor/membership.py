@@ -156,7 +156,7 @@ class Membership:
         leaving = {id: ward.leaving for id, ward in named.items() if id}
         alive = instances.heartbeat(conn, self._schema, leaving)
         if len(alive) < len(named):
-            proof.intact(conn, self._schema)  # in another table nobody is alive
+            proof.intact(conn, self._schema, self.subscription)  # in another table nobody is alive
         self._compare(alive)
         lease = self._settings.lease
         for instance, ward in named.items():

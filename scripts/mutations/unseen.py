@@ -167,6 +167,25 @@ MUTATIONS = (
         (f"{ALL_WRITTEN}::test_a_segment_is_not_emptied_if_its_dead_records_cannot_be_put_back",),
     ),
     Mutation(
+        "fewer-cursors-believed",
+        "Rows of `partition` are gone: workers take them for lost to others, and nobody reads their events.",
+        "sql/functions/all_cursors.sql",
+        "having count(p.partition) < 256",
+        "having count(p.partition) < 0",
+        (
+            f"{PROOFS}::test_a_partition_without_a_row_is_an_error_and_not_one_without_work[a session-true]",
+            f"{WALK}[some rows deleted-0]",
+        ),
+    ),
+    Mutation(
+        "an-event-seen-by-nobody",
+        "A trigger keeps the row out of the inbox: the consumer takes the event for a repetition, and skips it.",
+        "partbox/inbox.py",
+        "if not any(_IN_THE_WAY in line for (line,) in plan):",
+        "if not plan:",
+        ("tests/publish/test_inbox.py::test_a_consumer_that_may_only_insert_is_told_all_the_same",),
+    ),
+    Mutation(
         "born-dead",
         "A publisher's event for the last moment of all is taken for one that had failed where it was imported from.",
         "partbox/worker/state/parked_rows.py",

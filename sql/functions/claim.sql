@@ -15,6 +15,7 @@ begin
         return;
     end if;
     perform {schema}.intact();
+    perform {schema}.all_cursors(claim.subscription);
     select array_agg(locked.partition) into free
       from (select p.partition
               from {schema}.partition p

@@ -35,6 +35,7 @@ begin
      where held.owner = save.me;
 
     if cardinality(mine) < cardinality(save.partitions) then
+        perform {schema}.all_cursors(save.subscription);  -- a row that is gone is not owned by others
         return query select unnest(mine);
         return;
     end if;

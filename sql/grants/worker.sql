@@ -22,8 +22,8 @@ grant select, delete on {schema}.idempotency to {role};
 grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};
 grant select, insert on {schema}.imported to {role};
 grant execute on function
-    {schema}.drawn(), {schema}.intact(), {schema}.tables_now(), {schema}.tables_saved(), {schema}.log_now(),
-    {schema}.log_planned(), {schema}.refuse(text),
+    {schema}.drawn(), {schema}.intact(), {schema}.all_cursors(text), {schema}.tables_now(), {schema}.tables_saved(),
+    {schema}.log_now(), {schema}.log_planned(), {schema}.refuse(text),
     {schema}.all_written(text, bigint, bigint), {schema}.reread(text, smallint[]),
     {schema}.heartbeat(uuid[], boolean[]), {schema}.bury(uuid[], boolean), {schema}.claim(text, uuid),
     {schema}.plan(text, uuid[], uuid[], uuid[]), {schema}.tell(text), {schema}.life_anew(), {schema}.mark(),

@@ -285,8 +285,8 @@ union all
 select r.name, 'function', p.oid::regprocedure::text, false, array['execute']
   from role r
   join pg_proc p on p.pronamespace = quote_ident({schema_name})::regnamespace
-                    and p.proname in ('all_written', 'bury', 'claim', 'drawn', 'heartbeat', 'intact', 'log_now', 'log_planned',
-                                      'plan', 'refuse', 'save', 'tables_saved')
+                    and p.proname in ('all_cursors', 'all_written', 'bury', 'claim', 'drawn', 'heartbeat', 'intact', 'log_now',
+                                      'log_planned', 'plan', 'refuse', 'save', 'tables_saved')
  where not has_function_privilege(r.oid, p.oid, 'EXECUTE')
  order by 1, 2, 3
 

@@ -79,11 +79,11 @@ select i.instance_id, i.node, i.heartbeat_at, i.draining,
  where i.subscription = %(subscription)s
 
 -- name: assignees
--- The assignee of every partition, in order; none while the subscription is paused or missing.
+-- The assignee of every partition, in order; none while the subscription is paused or missing. An error if rows are gone.
 select p.assignee
   from {schema}.partition p
   join {schema}.subscription s on s.name = p.subscription and s.paused_at is null
- where p.subscription = %(subscription)s
+ where p.subscription = %(subscription)s and (select {schema}.all_cursors(%(subscription)s))
  order by p.partition
 
 -- name: bury
@@ -129,7 +129,7 @@ select exists (select from {schema}.subscription s where s.name = %(subscription
 -- name: empty
 -- Is everything delivered that is due? Rows that are held wait for one that is not due, or runs; where nothing blocks
 -- their key any more, they are about to run. Dead ones with a due time are owed to the dead-letter hook.
-select not exists (
+select {schema}.all_cursors(%(subscription)s) and not exists (
            select from {schema}.partition p
             cross join lateral (
                 select from {schema}.record r

@@ -19,8 +19,8 @@ select {log_named}, {schema}.tables_saved()
 select {log_named}, {schema}.log_now(), {schema}.intact() from (select count(*) from {schema}.record where false) as locked
 
 -- name: intact
--- An error unless everything is in its place; see the function.
-select {schema}.intact()
+-- An error unless everything is in its place, and the subscription, or each, has all its cursors; see the functions.
+select {schema}.intact(), {schema}.all_cursors(%(subscription)s)
 
 -- name: reach
 -- The highest id that a cursor has read, and the ids drawn.

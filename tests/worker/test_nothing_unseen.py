@@ -127,6 +127,23 @@ class Walk:
         self.run("alter table {hidden} rename to {name}", table)
 
     @contextmanager
+    def deleted(self, table: str, rows: str = "true") -> Iterator[None]:
+        """By hand, and put back as they were."""
+        with self.conn.transaction():
+            self.run("create table {hidden} (like {table})", table)
+            moved = f"with gone as (delete from {{table}} where {rows} returning *) insert into {{hidden}} table gone"
+            self.run(moved, table)
+        yield
+        with self.conn.transaction():
+            self.run("insert into {table} table {hidden}", table)
+            self.run("drop table {hidden}", table)
+
+    @contextmanager
+    def deleted_in_part(self, table: str) -> Iterator[None]:
+        with self.deleted(table, "partition % 5 = 0"):
+            yield
+
+    @contextmanager
     def replaced(self, table: str) -> Iterator[None]:
         with self.conn.transaction():
             self.run("alter table {table} rename to {gone}", table)
@@ -182,6 +199,8 @@ WAYS: dict[str, tuple[Callable[[Walk, str], object], str, tuple[str, ...]]] = {
     "renamed": (Walk.gone, "displaced", TABLES),
     "another table": (Walk.replaced, "displaced", TABLES),
     "a view": (Walk.viewed, "displaced", TABLES),
+    "rows deleted": (Walk.deleted, "displaced", ("partition",)),
+    "some rows deleted": (Walk.deleted_in_part, "displaced", ("partition",)),
 }
 
 

@@ -56,12 +56,12 @@ def of(conn: Connection[Any]) -> Basis:
     return conn.basis if isinstance(conn, WatchedConnection) and conn.basis is not None else Basis()
 
 
-def intact(conn: Connection[Any], schema: str) -> None:
-    """Raise psycopg.Error unless everything that was published can be read."""
+def intact(conn: Connection[Any], schema: str, subscription: str | None = None) -> None:
+    """Raise psycopg.Error unless everything that was published can be read, by this subscription or by each."""
     with unfiltered(conn):
         if conn.execute(query("is_shadowed", schema), {}).fetchone() == (True,):
             raise UnseenError("search_path puts pg_catalog behind other schemas: leave it out, by `alter role`")
-        conn.execute(query("intact", schema), {})
+        conn.execute(query("intact", schema), {"subscription": subscription})
         reached, ids = conn.execute(query("reach", schema), {}).fetchone() or (None, None)
     if (reached or 0) > (at := drawn(conn, ids)):
         raise UnseenError(

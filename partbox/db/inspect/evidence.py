@@ -204,7 +204,7 @@ def _displaced(conn: Connection[Any], schema: str) -> Displaced | None:
     """The table or segment that is not where it was; psycopg.Error if it cannot be asked."""
     try:
         with conn.transaction():
-            conn.execute(query("intact", schema), {})
+            conn.execute(query("intact", schema), {"subscription": None})
     except errors.ObjectNotInPrerequisiteState as error:
         return Displaced(_reason(error).removeprefix("partbox: "), error.diag.message_hint or "")
     return None

@@ -1,5 +1,5 @@
 """Causes that keep workers from seeing everything: row security, privileges, tables and segments in other
-places; and from writing: triggers and rules of others."""
+places, rows that are gone; and from writing: triggers and rules of others."""
 
 from collections.abc import Iterator
 
@@ -45,8 +45,8 @@ def privileges(case: Case) -> Iterator[Finding]:
 
 @check("displaced", Severity.PROBLEM)
 def displaced(case: Case) -> Iterator[Finding]:
-    """Something else stands in the place of a table of ours, or a segment was detached from the log by hand: events in
-    it are invisible. Workers read nothing until it is back."""
+    """Something else stands in the place of a table of ours, a segment was detached from the log by hand, so that
+    events in it are invisible, or cursors were deleted. Workers read nothing until all is back."""
     if case.evidence.displaced is not None:
         problem, remedy = case.evidence.displaced
         yield Finding(Severity.PROBLEM, problem, (), (remedy,) if remedy else ())

@@ -311,9 +311,9 @@ LOG_EVENTS: dict[str, LogEvent] = {
     ),
     "unseen": LogEvent(
         ERROR,
-        "a worker may not see everything: a privilege is missing, row security is on, or a table or a segment is not "
-        "where it was. Nothing is read until that is mended, and nothing is lost; the text has the reason, "
-        "`partbox doctor` the remedy",
+        "a worker may not see or write everything: a privilege is missing, row security is on, a table or a segment is "
+        "not where it was, cursors were deleted, or a trigger keeps rows as they are. Nothing is read until that is "
+        "mended, and nothing is lost; the text has the reason, `partbox doctor` the remedy",
         ("subscription",),
         every=False,
     ),

@@ -212,7 +212,7 @@ class Ownership:
         """Lose what was taken, drain what is asked for, forget what was lost before and is quiet now."""
         taken = [each for each in self._held() if self._was_taken(each, seen.get(each.number))]
         if taken:
-            proof.intact(conn, self._schema)  # in another table nothing is mine
+            proof.intact(conn, self._schema, self._subscription)  # in another table nothing is mine
             self.lose(taken)
         now = time.monotonic()
         with self._holdings.lock:

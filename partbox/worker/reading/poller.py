@@ -182,7 +182,7 @@ class Poller:
         with proof.unfiltered(conn):
             migrate.check(conn, schema)
             check(conn, schema)
-        proof.intact(conn, schema)
+        proof.intact(conn, schema, self._subscription)
 
     def _take_up(self, session: Session) -> None:
         self._hold_still()
