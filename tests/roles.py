@@ -47,3 +47,18 @@ def cast_of(dsn: str) -> Iterator[Cast]:
 def each_of(conn: psycopg.Connection[Any], statement: str, names: list[str]) -> None:
     for name in names:
         conn.execute(sql.SQL(statement).format(sql.Identifier(name)))
+
+
+LOCKS = ("plan", "purge", "segments", "archive", "life", "migrate")
+
+
+@contextmanager
+def locks_held(dsn: str, schema: str = "partbox", subscription: str = "default") -> Iterator[None]:
+    """A role without rights holds every advisory lock by the name of something that only one may do, in the forms that
+    versions of before took."""
+    with cast_of(dsn) as cast, psycopg.connect(cast.of("stranger"), autocommit=True) as stranger:
+        for name in LOCKS:
+            for of in (schema, f"{schema}.{subscription}"):
+                stranger.execute("select pg_advisory_lock(hashtext(%s), hashtext(%s))", [f"partbox.{name}", of])
+            stranger.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [f"partbox.{name} {schema}"])
+        yield

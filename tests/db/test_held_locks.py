@@ -1,14 +1,15 @@
 """A role without any right on the schema holds every advisory lock that partbox has ever taken: nobody waits for it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
+from crowded import crowd
 from ownership import DEFAULT, SCHEMA, join
 from planting import Planter
 from psycopg.conninfo import make_conninfo
-from roles import cast_of
+from roles import cast_of, locks_held
 
 from partbox import Outbox
 from partbox.db.connect import connect
@@ -18,18 +19,6 @@ from partbox.db.operator import purge as steps
 from partbox.db.schema.migrate import migrate
 
 Conn = psycopg.Connection[Any]
-NAMES = ("plan", "purge", "segments", "archive", "life", "migrate")
-
-
-@pytest.fixture
-def held(dsn: str) -> Iterator[None]:
-    """Every advisory lock by the name of something that only one may do, in the forms that versions of before took."""
-    with cast_of(dsn) as cast, psycopg.connect(cast.of("stranger"), autocommit=True) as stranger:
-        for name in NAMES:
-            for of in (SCHEMA, f"{SCHEMA}.{DEFAULT}"):
-                stranger.execute("select pg_advisory_lock(hashtext(%s), hashtext(%s))", [f"partbox.{name}", of])
-            stranger.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [f"partbox.{name} {SCHEMA}"])
-        yield
 
 
 def plan(conn: Conn, dsn: str) -> None:
@@ -83,12 +72,24 @@ def repair(conn: Conn, dsn: str) -> None:
 DEEDS = (plan, pause, replay, create, purge, segment, keep_archive, begin_life, migrate_again, repair)
 
 
+def do(deed: Callable[[Conn, str], None], dsn: str) -> None:
+    impatient = make_conninfo(dsn, options="-c lock_timeout=20s")
+    with psycopg.connect(impatient, autocommit=True) as conn:
+        deed(conn, impatient)
+
+
 @pytest.mark.parametrize("deed", DEEDS)
-def test_an_advisory_lock_of_a_stranger_keeps_nobody_from_anything(
-    deed: Callable[[Conn, str], None], held: None, dsn: str, conn: Conn
+def test_an_advisory_lock_of_a_stranger_keeps_nobody_from_anything(deed: Callable[[Conn, str], None], dsn: str) -> None:
+    with locks_held(dsn):
+        do(deed, dsn)
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_nor_do_these_locks_and_a_full_notification_queue_at_once(
+    deed: Callable[[Conn, str], None], crowded_dsn: str
 ) -> None:
-    conn.execute("set lock_timeout = '20s'")
-    deed(conn, make_conninfo(dsn, options="-c lock_timeout=20s"))
+    with locks_held(crowded_dsn), crowd(crowded_dsn):
+        do(deed, crowded_dsn)
 
 
 def test_two_do_not_archive_at_once(dsn: str, conn: Conn) -> None:

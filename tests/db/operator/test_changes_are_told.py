@@ -1,6 +1,7 @@
 """Whoever changes a plan or parked rows tells the workers of that subscription, which may sleep for seconds."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import psycopg
@@ -8,6 +9,7 @@ import pytest
 from crowded import crowd
 from ownership import DEFAULT, SCHEMA, assign, join, seize
 from planting import Planter
+from roles import locks_held
 
 from partbox.db.delivery import instances
 from partbox.db.operator import blocked, dead, subscriptions
@@ -59,11 +61,12 @@ def test_a_change_is_told_once_it_is_committed(
     assert told.payload == f"{CHANGED} {DEFAULT}"
 
 
+@pytest.mark.parametrize("beside", [nullcontext, locks_held])
 @pytest.mark.parametrize("change", [plan, pause, retry_now, skip, replay, discard])
 def test_a_change_is_made_untold_while_the_notification_queue_is_full(
-    change: Callable[[Conn, Any], None], crowded_dsn: str
+    change: Callable[[Conn, Any], None], beside: Callable[[str], AbstractContextManager[Any]], crowded_dsn: str
 ) -> None:
-    with crowd(crowded_dsn), psycopg.connect(crowded_dsn, autocommit=True) as conn:
+    with beside(crowded_dsn), crowd(crowded_dsn), psycopg.connect(crowded_dsn, autocommit=True) as conn:
         change(conn, Planter(conn))
 
 

@@ -1,6 +1,7 @@
 """By whatever library one publishes, a worker that sleeps is rung for; what is rolled back rings nobody."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import psycopg
@@ -9,7 +10,7 @@ import pytest_asyncio
 from crowded import crowd
 from kits import KITS, Kit, opened
 from psycopg.pq import TransactionStatus
-from roles import cast_of
+from roles import cast_of, locks_held
 
 from partbox import Event, Outbox
 from partbox.publish.steps import Inquiry
@@ -109,9 +110,16 @@ async def crowded_kit(request: pytest.FixtureRequest, crowded_dsn: str) -> Async
         yield kit
 
 
-async def test_no_library_fails_for_a_ring_that_cannot_be_sent(crowded_kit: Kit, crowded_dsn: str) -> None:
+@pytest.fixture(params=[nullcontext, locks_held])
+def full(request: pytest.FixtureRequest, crowded_dsn: str) -> Iterator[None]:
+    """Nobody can ring, and every lock that a stranger may hold is held, or not."""
+    with request.param(crowded_dsn), crowd(crowded_dsn):
+        yield
+
+
+async def test_no_library_fails_for_a_ring_that_cannot_be_sent(crowded_kit: Kit, crowded_dsn: str, full: None) -> None:
     kit, keyed = crowded_kit, {"aggregate_id": "b", "idempotency_key": "k"}
-    with crowd(crowded_dsn), psycopg.connect(crowded_dsn, autocommit=True) as conn:
+    with psycopg.connect(crowded_dsn, autocommit=True) as conn:
         for events in ([ONE], FEW, MANY):
             conn.execute(UP)
             async with kit.transaction() as tx:
@@ -123,8 +131,8 @@ async def test_no_library_fails_for_a_ring_that_cannot_be_sent(crowded_kit: Kit,
         assert conn.execute("select count(*) from partbox.record").fetchone() == (1 + len(FEW) + len(MANY) + 2,)
 
 
-def test_sql_does_not_fail_for_a_ring_that_cannot_be_sent(crowded_dsn: str) -> None:
-    with crowd(crowded_dsn), psycopg.connect(crowded_dsn, autocommit=True) as conn:
+def test_sql_does_not_fail_for_a_ring_that_cannot_be_sent(crowded_dsn: str, full: None) -> None:
+    with psycopg.connect(crowded_dsn, autocommit=True) as conn:
         conn.execute(UP)
         conn.execute("select partbox.publish('Placed', '1')")
         assert conn.execute("select partbox.ring(), partbox.ring(3)").fetchone() == (False, False)
