@@ -40,6 +40,21 @@ def test_what_expires_is_archived_and_comes_back(partbox, old, tmp_path, conn):
     assert conn.execute("select count(*) from partbox.record").fetchone() == (10,)
 
 
+def test_what_a_trigger_keeps_out_of_the_log_is_not_taken_for_restored(partbox, old, tmp_path, conn):
+    place = str(tmp_path / "archive")
+    assert partbox("purge", "--archive", place).code == 0
+    conn.execute(
+        "create function partbox.drops() returns trigger language plpgsql as"
+        " $$ begin return case when new.payload::text <> '3' then new end; end $$;"
+        "create trigger drops before insert on partbox.record for each row execute function partbox.drops()"
+    )
+    failed = partbox("import", "--archive", place)
+    assert (failed.code, failed.err.count("keeps out what is published: nothing was")) == (1, 1)
+    assert conn.execute("select count(*) from partbox.record").fetchone() == (0,)
+    conn.execute("drop trigger drops on partbox.record")
+    assert partbox("import", "--archive", place).out.startswith("imported 5 records")
+
+
 @pytest.mark.parametrize("place", ["{}/no/where", "sftp://127.0.0.1:1/typo", "s3://typo?endpoint=http://127.0.0.1:1"])
 def test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes(partbox, old, conn, tmp_path, monkeypatch, place):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")

@@ -214,6 +214,20 @@ def test_a_row_that_cannot_be_a_record_is_named_and_can_be_left(run, conn):
     assert run().out.startswith("imported 1 pending record from")
 
 
+def test_a_row_that_a_trigger_keeps_out_of_the_log_is_not_taken_for_imported(run, conn):
+    conn.execute(ROWS, [20])
+    conn.execute(
+        "create function partbox.drops() returns trigger language plpgsql as"
+        " $$ begin return case when new.payload ->> 'n' <> '13' then new end; end $$;"
+        "create trigger drops before insert on partbox.record for each row execute function partbox.drops()"
+    )
+    done = run()
+    assert (done.code, numbers(conn)) == (1, [])
+    assert "keeps out what is published: nothing was" in done.err
+    conn.execute("drop trigger drops on partbox.record")
+    assert (run().code, numbers(conn)) == (0, [n for n in range(1, 21) if n % 5 != 2])
+
+
 def test_a_status_that_nobody_has_named_is_refused(run, conn):
     conn.execute(MANY, [2])
     conn.execute("update outbox set status = 'parked' where id = 2")

@@ -93,7 +93,7 @@ def open_gate(conn: psycopg.Connection[Any]) -> None:
     conn.execute("select pg_advisory_unlock(%s)", [GATE])
 
 
-def is_committing(conn: psycopg.Connection[Any]) -> bool:
+def is_waiting(conn: psycopg.Connection[Any]) -> bool:
     return conn.execute(WAITING).fetchone() == (1,)
 
 
@@ -112,7 +112,7 @@ async def test_hooks_hear_nothing_of_a_commit_whose_connection_is_cut(
     close_gate(conn)
 
     def cut() -> None:
-        eventually(lambda: is_committing(conn))
+        eventually(lambda: is_waiting(conn))
         network.set(wire, CUT)
         open_gate(conn)
 
@@ -132,7 +132,7 @@ async def test_hooks_hear_nothing_of_a_commit_that_is_cancelled_too_late(
     heard = hear(kit.outbox, *kit.tells)
     close_gate(conn)
     request = asyncio.create_task(publishes(kit))
-    await asyncio.to_thread(eventually, lambda: is_committing(conn))
+    await asyncio.to_thread(eventually, lambda: is_waiting(conn))
     request.cancel()
     asyncio.get_running_loop().call_later(0.05, open_gate, conn)
     with pytest.raises(asyncio.CancelledError):
@@ -150,7 +150,7 @@ async def test_a_session_that_is_ended_in_its_commit_is_not_told_as_a_rollback(
     close_gate(conn)
 
     def end() -> None:
-        eventually(lambda: is_committing(conn))
+        eventually(lambda: is_waiting(conn))
         conn.execute(f"select pg_terminate_backend(pid) {OTHERS} and wait_event = 'advisory'")
 
     ender = threading.Thread(target=end)
@@ -185,3 +185,37 @@ async def test_a_request_that_is_cancelled_within_copy_leaves_none_open(
     open_ = f"select pid {OTHERS} and state <> 'idle'"
     await asyncio.to_thread(eventually, lambda: conn.execute(open_).fetchone() is None)
     assert (heard, count(conn)) == ([], 0)
+
+
+@pytest.mark.parametrize("way", ["statement timeout", "user request"])
+@pytest.mark.parametrize("kit", KITS, indirect=True, ids=lambda kit: kit.name)
+async def test_of_a_copy_that_the_server_ends_in_the_middle_nothing_is_published(
+    kit: Kit, conn: psycopg.Connection[Any], way: str
+) -> None:
+    """Half of the rows are written by then; the rest of the transaction commits."""
+    wait = f"perform pg_advisory_xact_lock({GATE})"
+    conn.execute(
+        "create function partbox.stops() returns trigger language plpgsql as"
+        f" $$ begin if new.payload::text = '{COPY_FROM // 2}' then {wait}; end if; return new; end $$;"
+        "create trigger stops before insert on partbox.record for each row execute function partbox.stops()"
+    )
+    conn.execute("select pg_advisory_lock(%s)", [GATE])
+
+    def cancel() -> None:
+        eventually(lambda: is_waiting(conn))
+        conn.execute(f"select pg_cancel_backend(pid) {OTHERS} and wait_event = 'advisory'")
+
+    async def copies(tx: Any) -> None:
+        async with kit.savepoint(tx):
+            if way == "statement timeout":
+                await kit.execute(tx, "set local statement_timeout = 300")
+            else:
+                canceller.start()
+            await kit.publish_many(tx, MANY)
+
+    canceller = threading.Thread(target=cancel)
+    async with kit.transaction() as tx:
+        with pytest.raises(Exception, match=f"canceling statement due to {way}"):
+            await copies(tx)
+        await kit.publish(tx, "T", "whole")
+    assert conn.execute("select payload from partbox.record").fetchall() == [("whole",)]
