@@ -19,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     typed = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
         standard_streams.make_usable()
+    standard_streams.keep_open()
     with _loading():
         run = _loaded(typed, blots=arguments is None)
     with standard_streams.written():

@@ -70,6 +70,14 @@ def test_a_command_works_with_closed_streams(dsn: str, closed: str, tmp_path: Pa
     assert reached.exists()
 
 
+def test_a_command_of_a_framework_works_with_a_closed_output() -> None:
+    """`manage.py partbox_worker >&-`: the framework's process has no standard output."""
+    code = "from partbox.cli import main; main(['--version'])"
+    command = f'exec {sys.executable} -c "{code}" >&-'
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 WRITING = [("--version", ""), ("--version", "1"), ("status", "1"), ("dead list --json", "")]
 """Commands, and whether Python buffers their output."""
 
