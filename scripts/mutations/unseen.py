@@ -186,6 +186,14 @@ MUTATIONS = (
         ("tests/publish/test_inbox.py::test_a_consumer_that_may_only_insert_is_told_all_the_same",),
     ),
     Mutation(
+        "lost-by-mistake-for-good",
+        "The database still says that the partition is mine, with the digest that is known: nobody reads it any more.",
+        "partbox/worker/owning/ownership.py",
+        "            self._settled = None  # if the database",
+        "            # if the database",
+        ("tests/worker/test_late_statements.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",),
+    ),
+    Mutation(
         "born-dead",
         "A publisher's event for the last moment of all is taken for one that had failed where it was imported from.",
         "partbox/worker/state/parked_rows.py",

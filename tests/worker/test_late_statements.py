@@ -88,6 +88,24 @@ def test_a_session_whose_beginning_was_not_answered_loses_nothing_at_the_next(co
     assert rig.save() == {PARTITION}
 
 
+def test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick(conn: Conn, rig: Rig) -> None:
+    """Nothing has changed in the database, whose digest is the one that is known."""
+    write(conn)
+    rig.done(*rig.read_all())
+    rig.save()
+    for _ in range(2):  # settled
+        rig.ownership.tick(rig.conn)
+    lost = rig.partition()
+    rig.ownership.lose([lost])
+    rig.ownership.tick(rig.conn)
+    assert rig.partition() is not lost
+    assert not rig.partition().lost
+    write(conn, 2)
+    rig.done(*rig.read_all())
+    rig.save()
+    assert rig.partition().cursor.last_id == 3
+
+
 def test_a_claim_that_arrives_late_is_found_at_the_next_tick(conn: Conn, rig: Rig) -> None:
     conn.execute("update partbox.partition set assignee = %s where partition = %s", [rig.me, OTHER])
     assert [row.partition for row in cursors.claim(rig.conn, SCHEMA, DEFAULT, rig.me)] == [OTHER]  # its answer is lost

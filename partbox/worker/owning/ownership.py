@@ -169,6 +169,7 @@ class Ownership:
         """The phase that it was in until now."""
         with self._holdings.lock:
             before = partition.phase
+            self._settled = None  # if the database still says that it is mine, the next tick must hear it
             partition.lose()
             self._holdings.dirty.discard(partition)
             self._forget_ghost(partition)
@@ -247,7 +248,8 @@ class Ownership:
         """Take what is mine and not known to be: a claim of a connection that was given up has arrived since."""
         assert self.me is not None
         with self._holdings.lock:
-            unknown = [number for number in owned if number not in self._holdings.partitions]
+            held = self._holdings.partitions
+            unknown = [number for number in owned if number not in held or held[number].lost]
         if unknown:  # unless the saver has just released it
             self._take_on(conn, cursors.take_up(conn, self._schema, self._subscription, self.me, unknown))
 
