@@ -204,10 +204,10 @@ async def redis(url: str) -> AsyncIterator[Sender]:
 
 @asynccontextmanager
 async def webhook(url: str) -> AsyncIterator[Sender]:
-    import httpx
+    import httpx2
 
-    limits = httpx.Limits(max_connections=20, max_keepalive_connections=20)
-    async with httpx.AsyncClient(limits=limits, timeout=30) as client:
+    limits = httpx2.Limits(max_connections=20, max_keepalive_connections=20)
+    async with httpx2.AsyncClient(limits=limits, timeout=30) as client:
 
         def made(event: Event) -> tuple[bytes, dict[str, str]]:
             return event.value, {**event.bound("ce-", "Content-Type"), "webhook-id": str(event.id)}

@@ -10,7 +10,7 @@ from partbox.errors import SettingsError
 LOGGERS: Final = {
     "rabbitmq": ("aio_pika", "aiormq"),
     "nats": ("nats",),
-    "webhook": ("httpx", "httpcore"),
+    "webhook": ("httpx2", "httpcore2"),
     "sqs": ("boto3", "botocore", "urllib3"),
 }
 """Loggers of the libraries of an extra. They log every message: its URL at INFO, its payload at DEBUG."""

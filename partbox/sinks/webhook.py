@@ -1,4 +1,4 @@
-"""Webhooks, by httpx: a POST for each event to `https://…` or `http://…`. With a secret it is signed as Standard
+"""Webhooks, by httpx2: a POST for each event to `https://…` or `http://…`. With a secret it is signed as Standard
 Webhooks says (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
 
 2xx is taken; 408, 425, 429 and 5xx are tried again, when `Retry-After` says so if it says; other 4xx, 410 among them,
@@ -30,7 +30,7 @@ SHOWN: Final = 200  # characters of an answer in an error
 LONGEST: Final = 3_600.0  # seconds that a Retry-After may ask for
 PREFIX: Final = "whsec_"
 
-logging.getLogger("httpx").setLevel(logging.WARNING)  # or it tells of each request, with its URL and the secrets in it
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # or it tells of each request, with its URL and the secrets in it
 
 
 class WebhookSink(Sink):
@@ -64,7 +64,7 @@ class WebhookSink(Sink):
 
     def check(self) -> None:
         """SettingsError if the library is missing."""
-        library("httpx", "webhook")
+        library("httpx2", "webhook")
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """All at once, as far as there are connections."""
@@ -80,15 +80,15 @@ class WebhookSink(Sink):
             await client.aclose()
 
     def _made(self) -> Any:
-        httpx = library("httpx", "webhook")
-        limits = httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)
-        return httpx.AsyncClient(timeout=self._timeout, limits=limits, follow_redirects=False)
+        httpx2 = library("httpx2", "webhook")
+        limits = httpx2.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)
+        return httpx2.AsyncClient(timeout=self._timeout, limits=limits, follow_redirects=False)
 
     async def _post(self, client: Any, message: Message) -> Result:
-        httpx = library("httpx", "webhook")
+        httpx2 = library("httpx2", "webhook")
         try:
             answer = await client.post(self._url, content=message.value, headers=self._headers(message))
-        except (httpx.TransportError, OSError) as error:
+        except (httpx2.TransportError, OSError) as error:
             return DownstreamUnavailable(f"{masked_url(self._url)}: {type(error).__name__} {error}".rstrip())
         return _result(answer)
 

@@ -100,7 +100,7 @@ def test_a_wrong_url_is_refused_in_one_line_without_its_secrets(url: str, said: 
         ("amqp://there", "aio_pika", "rabbitmq"),
         ("nats://there", "nats", "nats"),
         ("redis://there", "redis", "redis"),
-        ("https://there", "httpx", "webhook"),
+        ("https://there", "httpx2", "webhook"),
         ("sqs://eu-central-1", "boto3", "sqs"),
     ],
 )
