@@ -6,6 +6,7 @@ PROOFS = "tests/db/delivery/test_proofs.py"
 KEPT_OUT = "tests/publish/integrations/test_kept_out.py"
 ALL_WRITTEN = "tests/db/delivery/test_all_written.py"
 WRITTEN = f"{ALL_WRITTEN}::test_what_a_trigger_keeps_as_it_is_fails_whatever_writes_it"
+WALK = "tests/worker/test_nothing_unseen.py::test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing"
 
 MUTATIONS = (
     Mutation(

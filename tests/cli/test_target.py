@@ -45,13 +45,14 @@ served.handlers = outbox.handlers
 
 
 @pytest.fixture(autouse=True)
-def fresh_modules(monkeypatch):
+def fresh_modules(here):
     """A module of the same name in another test is another module."""
-    before, path = set(sys.modules), list(sys.path)
+    path = list(sys.path)
     yield
     sys.path[:] = path
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if str(here) in (getattr(module, "__file__", None) or str(list(getattr(module, "__path__", ())))):
+            del sys.modules[name]
 
 
 @pytest.fixture

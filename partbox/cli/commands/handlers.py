@@ -32,7 +32,7 @@ def handlers(target: Target, subscription: Only = None, json: Json = False) -> N
     if json:
         print_json([row._asdict() for row in rows])
     elif rows:
-        console().print(table(("subscription", *COLUMNS) if _several(rows) else COLUMNS, _lines(rows)))
+        console().print(table(("subscription", *COLUMNS) if _several(rows) else COLUMNS, _lines(rows), lines=True))
     else:
         typer.echo(f'{target} has no handlers here: register some, such as @outbox.on("OrderPlaced")')
 

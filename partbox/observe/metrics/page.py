@@ -47,9 +47,10 @@ scrape_configs:
 - Gauges of processes are those of the living ones.
 - Metrics of the database are the same on every node, so a dashboard works as long as one node does: take one of them,
   as in `max by (subscription) (partbox_records{status="pending"})`. A scrape costs the database one statement,
-  whose answer is cached for a second or more. A scrape takes three seconds at most: for a slower database it shows what
-  was seen within the last minute. While the database is away these metrics are missing and `partbox_database_up` is 0;
-  those of the processes are still there.
+  whose answer is cached for a second or more. Of more than 50 subscriptions the series with a label `partition` are
+  those of 50: the node's own, then those with processes; what is pending in the others is estimated. A scrape takes
+  three seconds at most: for a slower database it shows what was seen within the last minute. While the database is
+  away these metrics are missing and `partbox_database_up` is 0; those of the processes are still there.
 - With [several databases](operations.md#several-databases) (`--dsn A --dsn B`) each series but `scrape_seconds` has a
   label `database`: its name, with host and port if two have the same name. With one database there is no such label.
   Only the metrics of a database that cannot be reached are missing. The live page shows the first database at the same
