@@ -206,10 +206,10 @@ MUTATIONS = (
     ),
     Mutation(
         "what-is-gone-asked-for-for-ever",
-        "After the schema was made anew a session asks for relations by their old oids until somebody restarts it.",
+        "A session whose plans fit no more, or that has old oids, goes on with them until somebody restarts it.",
         "partbox/worker/reading/poller.py",
         "if session.reading.closed or proof.ends_session(error):",
         "if session.reading.closed:",
-        ("tests/worker/test_nothing_unseen.py::test_a_schema_that_is_made_anew_under_a_worker_is_worked_on",),
+        ("tests/worker/test_nothing_unseen.py::test_a_session_whose_plans_fit_no_more_is_followed_by_another",),
     ),
 )

@@ -24,6 +24,7 @@ from partbox.doctor.doctor import examine
 from partbox.doctor.limits import limits_of
 from partbox.errors import PublishError, SchemaError
 from partbox.settings import load
+from partbox.worker.reading.log_reader import LogReader
 
 pytestmark = pytest.mark.every_version("privileges, row security and errors of the server")
 
@@ -272,6 +273,25 @@ def test_a_schema_that_is_made_anew_under_a_worker_is_worked_on(dsn, conn):
             eventually(lambda number=number: got == [*range(number + 1)], timeout=60)
             conn.execute("drop schema partbox cascade")
             migrate(dsn)
+
+
+def test_a_session_whose_plans_fit_no_more_is_followed_by_another(dsn, conn, monkeypatch):
+    """A column may have another type after an upgrade: what was prepared fails for as long as its session lasts."""
+    outbox, got, sessions = Outbox(dsn, lease=2, heartbeat=0.3), [], []
+    outbox.on("*")(lambda event: got.append(event.payload))
+    read = LogReader.read
+
+    def reading(self, session, *more):
+        sessions.append(session)
+        if session is sessions[0]:
+            raise psycopg.errors.FeatureNotSupported("cached plan must not change result type")
+        return read(self, session, *more)
+
+    monkeypatch.setattr(LogReader, "read", reading)
+    with outbox.worker():
+        with conn.transaction():
+            outbox.publish(conn, "T", 1)
+        eventually(lambda: got == [1], timeout=30)
 
 
 def missed(caplog, after: int) -> bool:

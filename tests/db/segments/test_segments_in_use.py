@@ -83,6 +83,9 @@ def test_a_lock_that_is_not_to_be_had_is_given_up_at_once(small, planted: Plante
     with psycopg.connect(dsn) as user:
         user.execute("select from partbox.record")
         assert look().emptied == ()
+        small.execute("set statement_timeout = '15s'")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            small.execute("select partbox.segment_empty(0, 0)")
     assert look().emptied == ("record_1",)
 
 
