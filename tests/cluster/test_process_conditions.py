@@ -35,7 +35,7 @@ def note(event):
         file.write(f"{event.event_type} {event.payload}\\n")
 
 
-@outbox.on("T", retry=Fixed(0.01))
+@outbox.on("T", retry=Fixed(0))
 def plain(event):
     if event.payload == 7 and event.attempt == 1:
         raise KeyError(event.payload)
