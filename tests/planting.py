@@ -99,3 +99,13 @@ class Planter:
     def event_id(self, record_id: int) -> UUID:
         ((event_id,),) = self.conn.execute("select event_id from partbox.record where id = %s", [record_id]).fetchall()
         return UUID(str(event_id))
+
+
+def divide(conn: psycopg.Connection[Any]) -> None:
+    """Have an empty log in segments of a hundred ids: [0, 100), [100, 200) ... [900, 1000)."""
+    conn.execute("drop table partbox.record_1")
+    for lower in range(0, 1000, 100):
+        conn.execute(
+            f"create table partbox.record_{lower or 1} partition of partbox.record"
+            f" for values from ({lower or 'minvalue'}) to ({lower + 100})"
+        )

@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from planting import divide
 from psycopg.conninfo import make_conninfo
 from servers import OwnServer, execute
 from small_disk import small_disk
@@ -58,16 +59,6 @@ def conn(own: str) -> Iterator[Conn]:
 def everything(conn: Conn) -> list[Any]:
     there = conn.execute("select to_regnamespace('partbox') is not null").fetchone() == (True,)
     return conn.execute(EVERYTHING).fetchall() if there else []
-
-
-def divide(conn: Conn) -> None:
-    """Have the log in ten segments, of a hundred ids each."""
-    conn.execute("drop table partbox.record_1")
-    for lower in range(0, 1000, 100):
-        conn.execute(
-            f"create table partbox.record_{lower or 1} partition of partbox.record"
-            f" for values from ({lower or 'minvalue'}) to ({lower + 100})"
-        )
 
 
 def test_a_purge_takes_nothing_by_half_and_goes_on_when_there_is_room_again(partbox, disk, own, conn):

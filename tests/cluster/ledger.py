@@ -125,3 +125,17 @@ def publishing(
             publisher.join()
     errors = [publisher.error for publisher in publishers if publisher.error]
     assert not errors, errors
+
+
+@contextmanager
+def at_work(publishers: list[Any]) -> Iterator[list[Any]]:
+    """Start these threads of publishers; at the end stop them and wait for them."""
+    for each in publishers:
+        each.start()
+    try:
+        yield publishers
+    finally:
+        for each in publishers:
+            each.stopping.set()
+        for each in publishers:
+            each.join()

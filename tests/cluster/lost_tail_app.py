@@ -23,7 +23,7 @@ def noted(event: Any) -> Iterator[None]:
     with writer.noted(event) as call:
         yield
         while "gate" in event.payload and not Path(event.payload["gate"]).exists():
-            time.sleep(0.01)
+            time.sleep(0.01)  # a file is the only sign from the test to this process
         if event.attempt <= event.payload.get("fails", 0):
             writer.failed(call)
             raise ValueError("not yet")

@@ -13,13 +13,13 @@ ROOT = Path("/sys/fs/cgroup")
 
 
 class MemoryGroup:
-    """Of version 1 or 2, in its `folder`."""
+    """A control group with a limit of memory, in its `folder`; of version 1 or 2."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def add(self, pid: int) -> None:
-        """What the process allocates from now on counts, and what its children do."""
+        """Count the memory that the process and its children allocate from now on."""
         (self.folder / "cgroup.procs").write_text(str(pid))
 
     def kills(self) -> int:
@@ -42,6 +42,7 @@ def memory_group(megabytes: int) -> Iterator[MemoryGroup]:
     except (OSError, StopIteration) as error:
         with suppress(OSError):
             folder.rmdir()
+        # In a container without rights on /sys/fs/cgroup; the kernel kills nothing there that a test could ask for.
         pytest.skip(f"no control group with a limit of memory can be made here: {error!r}")
     for name, value in (("memory.swap.max", "0"), ("memory.memsw.limit_in_bytes", str(megabytes << 20))):
         with suppress(OSError):  # where swap is not counted

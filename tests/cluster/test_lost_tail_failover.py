@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 from hanging import Proxy, hanging_proxy
-from ledger import Ledger
+from ledger import Ledger, at_work
 from node import Node
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from servers import OwnServer, migrated, new_standby, promote
@@ -123,16 +123,8 @@ class Publisher(threading.Thread):
 
 @contextmanager
 def publishing(ledger: Ledger) -> Iterator[list[Publisher]]:
-    publishers = [Publisher(ledger, seed) for seed in range(2)]
-    for each in publishers:
-        each.start()
-    try:
+    with at_work([Publisher(ledger, seed) for seed in range(2)]) as publishers:
         yield publishers
-    finally:
-        for each in publishers:
-            each.stopping.set()
-        for each in publishers:
-            each.join()
 
 
 def moved_on(cluster: Any, publishers: list[Publisher], count: int = 20) -> None:

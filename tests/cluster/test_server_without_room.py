@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from ledger import Publisher
+from ledger import Publisher, at_work
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import DiskFull
 from servers import TEMPLATE, execute
@@ -41,16 +41,8 @@ class Stubborn(Publisher):
 
 @contextmanager
 def stubborn(ledger, threads=2):
-    publishers = [Stubborn(ledger, seed, filler=FILLER) for seed in range(threads)]
-    for each in publishers:
-        each.start()
-    try:
+    with at_work([Stubborn(ledger, seed, filler=FILLER) for seed in range(threads)]) as publishers:
         yield publishers
-    finally:
-        for each in publishers:
-            each.stopping.set()
-        for each in publishers:
-            each.join()
     assert [each.error for each in publishers] == [None] * threads
 
 

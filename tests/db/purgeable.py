@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import planting
 import psycopg
 from ownership import DEFAULT
 
@@ -86,11 +87,6 @@ def many(conn: Conn, count: int, *, partitions: int = 256, days: float = OLD) ->
 
 
 def divide(conn: Conn) -> None:
-    """Have an empty log in segments of a hundred ids, [0, 100), [100, 200) ... [900, 1000), and 1000 ids drawn."""
-    conn.execute("drop table partbox.record_1")
-    for lower in range(0, 1000, 100):
-        conn.execute(
-            f"create table partbox.record_{lower or 1} partition of partbox.record"
-            f" for values from ({lower or 'minvalue'}) to ({lower + 100})"
-        )
+    """Have an empty log in ten segments, and 1000 ids drawn."""
+    planting.divide(conn)
     conn.execute("select setval('partbox.record_id_seq', 1000)")

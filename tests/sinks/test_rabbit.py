@@ -1,4 +1,4 @@
-"""What only RabbitMQ does."""
+"""RabbitMQ alone blocks the connections of publishers when its memory runs short."""
 
 import time
 

@@ -134,7 +134,7 @@ class Walk:
 
     @contextmanager
     def deleted(self, table: str, rows: str = "true") -> Iterator[None]:
-        """By hand, and put back as they were."""
+        """Delete rows by hand, and put them back as they were."""
         with self.conn.transaction():
             self.run("create table {hidden} (like {table})", table)
             moved = f"with gone as (delete from {{table}} where {rows} returning *) insert into {{hidden}} table gone"

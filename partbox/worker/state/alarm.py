@@ -12,11 +12,11 @@ from contextlib import suppress
 from weakref import finalize
 
 SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
-"""One that needs no descriptor of its own."""
+"""A selector that needs no descriptor of its own."""
 
 
 class Alarm:
-    """As `threading.Event`, for one thread that waits, and clears; any may set it. A pair of sockets wakes it."""
+    """A flag that one thread waits for and clears, and any thread sets. A pair of sockets wakes the waiting one."""
 
     def __init__(self) -> None:
         self._set = False

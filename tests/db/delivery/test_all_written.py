@@ -53,7 +53,7 @@ def run(text: str) -> Callable[[Stage], object]:
 
 
 def paused(text: str) -> Callable[[Stage], object]:
-    """As with a paused subscription that nobody works on."""
+    """Run the statement with the subscription paused and nobody at work on it."""
 
     def call(stage: Stage) -> None:
         stage.conn.execute("alter table partbox.subscription disable trigger user")

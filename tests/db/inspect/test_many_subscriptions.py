@@ -43,7 +43,7 @@ def many(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
 
 
 def steps(plan: dict[str, Any]) -> int:
-    """How often the nodes of a plan gave a row, or were begun."""
+    """The work of a query: rows given or filtered away, and begins, of all nodes of its plan."""
     rows = (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0) + 1) * plan["Actual Loops"]
     return int(rows + sum(map(steps, plan.get("Plans", []))))
 
