@@ -64,25 +64,27 @@ class RedisSink(Sink):
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """In one transaction."""
         errors = library("redis.exceptions", "redis")
-        if self._open is None:
-            self._open = self._made()
+        client = self._open = self._open or self._made()
         try:
             if any(len(message.value) > SMALL for message in messages):
-                return await self._within(await self._limit(), messages)
-            return await self._add(messages)
+                return await self._within(await _limit(client), client, messages)
+            return await self._add(client, messages)
         except (errors.ConnectionError, errors.TimeoutError, errors.ExecAbortError, OSError) as error:
             raise DownstreamUnavailable(f"Redis: {error}") from error
         except errors.ResponseError as error:  # of a command that was to wait for EXEC: nothing is done then
             raise _refused(error, errors) from error
+        finally:
+            if client is not self._open:  # `close` ran meanwhile, and left open what was still connecting
+                await client.aclose()
 
-    async def _add(self, messages: Sequence[Message]) -> list[Result]:
-        async with self._open.pipeline(transaction=True) as pipe:
+    async def _add(self, client: Any, messages: Sequence[Message]) -> list[Result]:
+        async with client.pipeline(transaction=True) as pipe:
             for message in messages:
                 pipe.xadd(message.topic, _fields(message), maxlen=self._maxlen, approximate=True)
             answers = await pipe.execute(raise_on_error=False)
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
-    async def _within(self, limit: int, messages: Sequence[Message]) -> list[Result]:
+    async def _within(self, limit: int, client: Any, messages: Sequence[Message]) -> list[Result]:
         """Add those that are not too large: one that is would end the connection and lose the whole list."""
         results: list[Result] = [NOT_YET] * len(messages)
         failed: set[str | None] = set()
@@ -95,16 +97,10 @@ class RedisSink(Sink):
                 failed.add(message.key)
             else:
                 places.append(place)
-        for place, result in zip(places, await self._add([messages[place] for place in places]), strict=True):
+        added = await self._add(client, [messages[place] for place in places])
+        for place, result in zip(places, added, strict=True):
             results[place] = result
         return results
-
-    async def _limit(self) -> int:
-        """Bytes of a value that it takes."""
-        try:
-            return int((await self._open.config_get("proto-max-bulk-len"))["proto-max-bulk-len"])
-        except (library("redis.exceptions", "redis").ResponseError, KeyError):  # it is not to be asked that
-            return USUAL_LIMIT
 
     async def close(self) -> None:
         """Close the connections."""
@@ -118,6 +114,14 @@ class RedisSink(Sink):
             return redis.from_url(self._url, socket_timeout=None, socket_connect_timeout=self._timeout)
         except ValueError as error:
             raise SettingsError(f"{masked_url(self._url)!r}: {error}; write redis://HOST:6379/0") from None
+
+
+async def _limit(client: Any) -> int:
+    """Bytes of a value that Redis takes."""
+    try:
+        return int((await client.config_get("proto-max-bulk-len"))["proto-max-bulk-len"])
+    except (library("redis.exceptions", "redis").ResponseError, KeyError):  # it is not to be asked that
+        return USUAL_LIMIT
 
 
 def _options(connection: type) -> set[str]:

@@ -1,6 +1,10 @@
 """What only Redis does."""
 
+import asyncio
+
 import pytest
+from delivered import delivered
+from redis.asyncio import Connection
 from waiting import eventually
 
 from partbox import Outbox
@@ -87,3 +91,28 @@ def test_a_server_that_was_demoted_is_left(outbox, conn, place):
         finally:
             client.execute_command("replicaof", "no", "one")
         eventually(lambda: len(place.all()) == 2)
+
+
+def test_a_list_that_connects_while_another_gives_up_the_connections_leaves_none_open(place, monkeypatch):
+    """Two lists are in flight, and the broker refuses the first."""
+    client, connect = place.broker.client(), Connection._connect
+
+    async def both():
+        sink, connecting, closed = sink_of(place.broker.url, place.template), asyncio.Event(), asyncio.Event()
+
+        async def held_up(connection):
+            connecting.set()
+            await closed.wait()
+            await connect(connection)
+
+        monkeypatch.setattr(Connection, "_connect", held_up)
+        sending = asyncio.create_task(sink.handle([delivered(1, "1", b"x" * size) for size in (10, 2 << 20)]))
+        await connecting.wait()
+        await sink.close()
+        closed.set()
+        return await sending
+
+    sent, too_large = asyncio.run(both())
+    assert sent is None
+    assert "takes no value" in str(too_large)
+    assert senders(client) == set()
