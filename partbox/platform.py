@@ -8,7 +8,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from partbox.errors import PartboxError
@@ -34,6 +36,19 @@ def in_forked_children(call: Callable[[], None]) -> None:
     """Have this called in every process that is forked from this one. Nothing is forked on Windows."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
+
+
+OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
+SOONER: Final = 200  # thousandths of the memory: more than a supervisor has
+
+
+def die_before_parent() -> None:
+    """Let Linux, when memory runs out, kill this process sooner than the one that started it.
+
+    While the largest process ends, but has not given back its memory yet, the kernel may kill another one.
+    """
+    with suppress(OSError):  # there is no such file, or it may not be written here
+        OOM_SCORE.write_text(str(min(1_000, int(OOM_SCORE.read_text()) + SOONER)))
 
 
 def refuse_on_windows(remedy: str) -> None:

@@ -22,7 +22,7 @@ from partbox.observe.logs.setup import configure
 from partbox.observe.logs.strays import pass_over
 from partbox.observe.metrics.meter import Layout, Meter
 from partbox.observe.metrics.recorder import MetricsRecorder
-from partbox.platform import STOP_SIGNALS, boottime
+from partbox.platform import STOP_SIGNALS, boottime, die_before_parent
 from partbox.settings import Settings
 from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.exits import FATAL, OVERDUE, UNFIT
@@ -64,6 +64,7 @@ class Job:
 
 def main(parcel: Parcel, times: Any, ids: Any, cells: Any, index: int, parent: int) -> None:
     """The process's program; does not return."""
+    die_before_parent()
     standard_streams.make_usable()
     slot = Slot(times, ids, index)
     for number in GROUP:
