@@ -42,5 +42,5 @@ class Partbox(Peer):
 
 
 def _event(sample: Sample, *, keyed: bool) -> Event:
-    key = sample.key if keyed else None
-    return Event("OrderPlaced", sample.payload, aggregate_type="Order", aggregate_id=key)
+    aggregate = {"aggregate_type": "Order", "aggregate_id": sample.key} if keyed else {}
+    return Event("OrderPlaced", sample.payload, **aggregate)
