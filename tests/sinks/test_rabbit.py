@@ -49,7 +49,7 @@ def test_an_alarm_that_blocks_publishers_is_an_outage_that_ends_no_connection(ds
         in_flight.wait()
         assert connections(broker) == before
         stopping = time.monotonic()
-    assert time.monotonic() - stopping < 15
+    assert time.monotonic() - stopping < 60  # a blocked connection answers nobody who closes it
     with outbox.worker() as worker:
         eventually(lambda: connections(broker))
         alarm(False)
