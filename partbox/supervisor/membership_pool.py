@@ -12,6 +12,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from partbox.db import deadline as deadlines
 from partbox.db.connect import connect
 from partbox.db.deadline import HungError, allowed
+from partbox.db.delivery import proof
 from partbox.observe.logs.log_event import log_event
 from partbox.settings import Settings
 
@@ -53,6 +54,10 @@ class MembershipPool:
             yield conn
         except HungError as error:
             self._hung(error)
+            raise
+        except Error as error:
+            if proof.ends_session(error):
+                conn.close()
             raise
         finally:
             self._pool.putconn(conn)

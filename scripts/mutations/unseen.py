@@ -212,4 +212,15 @@ MUTATIONS = (
         "if session.reading.closed:",
         ("tests/worker/test_nothing_unseen.py::test_a_session_whose_plans_fit_no_more_is_followed_by_another",),
     ),
+    Mutation(
+        "a-node-keeps-a-session-that-fails",
+        "Functions of a session remember the types of a table that was dropped: no process is buried any more.",
+        "partbox/supervisor/membership_pool.py",
+        "if proof.ends_session(error):",
+        "if False:",
+        (
+            "tests/supervisor/test_membership_pool.py::"
+            "test_what_a_session_remembers_of_a_table_that_was_in_the_place_of_ours_ends_with_it",
+        ),
+    ),
 )

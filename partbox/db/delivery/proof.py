@@ -21,8 +21,11 @@ from psycopg.errors import InsufficientPrivilege
 from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import query
 
-GONE = ("0A", "3F", "42", "55000", "XX")
-"""SQLSTATEs, or their first digits: a relation or a privilege is gone, a plan does not fit, or `intact` has raised."""
+GONE = ("0A", "22023", "3F", "42", "55000", "XX")
+"""SQLSTATEs, or their first digits: a relation or a privilege is gone, a plan does not fit, or `intact` has raised.
+
+22023: a function remembers arrays of the rows of a table that was dropped since.
+"""
 
 
 class UnseenError(OperationalError):
