@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final
 
-from partbox.archive.library import library
+from partbox.archive.library import ZSTD, library
 from partbox.archive.lines import line_of
 from partbox.archive.named import DIGEST, ENDING, Named
 from partbox.archive.place import Place
@@ -13,15 +13,15 @@ from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
 
 LEVEL: Final = 3
-PIECE: Final = 16 << 10
-"""Compressed bytes that are read at once: what they grow to must fit into memory, whoever has written them."""
+PIECE: Final = 64 << 10
+"""Bytes of lines that are compressed, or read, at once."""
 
 
 class Part:
     """A file that is being written."""
 
     def __init__(self, place: Place, file: BinaryIO) -> None:
-        zstd = library("zstandard")
+        zstd = library(ZSTD)
         self.records = 0
         self.size = 0
         """Bytes of its lines."""
@@ -29,13 +29,15 @@ class Part:
         self._place = place
         self._file = file
         self._digest = hashlib.sha256()
-        compressor = zstd.ZstdCompressor(level=LEVEL, write_checksum=True)
-        self._stream: Any = compressor.stream_writer(file, closefd=False)
+        wanted = zstd.CompressionParameter
+        self._frame: Any = zstd.ZstdCompressor(options={wanted.compression_level: LEVEL, wanted.checksum_flag: 1})
+        self._pending = bytearray()
 
     def add(self, row: ArchiveRow) -> None:
         line = line_of(row)
-        self._stream.write(line)
-        self._digest.update(line)
+        self._pending += line
+        if len(self._pending) >= PIECE:
+            self._compress()
         self._first, self.last = (self._first if self.records else row.id), row.id
         self.records += 1
         self.size += len(line)
@@ -44,9 +46,15 @@ class Part:
         """Keep it in its place, for good; its bytes. One that holds nothing is not kept."""
         if not self.records:
             return 0
-        self._stream.close()
+        self._compress()
+        self._file.write(self._frame.flush())
         self._place.keep(self._file, str(Named(self._first, self.last, self._digest.hexdigest()[:DIGEST])))
         return self._file.tell()
+
+    def _compress(self) -> None:
+        self._file.write(self._frame.compress(self._pending))
+        self._digest.update(self._pending)
+        self._pending.clear()
 
 
 @contextmanager
@@ -59,9 +67,7 @@ def writing(place: Place) -> Iterator[Part]:
 def lines(place: Place, name: str) -> Iterator[bytes]:
     """The lines of a file; PartboxError if it is no file of an archive, or not whole."""
     with place.reading(name) as file:
-        pieces = (
-            _unpacked(file, f"{place.shown}/{name}") if name.endswith(ENDING) else iter(lambda: file.read(PIECE), b"")
-        )
+        pieces = _unpacked(file, f"{place.shown}/{name}") if name.endswith(ENDING) else _pieces(file)
         rest = b""
         for piece in pieces:
             *whole, rest = (rest + piece).split(b"\n")
@@ -70,20 +76,16 @@ def lines(place: Place, name: str) -> Iterator[bytes]:
             yield rest
 
 
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(PIECE), b"")
+
+
 def _unpacked(file: BinaryIO, shown: str) -> Iterator[bytes]:
     """The content of a compressed file, of one frame or several."""
-    zstd = library("zstandard")
-    frame = zstd.ZstdDecompressor().decompressobj()
-    begun = False
+    zstd = library(ZSTD)
     try:
-        while piece := file.read(PIECE):
-            while piece:
-                begun = True
-                yield frame.decompress(piece)
-                piece = frame.unused_data if frame.eof else b""
-                if frame.eof:
-                    frame, begun = zstd.ZstdDecompressor().decompressobj(), False
+        yield from _pieces(zstd.ZstdFile(file))
+    except EOFError:
+        raise PartboxError(f"archive file {shown!r} is cut short: take another copy of it, or remove it") from None
     except zstd.ZstdError as error:
         raise PartboxError(f"archive file {shown!r} is damaged: {error}: take another copy of it") from None
-    if begun:
-        raise PartboxError(f"archive file {shown!r} is cut short: take another copy of it, or remove it")

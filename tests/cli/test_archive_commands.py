@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from partbox.archive.library import ZSTD
+
 
 @pytest.fixture
 def old(conn, monkeypatch, dsn):
@@ -105,7 +107,7 @@ def test_the_setting_does_the_same(partbox, old, tmp_path, monkeypatch):
 
 
 def test_without_the_library_nothing_goes_and_the_remedy_is_named(partbox, old, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
+    monkeypatch.setitem(__import__("sys").modules, ZSTD, None)
     done = partbox("purge", "--archive", str(tmp_path))
     assert done.code == 1
-    assert "the archive needs the library zstandard: pip install 'partbox[archive]'" in done.err
+    assert f"the archive needs the library {ZSTD}: pip install 'partbox[archive]'" in done.err

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
-import zstandard
 from purgeable import Planted
 from roles import Cast
 from waiting import eventually
 
+from partbox.archive.library import ZSTD, library
 from partbox.archive.source import source_of
 from partbox.imports import WantedEvents, restore
 from partbox.purge import purge
@@ -26,7 +26,7 @@ PUBLISH = (
 def event_ids(place: Path) -> list[str]:
     found = []
     for path in place.glob("record-*"):
-        with zstandard.open(path, "rt", encoding="utf-8") as lines:
+        with library(ZSTD).open(path, "rt", encoding="utf-8") as lines:
             found += [orjson.loads(line)["event_id"] for line in lines]
     return found
 

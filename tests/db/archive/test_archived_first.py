@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
-import zstandard
 from purgeable import OLD, YOUNG, Planted, many
 
 from partbox.archive import archiver
+from partbox.archive.library import ZSTD, library
 from partbox.archive.named import named
 from partbox.db.operator import archive as steps
 from partbox.db.operator import segments
@@ -27,7 +27,7 @@ def ids(place: Path) -> list[int]:
     """The ids in the files of an archive, in their order."""
     found = []
     for path in sorted(each for each in place.iterdir() if named(each.name)):
-        with zstandard.open(path, "rt", encoding="utf-8") as lines:
+        with library(ZSTD).open(path, "rt", encoding="utf-8") as lines:
             found += [orjson.loads(line)["id"] for line in lines]
     return found
 
@@ -337,8 +337,8 @@ def test_a_purge_without_the_library_says_what_to_install(
     planted.record(1)
     drawn(conn, 1)
     planted.consume(1)
-    monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
-    assert purged().unarchived == "the archive needs the library zstandard: pip install 'partbox[archive]'"
+    monkeypatch.setitem(__import__("sys").modules, ZSTD, None)
+    assert purged().unarchived == f"the archive needs the library {ZSTD}: pip install 'partbox[archive]'"
     assert planted.left() == [1]
 
 
