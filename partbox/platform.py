@@ -1,4 +1,4 @@
-"""Operating systems differ: here is each call that one of them lacks, and what is done there instead.
+"""Operating systems and Pythons differ: here is each call that one of them lacks, and what is done there instead.
 
 Workers run on Linux and macOS. On Windows partbox imports, publishes and serves tests; workers are refused.
 """
@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from partbox.errors import PartboxError
+
+if sys.version_info >= (3, 14):
+    from uuid import uuid7 as uuid7
+else:
+    from uuid_utils.compat import uuid7 as uuid7
 
 IS_WINDOWS: Final = sys.platform == "win32"
 

@@ -8,13 +8,12 @@ from types import MappingProxyType
 from typing import Any, Final, Never
 from uuid import UUID
 
-from uuid_utils.compat import uuid7
-
 from partbox.errors import PublishError
 from partbox.events import checks
 from partbox.events.copying import copied
 from partbox.events.fields import EventFields
 from partbox.events.reserved import GLOBAL
+from partbox.platform import uuid7
 
 NOT_GIVEN: Final[Any] = ...
 

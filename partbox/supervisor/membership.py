@@ -19,7 +19,6 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import Connection, Error
-from uuid_utils.compat import uuid7
 
 from partbox.db.connect import check, connect
 from partbox.db.delivery import instances, proof
@@ -28,7 +27,7 @@ from partbox.db.schema import migrate
 from partbox.errors import SchemaError
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
-from partbox.platform import boottime
+from partbox.platform import boottime, uuid7
 from partbox.rules.burial import breaks, burials
 from partbox.rules.lease import deadline
 from partbox.rules.turns import between_beats
