@@ -56,6 +56,14 @@ def shelf(server: Server, template: str) -> Iterator[Shelf]:
     shelf.close()
 
 
+@pytest.fixture
+def restoring(shelf: Shelf) -> Shelf:
+    """The same, where it restores databases in place."""
+    with psycopg.connect(shelf.dsn) as conn:
+        versions.counts_at_once(conn)
+    return shelf
+
+
 def state(dsn: str) -> tuple[Any, ...]:
     """The state that migrations leave: rows, sequences, what is known of tables for plans, and who is there."""
     with psycopg.connect(dsn, autocommit=True) as conn:
@@ -94,6 +102,7 @@ CHANGES = {
     "a table": "create table mine ()",
     "a table that is gone again": "create table mine (); drop table mine",
     "a schema": "create schema mine",
+    "the schema's name": "alter schema partbox rename to mine",
     "a column": "alter table partbox.record add mine int",
     "a table's settings": "alter table partbox.partition set (fillfactor = 70)",
     "a function": "create or replace function partbox.new_event_id() returns uuid language sql as 'select null::uuid'",
@@ -108,8 +117,8 @@ CHANGES = {
 }
 
 
-def test_a_database_is_put_back_in_place_to_what_migrations_left(shelf: Shelf) -> None:
-    dsn = shelf.lend()
+def test_a_database_is_put_back_in_place_to_what_migrations_left(restoring: Shelf) -> None:
+    dsn = restoring.lend()
     before = state(dsn)
     for _ in range(2):
         with psycopg.connect(dsn) as conn:
@@ -118,11 +127,11 @@ def test_a_database_is_put_back_in_place_to_what_migrations_left(shelf: Shelf) -
         with psycopg.connect(dsn, autocommit=True) as conn:
             conn.execute("select nextval('partbox.record_id_seq') from generate_series(1, 50)")
             conn.execute("update partbox.partition set epoch = 8")
-        shelf.take_back()
+        restoring.take_back()
         with left, pytest.raises(psycopg.OperationalError):
             left.execute("select 1")
-        assert (shelf.lend(), state(dsn)) == (dsn, before)
-    assert shelf.clones == 1
+        assert (restoring.lend(), state(dsn)) == (dsn, before)
+    assert restoring.clones == 1
 
 
 def test_where_more_than_rows_has_changed_the_next_test_gets_a_fresh_database(shelf: Shelf) -> None:
@@ -139,20 +148,20 @@ def test_where_more_than_rows_has_changed_the_next_test_gets_a_fresh_database(sh
             pytest.fail(f"{what}: {psycopg.connect(used)}")
 
 
-def test_a_test_may_end_every_session_of_the_server(shelf: Shelf) -> None:
-    dsn = shelf.lend()
+def test_a_test_may_end_every_session_of_the_server(restoring: Shelf) -> None:
+    dsn = restoring.lend()
     with psycopg.connect(dsn, autocommit=True) as conn:
         everybody = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()"
         conn.execute(f"{everybody} and backend_type = 'client backend'")
-    shelf.take_back()
-    assert shelf.lend() == dsn
+    restoring.take_back()
+    assert restoring.lend() == dsn
 
 
-def test_who_enters_a_database_that_was_put_back_does_not_meet_the_next_test(shelf: Shelf) -> None:
-    used = shelf.lend()
-    shelf.take_back()
+def test_who_enters_a_database_that_was_put_back_does_not_meet_the_next_test(restoring: Shelf) -> None:
+    used = restoring.lend()
+    restoring.take_back()
     with psycopg.connect(used) as ghost:
-        assert shelf.lend() != used
+        assert restoring.lend() != used
         with pytest.raises(psycopg.OperationalError):
             ghost.execute("select 1")
 

@@ -6,7 +6,9 @@ the SQL under it is shown on every version by the others. One of theirs that doe
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
 SERVERS = {"server", "own_server", "crowded_server"}
@@ -53,6 +55,12 @@ def every(item: pytest.Item) -> bool:
 
 def uses_server(item: pytest.Item) -> bool:
     return not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def counts_at_once(conn: psycopg.Connection[Any]) -> None:
+    """Skip a test of what was read or written by PostgreSQL's own counts, which come late before PostgreSQL 15."""
+    if conn.info.server_version < 150_000:
+        pytest.skip("PostgreSQL 14 tells only some time later what a session has read and written")
 
 
 def none_in(path: Path) -> bool:
