@@ -23,7 +23,7 @@ from partbox.db.blocking import lean
 from partbox.embedded.server import Server
 
 EVENTS = 200_000
-BROKERS = ("kafka", "rabbitmq", "nats", "redis", "webhook", "sqs")
+BROKERS = ("kafka", "apache-kafka", "rabbitmq", "nats", "redis", "webhook", "sqs")
 COLUMNS = """partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
              content_type, headers, available_at, occurred_at, created_at"""
 

@@ -14,9 +14,12 @@ sys.path[:0] = [str(TESTS / "sinks"), str(TESTS)]
 
 import pytest  # noqa: E402
 from brokers import Broker  # noqa: E402
+from kafka_nodes import LARGE  # noqa: E402
+from kafkas import ApacheKafka  # noqa: E402
 from kinds import BROKERS  # noqa: E402
 
 ThreadingHTTPServer.request_queue_size = 128  # 5 of the standard library's are fewer than connect at once
+ApacheKafka.java = LARGE
 
 
 def main() -> None:

@@ -65,11 +65,12 @@ Sender = tuple[Callable[[Event], Any], Send]
 
 def seconds(kind: str, url: str, template: str, dsn: str, columns: str, warm: int) -> tuple[float, float]:
     """The time that the log's events take, but for the first `warm` of them, and the CPU time of this process."""
-    return asyncio.run(_seconds(kind, url, _events(dsn, columns, Topic(template)), warm))
+    return asyncio.run(_seconds(kind, url, events(dsn, columns, template), warm))
 
 
-def _events(dsn: str, columns: str, topic: Topic) -> list[Event]:
-    claim = Claim(1, "relay", Codecs())
+def events(dsn: str, columns: str, template: str) -> list[Event]:
+    """Those of the log."""
+    claim, topic = Claim(1, "relay", Codecs()), Topic(template)
     with psycopg.connect(dsn) as conn:
         lean(conn)
         rows = conn.cursor(binary=True).execute(f"select {columns} from bench.record order by id").fetchall()
@@ -245,6 +246,7 @@ async def sqs(url: str) -> AsyncIterator[Sender]:
 
 SENDERS: dict[str, Callable[[str], AbstractAsyncContextManager[Sender]]] = {
     "kafka": kafka,
+    "apache-kafka": kafka,
     "rabbitmq": rabbitmq,
     "nats": nats,
     "redis": redis,

@@ -28,10 +28,19 @@ from partbox.rules.relay_target import RelayTarget
 from partbox.supervisor import Supervisor
 
 BUDGET = 0.7
+RELAY, DIRECT, TOOL = "relay", "sending directly", "kafka-producer-perf-test"
 WARM = 200
 Taken = tuple[float, float]
 """Seconds, and those of CPU time of the processes that send: where others use the machine they vary less."""
-EVENTS = {"kafka": 600_000, "rabbitmq": 20_000, "nats": 60_000, "redis": 60_000, "webhook": 3_000, "sqs": 500}
+EVENTS = {
+    "kafka": 600_000,
+    "apache-kafka": 300_000,
+    "rabbitmq": 20_000,
+    "nats": 60_000,
+    "redis": 60_000,
+    "webhook": 3_000,
+    "sqs": 500,
+}
 """So many that a run takes some seconds; those of SQS are few, because moto looks through all that it has."""
 COLUMNS = """partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
              content_type, headers, available_at, occurred_at, created_at"""
@@ -72,17 +81,19 @@ def run(dsn: str, given: argparse.Namespace) -> None:
     for kind in given.relay or EVENTS:
         with _running(kind) as broker:
             if broker.url is None:
-                print(f"  {kind:9} skipped: {broker.missing}", flush=True)
+                print(f"  {kind:12} skipped: {broker.missing}", flush=True)
                 continue
             try:
                 rounds = [_round(dsn, kind, broker, number, given) for number in range(given.rounds)]
             except RefusedError as error:
-                print(f"  {kind:9} did not take everything: {error}", flush=True)
+                print(f"  {kind:12} did not take everything: {error}", flush=True)
             else:
-                ratios[kind] = statistics.median(rounds)
-    for kind, ratio in ratios.items():
-        verdict = "met" if ratio >= BUDGET else "MISSED"
-        print(f"relay / sending directly, {kind + ':':10} {ratio:.2f} (budget: at least {BUDGET:.2f}, {verdict})")
+                for other in rounds[0].keys() - {RELAY}:
+                    ratios[other, kind] = statistics.median(each[other] / each[RELAY] for each in rounds)
+    for (other, kind), ratio in sorted(ratios.items()):
+        met = "met" if ratio >= BUDGET else "MISSED"
+        budget = f" (budget: at least {BUDGET:.2f}, {met})" if other == DIRECT else ""
+        print(f"relay / {other}, {kind + ':':13} {ratio:.2f}{budget}")
 
 
 @contextmanager
@@ -94,28 +105,31 @@ def _running(kind: str) -> Iterator[Broker]:
         broker.stop()
 
 
-def _round(dsn: str, kind: str, broker: Broker, number: int, given: argparse.Namespace) -> float:
-    """Both in turn, the first one alternating. What is sent directly is what the log has, of this round or the last."""
+def _round(dsn: str, kind: str, broker: Broker, number: int, given: argparse.Namespace) -> dict[str, float]:
+    """The seconds of each, in turn, the first one alternating. What others send is what the log has by then, of this
+    round or the last.
+    """
     events = given.events or EVENTS[kind]
-    turns = ("relay", "direct") if number % 2 == 0 else ("direct", "relay")
+    turns = {RELAY: _relayed, DIRECT: _direct} | ({TOOL: _by_tool} if kind == "apache-kafka" else {})
     taken = {}
-    for turn in turns:
-        prefix = f"{kind}-{number}-{turn}"
+    for turn in turns if number % 2 == 0 else reversed(turns):
+        prefix = f"{kind}-{number}-{turn.split()[0]}"
         broker.prepare(f"{prefix}-order")
-        send = _relayed if turn == "relay" else _direct
-        taken[turn] = send(dsn, kind, broker.url, f"{prefix}-{{aggregate_type}}", events, given)
-    (direct, direct_cpu), (relay, relay_cpu) = taken["direct"], taken["relay"]
-    print(
-        f"  {kind:9} directly {events / direct:>9,.0f}/s   relay {events / relay:>9,.0f}/s   ratio {direct / relay:.2f}"
-        f"   CPU {direct_cpu / events * 1e6:.0f} and {relay_cpu / events * 1e6:.0f} µs/event",
-        flush=True,
-    )
-    return direct / relay
+        taken[turn], used = turns[turn](dsn, kind, broker.url, f"{prefix}-{{aggregate_type}}", events, given)
+        rate, cpu = events / taken[turn], used / events * 1e6
+        print(f"  {kind:12} {turn:24} {rate:>9,.0f}/s   CPU {cpu:,.0f} µs/event", flush=True)
+    return taken
 
 
 def _direct(dsn: str, kind: str, url: str, template: str, events: int, given: argparse.Namespace) -> Taken:
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(bench_direct.seconds, kind, url, template, dsn, COLUMNS, WARM).result()
+
+
+def _by_tool(dsn: str, kind: str, url: str, template: str, events: int, given: argparse.Namespace) -> Taken:
+    import bench_kafka  # of the tests, which take a second to import
+
+    return bench_kafka.seconds(url, template, dsn, COLUMNS, WARM)
 
 
 def _relayed(dsn: str, kind: str, url: str, template: str, events: int, given: argparse.Namespace) -> Taken:

@@ -30,6 +30,7 @@ class Received:
     value: bytes
     attributes: Mapping[str, str]  # by their CloudEvents names
     headers: Mapping[str, str]  # all others, the content type among them
+    partition: int = 0  # of Kafka's topic
 
 
 def received(

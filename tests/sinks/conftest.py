@@ -7,7 +7,8 @@ from uuid import uuid4
 
 import pytest
 from brokers import Broker, Received
-from kinds import BROKERS
+from kafka_libraries import OutOfReach, libraries
+from kinds import BROKERS, SOAK, SPECIAL
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,10 @@ def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bro
         broker.kill()
 
 
-@pytest.fixture(params=BROKERS)
+KINDS = [pytest.param(name, marks=[pytest.mark.soak] * (name in SOAK)) for name in BROKERS if name not in SPECIAL]
+
+
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -62,6 +66,15 @@ def nowhere(broker: Broker) -> Iterator[Place]:
 def place(nowhere: Place) -> Place:
     nowhere.prepare()
     return nowhere
+
+
+@pytest.fixture
+def apache() -> Path:
+    """The libraries of Apache Kafka; skips the test where they are out of reach."""
+    try:
+        return libraries()
+    except OutOfReach as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture

@@ -8,13 +8,19 @@ from broker_rabbit import Rabbit
 from broker_redis import Redis
 from broker_sqs import Sqs
 from brokers import Broker
-from kafkas import BOOTSTRAP, MockKafka, RealKafka
+from kafkas import BOOTSTRAP, ApacheKafka, ForeignKafka, KafkaCluster, MockKafka
 
 BROKERS: dict[str, type[Broker]] = {
-    "kafka": RealKafka if BOOTSTRAP in os.environ else MockKafka,
+    "kafka": ForeignKafka if BOOTSTRAP in os.environ else MockKafka,
     "rabbitmq": Rabbit,
     "nats": Nats,
     "redis": Redis,
     "webhook": Hook,
     "sqs": Sqs,
+    "apache-kafka": ApacheKafka,
+    "kafka-cluster": KafkaCluster,
 }
+SOAK = frozenset({"apache-kafka"})
+"""Those that run the contract in --soak alone."""
+SPECIAL = frozenset({"kafka-cluster"})
+"""Those with tests of their own instead of the contract's."""

@@ -4,6 +4,7 @@ effect for each event, those of an aggregate in their order.
 
 import os
 import re
+import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = ["forks"]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
     "kafka": "kafka.md",
+    "apache-kafka": "kafka.md",
     "rabbitmq": "rabbitmq.md",
     "nats": "nats.md",
     "redis": "redis.md",
@@ -41,6 +43,7 @@ PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```", re.MULTILINE | re.DO
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 KEYS = 4
 EVENTS = 60
+MANY = 20
 
 
 class Consumer:
@@ -51,7 +54,7 @@ class Consumer:
         self._broker, self._folder, self._forks, self._port = broker, folder, forks, free_port()
         self._url = f"http://{HOST}:{self._port}/hooks" if kind == "webhook" else broker.url
         self._environment = dict(os.environ) | self._places(kind, broker) | {"BILLING_DSN": dsn}
-        self._run: Command | None = None
+        self.runs: list[Command] = []
         self._programs = dict(PROGRAM.findall((DOCS / PAGES[kind]).read_text(encoding="utf-8")))
         for name, program in self._programs.items():
             (folder / name).write_text(self._adapted(program), encoding="utf-8")
@@ -78,16 +81,20 @@ class Consumer:
         command = ["consumer.py"]
         if "receiver.py" in self._programs:
             command = ["-m", "uvicorn", "receiver:app", "--port", str(self._port), "--log-level", "error"]
-        self._run = self._forks.start_into(
-            self._folder / "log", "python", *command, cwd=self._folder, env=self._environment
-        )
+        log = self._folder / f"log-{len(self.runs)}"
+        self.runs.append(self._forks.start_into(log, "python", *command, cwd=self._folder, env=self._environment))
 
     def kill(self) -> None:
-        if self._run is not None:
-            assert self._run.poll() is None, (self._folder / "log").read_text()
-            self._run.kill()
-            self._run.wait()
-            self._run = None
+        """End the one that was started last."""
+        assert self.runs[-1].poll() is None, self.log()
+        self.end(self.runs[-1])
+
+    def end(self, run: Command) -> None:
+        run.kill()
+        run.wait()
+
+    def log(self) -> str:
+        return "".join(each.read_text() for each in sorted(self._folder.glob("log-*")))
 
     def _adapted(self, program: str) -> str:
         """In a topic of its own, on a small scale."""
@@ -108,7 +115,10 @@ class Consumer:
 def consumer(kind: str, broker: Broker, tmp_path: Path, dsn: str, forks: Forks) -> Iterator[Consumer]:
     consumer = Consumer(kind, broker, tmp_path, dsn, forks)
     yield consumer
-    consumer.kill()
+    running = [each for each in consumer.runs if each.poll() is None]
+    for each in running:
+        consumer.end(each)
+    assert running or not consumer.runs, consumer.log()
 
 
 @pytest.fixture
@@ -174,6 +184,51 @@ def test_a_consumer_that_nothing_comes_to_for_a_while_takes_what_comes_then(dsn,
         outbox.publish(conn, "OrderPlaced", {"total": 7}, aggregate_type="Order", aggregate_id="1")
     with outbox.worker():
         eventually(lambda: conn.execute("select total from charge").fetchall() == [(7,)])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["apache-kafka"], indirect=True)
+def test_each_event_has_one_effect_while_consumers_join_die_and_come_back_late(dsn, conn, broker, consumer, again):
+    outbox = Outbox(dsn, retry="fixed:0.1")
+    outbox.register(consumer.sink(), "*", max_attempts=None)
+    conn.execute("create table charge (id int generated always as identity, order_id text, total int)")
+    consumer.declare()
+    published = 0
+
+    def more() -> None:
+        nonlocal published
+        with conn.transaction():
+            for number in range(published, published := published + 10 * EVENTS):
+                order = f"{number % MANY}"
+                outbox.publish(conn, "OrderPlaced", {"total": number}, aggregate_type="Order", aggregate_id=order)
+
+    def effects() -> list[tuple[str, int]]:
+        return conn.execute("select order_id, total from charge order by id").fetchall()
+
+    def reach(number: int) -> None:
+        eventually(lambda: len(effects()) >= number, 120, moves=lambda: len(effects()))
+
+    with outbox.worker():
+        for number in (1, 2, 3):  # each takes partitions away from the others
+            more()
+            consumer.start()
+            eventually(lambda number=number: len(broker.shares("billing")) == number, 60)
+            reach(published)
+        late, dying, _ = consumer.runs
+        assert [each.poll() for each in consumer.runs] == [None] * 3, consumer.log()
+        late.send_signal(signal.SIGSTOP)
+        more()
+        eventually(lambda: len(broker.shares("billing")) == 2, 60)  # the others have its partitions
+        more()
+        late.send_signal(signal.SIGCONT)
+        consumer.end(dying)
+        again(outbox)
+        more()
+        reach(published)
+    of_each: dict[str, list[int]] = defaultdict(list)
+    for order, total in effects():
+        of_each[order].append(total)
+    assert of_each == {f"{key}": [*range(key, published, MANY)] for key in range(MANY)}
 
 
 def test_each_page_has_one_consumer_or_receiver(kind):

@@ -84,7 +84,7 @@ def test_a_broker_that_cannot_be_reached_is_waited_for(broker, missing, monkeypa
     sink_of(re.sub(rf"{HOST}:\d+", nobody, broker.url), missing).check()
 
 
-@pytest.mark.parametrize("kind", ["kafka"], indirect=True)
+@pytest.mark.parametrize("kind", ["kafka", pytest.param("apache-kafka", marks=pytest.mark.soak)], indirect=True)
 def test_a_topic_that_the_broker_makes_is_not_missing(broker, missing):
     if broker.no_faults:
         pytest.skip("whether a cluster that is not ours makes topics is not known")

@@ -1,0 +1,42 @@
+"""Apache Kafka's own kafka-producer-perf-test, with messages as large as the relay's, in a Java process of its own."""
+
+import re
+import resource
+import subprocess
+from urllib.parse import urlsplit
+
+import bench_broker  # noqa: F401 (it finds the tests)
+import bench_direct
+from kafka_libraries import libraries
+from kafka_nodes import LARGE
+
+RATE = re.compile(r"([\d.]+) records/sec")
+
+
+def seconds(url: str, template: str, dsn: str, columns: str, warm: int) -> tuple[float, float]:
+    """The time that as many messages take as the log has after `warm` of them, and the CPU time of the Java process.
+
+    It is as warm by then as Python is at once: a tenth of the messages go before.
+    """
+    events = bench_direct.events(dsn, columns, template)
+    count, keys = len(events) - warm, len({event.aggregate_id for event in events})
+    options = {
+        "bootstrap-server": urlsplit(url).netloc, "topic": events[0].topic, "throughput": -1, "num-records": count,
+        "warmup-records": count // 10, "record-size": _size(events[0]), "record-key-range": keys,
+        "key-distribution": "random", "command-property": "linger.ms=5",
+    }  # fmt: skip
+    arguments = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    before = _used()
+    command = ["java", *LARGE, "-cp", f"{libraries()}/*", "org.apache.kafka.tools.ProducerPerformance", *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return count / float(RATE.findall(said)[-1]), _used() - before
+
+
+def _size(event: bench_direct.Event) -> int:
+    """Bytes of its value and its headers: the tool sends values alone."""
+    return len(event.value) + sum(len(name) + len(text) for name, text in event.bound("ce_", "content-type").items())
+
+
+def _used() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
