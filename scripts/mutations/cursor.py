@@ -66,7 +66,7 @@ MUTATIONS = (
     Mutation(
         "status-without-the-least",
         "The same in the view: an unread backlog shows as done.",
-        "sql/migrations/0001_initial.sql",
+        "sql/migrations/0014_baseline.sql",
         "when r.id <= least(c.floor_id, c.last_id)",
         "when r.id <= c.floor_id",
         (f"{LATE_RECORDS}::test_an_unread_backlog_below_the_floor_is_read",),
@@ -187,7 +187,7 @@ MUTATIONS = (
     Mutation(
         "id-before-xid",
         "With DEFAULT in a VALUES list the id would be drawn first, and a fence between the two be wrong.",
-        "sql/migrations/0001_initial.sql",
+        "sql/migrations/0014_baseline.sql",
         "default case when pg_current_xact_id() is not null\n                                                     "
         "then nextval({sequence}) end,",
         "default nextval({sequence}),",

@@ -4,7 +4,7 @@
 -- as a logical copy does. So the row `marker_witness` names four transactions: that of the marker; that of the catalog's
 -- row of the column `xid`, which a rewrite of the table leaves alone; its own, and the marker's xmin, which pg_upgrade
 -- leaves alone, though it makes the catalog anew. A rewrite gives both rows one xmin. In a logical copy the others differ;
--- where they are the same by chance the oids are not: see migration 3. What has lost all of them stays a copy until it is
+-- where they are the same by chance the oids are not: see the baseline. What has lost all of them stays a copy until it is
 -- rebased. The query `marker` asks the same.
 create or replace function {schema}.mark()
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -15,6 +15,10 @@ begin
         end if;
         select value::integer into found from {schema}.meta where key = 'schema_version';
     end if;
+    if found between 1 and {baseline} - 1 then
+        raise exception 'partbox: schema % is at version %, which was made before partbox 0.1.0: bring it to version % first',
+            {schema_name}, found, {baseline};
+    end if;
     if coalesce(found, 0) not between {least} and {most} then
         raise exception 'partbox: schema % is at version %, and this text is for %',
             {schema_name}, coalesce(found, 0),

@@ -1,4 +1,4 @@
--- purpose: before the first migration of a schema that had only an inbox: puts that aside, with its rows and grants
+-- purpose: before the baseline of a schema that had only an inbox: puts that aside, with its rows and grants
 
 drop table {schema}.meta;
 alter table {schema}.inbox rename to inbox_aside;

@@ -1,4 +1,4 @@
--- purpose: after the first migration of a schema that had only an inbox: puts that back, as the first migration made it
+-- purpose: after the baseline of a schema that had only an inbox: puts that back, as the baseline made it
 
 drop table {schema}.inbox;
 alter table {schema}.inbox_aside rename to inbox;

@@ -1,4 +1,4 @@
--- purpose: after the first migration, for an outbox that something else reads: no subscription, so nobody is waited for
+-- purpose: after the baseline, for an outbox that something else reads: no subscription, so nobody is waited for
 
 delete from {schema}.partition;
 delete from {schema}.subscription;

@@ -29,7 +29,7 @@ select pg_notify({channel}, 'doctor')
 select pg_sequence_last_value(to_regclass(quote_ident({schema_name}) || '.life'))
 
 -- name: doctor_sequence
--- One row: the id sequence, and what a record gets by default; see the first migration for what they must be.
+-- One row: the id sequence, and what a record gets by default; see the baseline for what they must be.
 select case when has_sequence_privilege(s.seqrelid, 'SELECT') or has_sequence_privilege(s.seqrelid, 'USAGE')
             then coalesce(pg_sequence_last_value(s.seqrelid), 0) end,
        s.seqincrement, s.seqcache, s.seqcycle,

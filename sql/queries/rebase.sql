@@ -135,7 +135,7 @@ delete from {schema}.meta where key in ('marker', 'marker_oids', 'marker_witness
 
 -- name: rebase_mark
 -- Its xid is this transaction's. Its value: nothing up to that id is to become visible any more, whatever xids say.
--- Beside it the oids of this table and of the log's key, see migration 3, and of all that holds events. The next session
+-- Beside it the oids of this table and of the log's key, see the baseline, and of all that holds events. The next session
 -- notes the witnesses.
 insert into {schema}.meta (key, value)
 values ('marker', {schema}.drawn()::text),

@@ -168,7 +168,7 @@ def test_every_outlives_what_fails_later(started, conn, plant):
 
 def test_a_writer_only_outbox_is_made_shown_and_purged(partbox, empty_dsn):
     made = partbox("init", "--writer-only", "--dsn", empty_dsn)
-    assert "schema 'partbox' is ready, writer-only: without a subscription: applied 0001_initial" in made.out
+    assert "schema 'partbox' is ready, writer-only: without a subscription: applied 0014_baseline" in made.out
     shown = partbox("status", "--dsn", empty_dsn)
     assert shown.code == 0
     assert "schema partbox is writer-only: no subscription" in shown.out
@@ -204,7 +204,7 @@ def test_an_inbox_alone_is_made_purged_and_completed(partbox, empty_dsn):
     assert partbox("purge", "--dsn", empty_dsn).out == "purged 1 inbox row\n"
     for command in (["status"], ["migrate"]):
         assert "`partbox init`" in partbox(*command, "--dsn", empty_dsn).error
-    assert "is ready: applied 0001_initial" in partbox("init", "--dsn", empty_dsn).out
+    assert "is ready: applied 0014_baseline" in partbox("init", "--dsn", empty_dsn).out
     assert partbox("status", "--dsn", empty_dsn).code == 0
     assert "is a whole outbox already, which has an inbox" in partbox("init", "--inbox-only", "--dsn", empty_dsn).out
 

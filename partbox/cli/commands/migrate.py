@@ -41,7 +41,7 @@ def migrate(
 
     Example: partbox migrate --dsn postgresql://localhost/shop
 
-    Example: partbox migrate --sql --from 5 | psql -v ON_ERROR_STOP=1 shop
+    Example: partbox migrate --sql --from 14 | psql -v ON_ERROR_STOP=1 shop
     """
     settings = load(flags={"dsn": dsn, "schema": schema})
     name = settings.schema_name

@@ -1,11 +1,12 @@
 """Brings a schema to the version of this program, and judges one that is of another version.
 
-Migrations go forward only. Each says in its header whether programs older than it can still work on the schema
-(`-- breaking: no`) or must stop (`-- breaking: yes`); the schema remembers its version and that of its newest
-breaking migration, so that an old program can judge what it has never seen.
+Migrations go forward only. The first of them, the baseline, makes the schema of partbox 0.1.0. Each says in its header
+whether programs older than it can still work on the schema (`-- breaking: no`) or must stop (`-- breaking: yes`); the
+schema remembers its version and that of its newest breaking migration, so that an old program can judge what it has
+never seen.
 
 Two shapes are less than a whole outbox: without a subscription, for one that something else reads, and nothing but the
-inbox, for consumers elsewhere. Both are what the first migration made, with some of it taken away again.
+inbox, for consumers elsewhere. Both are what the baseline made, with some of it taken away again.
 """
 
 import re
@@ -93,6 +94,7 @@ def _migrate(
     if below is not None and since.newest >= below:
         return []
     _refuse_newer(since, schema)
+    _refuse_older(since, schema)
     if writer_only and since.newest:
         _refuse_subscriptions(conn, schema)
     grants.check_exist(conn, roles)
@@ -100,7 +102,7 @@ def _migrate(
     with _explained(schema):
         for step in steps(schema, since, roles, writer_only=writer_only):
             OwnCursor(conn).execute(step)
-    return [migration.name for migration in migrations() if migration.version > since.newest]
+    return [migration.name for migration in _missing(since)]
 
 
 @contextmanager
@@ -149,6 +151,7 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
         raise SchemaError(
             f"schema {schema!r} holds nothing but an inbox: run {command('init', schema)} to make it a whole outbox"
         )
+    _refuse_older(version, schema)
     if version.newest < ours.newest:
         raise SchemaError(
             f"schema {schema!r} is at version {version.newest}, this program needs {ours.newest}: "
@@ -182,9 +185,9 @@ def is_inbox_only(conn: psycopg.Connection[Any], schema: str) -> bool:
 
 @cache
 def migrations() -> tuple[SchemaMigration, ...]:
-    """Every migration, oldest first; numbers are without gaps and each header says whether it breaks."""
+    """The baseline, and every migration since, in the order of their numbers, which are without gaps."""
     found = tuple(_read(number, path.stem, path.read_text(encoding="utf-8")) for number, path in _numbered())
-    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
+    if [migration.version for migration in found] != list(range(found[0].version, found[0].version + len(found))):
         raise ValueError(f"the numbers in sql/migrations have gaps: {[migration.name for migration in found]}")
     return found
 
@@ -206,10 +209,14 @@ def known() -> Version:
     return Version(found[-1].version, max((each.version for each in found if each.breaking), default=0))
 
 
+def _missing(since: Version) -> list[SchemaMigration]:
+    return [migration for migration in migrations() if migration.version > since.newest]
+
+
 def steps(schema: str, since: Version, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
     """The statements that migrate a schema of version `since`. Functions are replaced by every migration."""
-    for migration in migrations()[since.newest :]:
-        first = migration.version == 1
+    for migration in _missing(since):
+        first = migration is migrations()[0]
         if first and since.inbox_only:
             yield fixed("inbox_aside", schema)
         yield composed(migration.text, schema)
@@ -263,6 +270,17 @@ def _refuse_newer(version: Version, schema: str) -> None:
         raise SchemaError(
             f"schema {schema!r} is at version {version.newest}, newer than this program, which knows "
             f"{known().newest}: upgrade partbox; nothing was changed"
+        )
+
+
+def _refuse_older(version: Version, schema: str) -> None:
+    """SchemaError for a schema of the time before the baseline."""
+    first = migrations()[0].version
+    if 0 < version.newest < first:
+        raise SchemaError(
+            f"schema {schema!r} is at version {version.newest}, which was made before partbox 0.1.0: bring it to "
+            f"version {first} by the program that made it, or make an outbox under another name by `partbox init`; "
+            "nothing was changed"
         )
 
 

@@ -46,9 +46,10 @@ def statements(schema: str = "partbox", roles: Roles = NOBODY) -> list[str]:
 def _check(schema: str, roles: Roles, since: int = 0) -> None:
     migrate.check_name(schema)
     grants.check(roles)
-    newest = migrate.known().newest
-    if not 0 <= since <= newest:
-        raise SchemaError(f"this program knows no version {since} of the schema: give one from 0 to {newest}")
+    versions = [0, *(each.version for each in migrate.migrations())]
+    if since not in versions:
+        known = ", ".join(map(str, versions))
+        raise SchemaError(f"this program knows no version {since} of the schema: give one of {known}")
 
 
 def _guard(schema: str, roles: Roles, least: int, most: int) -> str:
@@ -57,6 +58,7 @@ def _guard(schema: str, roles: Roles, least: int, most: int) -> str:
         schema_name=compose.Literal(schema),
         least=compose.Literal(least),
         most=compose.Literal(most),
+        baseline=compose.Literal(migrate.migrations()[0].version),
         publishers=compose.Literal(list(roles.publishers)),
         workers=compose.Literal(list(roles.workers)),
     )

@@ -8,7 +8,7 @@ from partbox.django.operations import Upgrade
 class Migration(migrations.Migration):
     initial = True
     operations = [
-        Upgrade(1),
+        Upgrade(14),
         migrations.CreateModel(
             name="Record",
             fields=[

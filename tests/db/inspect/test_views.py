@@ -5,8 +5,7 @@ import pytest
 from observing import Conn, consume, publish, subscribe
 from planting import Planter
 
-from partbox.db.schema import migrate as migrations
-from partbox.db.schema.migrate import check, migrate
+from partbox.db.schema.migrate import migrate
 
 
 def backlog(conn: Conn) -> dict[str, int]:
@@ -70,25 +69,6 @@ def test_no_time_that_a_publisher_gives_breaks_the_backlog(conn, moment):
     conn.execute("update partbox.record set created_at = %s", [moment])
     ((age,),) = conn.execute("select oldest_age_seconds from partbox.backlog").fetchall()
     assert isinstance(age, float)
-
-
-def test_a_schema_of_the_first_version_is_brought_up_to_date_with_its_records(empty_dsn, monkeypatch):
-    every = migrations.migrations()
-    with monkeypatch.context() as older:
-        older.setattr(migrations, "migrations", lambda: every[:1])
-        assert migrate(empty_dsn) == ["0001_initial"]
-    with psycopg.connect(empty_dsn, autocommit=True) as conn:
-        publish(conn, 1, 3)
-        assert migrate(empty_dsn) == [each.name for each in every[1:]]
-        assert backlog(conn) == {"default": 3}
-        check(conn)
-
-
-def test_a_program_of_the_first_version_goes_on_with_the_views(conn, monkeypatch):
-    every = migrations.migrations()
-    assert [each.breaking for each in every[:2]] == [True, False]
-    monkeypatch.setattr(migrations, "migrations", lambda: every[:1])
-    check(conn)
 
 
 def test_a_writer_only_schema_has_the_views_too(empty_dsn):

@@ -10,16 +10,18 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from later import known
 from ownership import background
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from servers import binaries
 from sqlalchemy import make_url
-from test_patience import PUBLISH, as_version_7, open_publisher
+from test_patience import PUBLISH, open_publisher
 from test_scripts import dumped
 from waiting import eventually
 
 from partbox.alembic import include_name, leaving_out
+from partbox.db.schema import migrate as migrations
 from partbox.db.schema import patience
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import check, migrate
@@ -259,8 +261,8 @@ def test_an_upgrade_that_an_open_transaction_holds_up_says_so_and_goes_on_when_i
         other.execute(PUBLISH)  # others publish meanwhile
         return said.count("(a job), open for") >= 2
 
+    monkeypatch.setattr(migrations, "migrations", known)
     with psycopg.connect(project.dsn, autocommit=True) as other, background() as run:
-        as_version_7(other)
         with open_publisher(project.dsn) as job:
             upgrading = run(project.upgrade, driver)
             eventually(told)

@@ -5,17 +5,17 @@ from typing import Any
 
 import psycopg
 import pytest
+from later import ALL, LATER, NEWEST, known
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.migrate import check, migrate
-from partbox.db.schema.scripts import script
+from partbox.db.schema.scripts import script, statements
 from partbox.embedded.server import Server
 from partbox.errors import SchemaError
 
-NAMES = [each.name for each in migrations.migrations()]
-NEWEST = len(NAMES)
+NAMES = [each.name for each in ALL]
 HOSTILE = "o'x\"; drop schema partbox; -- %s {x} \\"
 
 
@@ -68,10 +68,21 @@ def test_a_missing_schema_names_init(empty_dsn: str) -> None:
             check(conn, "my shop")
 
 
-def test_an_older_schema_names_migrate(conn: psycopg.Connection[Any]) -> None:
-    _set_versions(conn, newest=NEWEST - 1, breaking=0)
-    with pytest.raises(SchemaError, match=f"at version {NEWEST - 1}, .* needs {NEWEST}: run `partbox migrate`$"):
+def test_an_older_schema_names_migrate(conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrations, "migrations", known)
+    with pytest.raises(SchemaError, match=f"at version {NEWEST}, .* needs {LATER.version}: run `partbox migrate`$"):
         check(conn)
+
+
+def test_a_schema_of_before_the_first_release_is_left_alone(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    _set_versions(conn, newest=ALL[0].version - 1, breaking=1)
+    for refused in (lambda: check(conn), lambda: migrate(dsn)):
+        with pytest.raises(SchemaError, match=f"before partbox 0.1.0: bring it to version {ALL[0].version}"):
+            refused()
+    for text in (script(), ";".join(statements())):
+        with pytest.raises(psycopg.errors.RaiseException, match=r"which was made before partbox 0\.1\.0"):
+            conn.execute(text.encode())
+        conn.execute("rollback")
 
 
 def test_a_newer_breaking_schema_names_the_upgrade(conn: psycopg.Connection[Any]) -> None:

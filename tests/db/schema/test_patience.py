@@ -8,11 +8,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from later import LATER, NEWEST, known
 from ownership import background
 from waiting import eventually
 
+from partbox.db.schema import migrate as migrations
 from partbox.db.schema import patience
-from partbox.db.schema.migrate import known, migrate, migrate_in
+from partbox.db.schema.migrate import migrate, migrate_in
 from partbox.db.schema.scripts import script
 from partbox.errors import SchemaError
 
@@ -29,16 +31,10 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def behind(conn: Conn) -> Conn:
-    """A schema of version 7, whose next migration builds an index over the log."""
-    as_version_7(conn)
+def behind(conn: Conn, monkeypatch: pytest.MonkeyPatch) -> Conn:
+    """A schema whose next migration builds an index over the log."""
+    monkeypatch.setattr(migrations, "migrations", known)
     return conn
-
-
-def as_version_7(conn: Conn) -> None:
-    conn.execute("drop index partbox.record_id, partbox.partition_assignee, partbox.partition_owner")
-    conn.execute("drop sequence if exists partbox.bell")
-    conn.execute("update partbox.meta set value = '7' where key = 'schema_version'")
 
 
 @contextmanager
@@ -67,9 +63,9 @@ def test_it_names_who_is_in_the_way_again_and_again_while_others_publish(
         migrating = run(migrate, dsn)
         eventually(lambda: tried(2))
         job.rollback()
-        assert migrating.result()[0] == "0008_index_by_id"
+        assert migrating.result()[0] == LATER.name
     assert "tried again for up to" in said
-    assert behind.execute(VERSION).fetchone() == (known().newest,)
+    assert behind.execute(VERSION).fetchone() == (LATER.version,)
 
 
 def test_it_waits_in_a_transaction_of_somebody_elses_program_too(
@@ -87,7 +83,7 @@ def test_it_waits_in_a_transaction_of_somebody_elses_program_too(
         migrating = run(in_one)
         eventually(goes_on)
         job.rollback()
-        assert migrating.result()[-1].startswith(f"{known().newest:04}")
+        assert migrating.result() == [LATER.name]
     assert behind.execute("select to_regclass('public.theirs') is not null").fetchone() == (True,)
 
 
@@ -109,13 +105,13 @@ def test_whatever_ends_it_nothing_is_changed(
         if ends == "in time":
             assert f"pid {job.info.backend_pid} (a job)" in str(error.value)
             assert "nothing was changed" in str(error.value)
-    assert behind.execute(VERSION).fetchone() == (7,)
-    assert migrate(dsn)[0] == "0008_index_by_id"
+    assert behind.execute(VERSION).fetchone() == (NEWEST,)
+    assert migrate(dsn)[0] == LATER.name
 
 
 def test_a_script_does_not_keep_publishers_waiting_either(dsn: str, behind: Conn) -> None:
     with open_publisher(dsn), psycopg.connect(dsn, autocommit=True) as psql:
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            psql.execute(script(since=7).encode())
+            psql.execute(script(since=NEWEST).encode())
         psql.execute("rollback")
-    assert behind.execute(VERSION).fetchone() == (7,)
+    assert behind.execute(VERSION).fetchone() == (NEWEST,)

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import psycopg2
 import pytest
+from later import ALL, LATER, NEWEST, known
 from servers import binaries, new_database
 
 from partbox.db.schema import migrate as migrations
@@ -18,8 +19,6 @@ from partbox.db.schema.scripts import script, statements
 from partbox.embedded.server import Server
 from partbox.errors import SchemaError
 
-ALL = migrations.migrations()
-NEWEST = len(ALL)
 HOSTILE = "o'x\"; drop schema partbox; -- %s {x} \\"
 META = (
     "select key, case when key like 'marker%' or key = 'tables' then null else value end from partbox.meta order by key"
@@ -61,63 +60,65 @@ def by_psql_in_one(dsn: str, text: str) -> None:
     assert by_psql(dsn, text, "--single-transaction") == ""
 
 
+@pytest.fixture(params=[0, NEWEST, LATER.version])
+def since(request: pytest.FixtureRequest, empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The version of the database, whose program knows one more than the newest, and what it may have."""
+    version = int(request.param)
+    for known_then in () if not version else (ALL, known())[: 1 + (version > NEWEST)]:
+        monkeypatch.setattr(migrations, "migrations", lambda known_then=known_then: known_then)
+        migrate(empty_dsn)
+    monkeypatch.setattr(migrations, "migrations", known)
+    return version
+
+
 @pytest.fixture
-def old(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Brings the database to an earlier version of the schema."""
-
-    def at(version: int) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(migrations, "migrations", lambda: ALL[:version])
-            migrate(empty_dsn)
-
-    return at
+def migrated(dsn: str, since: int) -> str:
+    """A database that `migrate` has brought to that version."""
+    migrate(dsn)
+    return dsn
 
 
-@pytest.mark.parametrize("since", range(NEWEST + 1))
-def test_a_script_from_any_version_ends_where_migrate_does(dsn: str, old: Any, empty_dsn: str, since: int) -> None:
-    if since:
-        old(since)
+def test_a_script_from_any_version_ends_where_migrate_does(migrated: str, empty_dsn: str, since: int) -> None:
     assert by_psql(empty_dsn, script(since=since)) == ""
-    assert dumped(empty_dsn) == dumped(dsn)
+    assert dumped(empty_dsn) == dumped(migrated)
     with psycopg.connect(empty_dsn) as conn:
         check(conn)
         assert conn.execute("select xmin = xid::xid from partbox.meta where key = 'marker'").fetchone() == (True,)
 
 
 @pytest.mark.parametrize("run", [by_psycopg, by_psycopg2, by_psql_in_one])
-@pytest.mark.parametrize("since", [0, 1, NEWEST])
 def test_without_begin_and_commit_it_runs_through_a_driver(
-    dsn: str, old: Any, empty_dsn: str, since: int, run: Callable[[str, str], None]
+    migrated: str, empty_dsn: str, since: int, run: Callable[[str, str], None]
 ) -> None:
-    if since:
-        old(since)
     text = script(since=since, transaction=False)
     assert not re.search(r"^(begin|commit);$", text, re.MULTILINE)
     run(empty_dsn, text)
-    assert dumped(empty_dsn) == dumped(dsn)
+    assert dumped(empty_dsn) == dumped(migrated)
 
 
-@pytest.mark.parametrize("since", [0, 1, NEWEST])
-def test_statement_by_statement_it_runs_from_any_version(dsn: str, old: Any, empty_dsn: str, since: int) -> None:
-    if since:
-        old(since)
+@pytest.mark.usefixtures("since")
+def test_statement_by_statement_it_runs_from_any_version(migrated: str, empty_dsn: str) -> None:
     for _ in range(2):
         with psycopg.connect(empty_dsn) as conn:
             for each in statements():
                 conn.execute(each.encode(), prepare=True)  # one that is prepared is but one statement
             settings = "select current_setting('check_function_bodies'), current_setting('client_min_messages')"
             assert conn.execute(settings.encode()).fetchone() == ("on", "notice")
-    assert dumped(empty_dsn) == dumped(dsn)
+    assert dumped(empty_dsn) == dumped(migrated)
 
 
-def test_a_script_of_another_version_changes_nothing_and_names_the_right_one(dsn: str, empty_dsn: str) -> None:
+def test_a_script_of_another_version_changes_nothing_and_names_the_right_one(
+    dsn: str, empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = dumped(dsn)
-    said = by_psql(dsn, script(since=3))
-    assert f"schema partbox is at version {NEWEST}, and this text is for version 3: print it by" in said
+    monkeypatch.setattr(migrations, "migrations", known)
+    other = LATER.version
+    said = by_psql(dsn, script(since=other))
+    assert f"schema partbox is at version {NEWEST}, and this text is for version {other}: print it by" in said
     assert f"--from {NEWEST}" in said
     assert f"schema partbox is at version {NEWEST}" in by_psql(dsn, script())
     assert dumped(dsn) == before
-    assert "schema partbox is at version 0" in by_psql(empty_dsn, script(since=3))
+    assert "schema partbox is at version 0" in by_psql(empty_dsn, script(since=other))
 
 
 def test_a_newer_schema_is_left_alone(dsn: str, conn: psycopg.Connection[Any]) -> None:
@@ -151,7 +152,7 @@ def test_scripts_that_run_at_once_wait_for_each_other_and_one_does_it(dsn: str, 
 
 
 def test_roles_of_before_must_be_named_so_that_they_get_what_is_new(
-    server: Server, template: str, old: Any, empty_dsn: str
+    server: Server, template: str, empty_dsn: str
 ) -> None:
     publisher, worker = "o'pub $$ %", 'w"orker'
     roles = Roles((publisher,), (worker,))
@@ -194,7 +195,7 @@ def test_a_schema_with_nothing_but_an_inbox_is_left_to_init(empty_dsn: str) -> N
         by_psycopg(empty_dsn, script(transaction=False))
 
 
-@pytest.mark.parametrize("since", [-1, NEWEST + 1])
-def test_a_version_that_there_is_not_is_refused(since: int) -> None:
-    with pytest.raises(SchemaError, match=f"knows no version {since} of the schema: give one from 0 to {NEWEST}"):
-        script(since=since)
+@pytest.mark.parametrize("version", [-1, 1, NEWEST - 1, NEWEST + 1])
+def test_a_version_that_there_is_not_is_refused(version: int) -> None:
+    with pytest.raises(SchemaError, match=f"knows no version {version} of the schema: give one of 0, {NEWEST}"):
+        script(since=version)
