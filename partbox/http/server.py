@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from partbox.errors import PartboxError
 from partbox.http.address import LOOPBACK, Address
@@ -84,13 +84,15 @@ class HttpServer:
     def _made(self) -> "uvicorn.Server":
         import uvicorn
 
-        from partbox.http.connections import Connection
+        from partbox.http.connections import ConnectionLimits
+
+        self._limits = ConnectionLimits()
 
         return uvicorn.Server(
             uvicorn.Config(
                 self._serve,
                 interface="asgi3",
-                http=Connection,
+                http=cast(Any, self._limits.made),
                 ws="none",
                 loop="asyncio",
                 lifespan="off",
@@ -123,7 +125,7 @@ class HttpServer:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})["stopping"] = self._stopping
-        await self._app(scope, receive, send)
+        await self._limits.answer(self._app, scope, receive, send)
 
 
 def _listening(wanted: Address) -> socket.socket:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
+import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
@@ -33,12 +34,28 @@ async def stream(request):
     return StreamingResponse(ticks())
 
 
+async def length(request):
+    return PlainTextResponse(str(len(await request.body())))
+
+
+def client(request):
+    return PlainTextResponse(str(tuple(request.client)))
+
+
+ROUTES = [
+    Route("/", hello),
+    Route("/stream", stream),
+    Route("/length", length, methods=["POST"]),
+    Route("/client", client),
+]
+
+
 @pytest.fixture
 def serve():
     servers = []
 
     def serve(**options) -> HttpServer:
-        servers.append(HttpServer(Starlette(routes=[Route("/", hello), Route("/stream", stream)]), **options))
+        servers.append(HttpServer(Starlette(routes=ROUTES), **options))
         servers[-1].start()
         return servers[-1]
 
@@ -160,6 +177,52 @@ def test_half_a_second_request_is_not_waited_for_either(serve, monkeypatch):
             found += connection.recv(4096)
         connection.sendall(b"GET / HT")
         assert is_dropped(connection)
+
+
+HALF = b"POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf"
+
+
+def test_who_sends_half_a_body_is_not_waited_for(serve, monkeypatch):
+    monkeypatch.setattr(connections, "FIRST", 0.1)
+    with dialled(serve()) as connection:
+        connection.sendall(HALF)
+        assert is_dropped(connection)
+
+
+def test_who_sends_half_a_body_makes_room_before_who_is_not_answered_yet(serve, monkeypatch):
+    monkeypatch.setattr(connections, "MOST", 3)
+    server = serve()
+    with ExitStack() as links:
+        half, *streams = [links.enter_context(dialled(server)) for _ in range(3)]
+        half.sendall(HALF)
+        for each in streams:
+            each.sendall(b"GET /stream HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert each.recv(4_096)
+        assert greeting(server) == b"hello"
+        assert is_dropped(half)
+        assert [each.recv(4_096) != b"" for each in streams] == [True, True]
+
+
+def test_a_body_in_pieces_and_requests_sent_ahead_are_answered(serve, monkeypatch):
+    monkeypatch.setattr(connections, "FIRST", 5.0)
+    with dialled(serve()) as connection:
+        connection.sendall(HALF)
+        connection.sendall(b"done!" + HALF + b"again" + b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        found = b""
+        while not found.endswith(b"hello"):
+            found += connection.recv(4_096)
+    assert found.count(b"HTTP/1.1 200") == 3
+    assert found.count(b"\r\n\r\n9") == 2
+
+
+def test_uvicorn_is_used_by_what_it_promises_alone(serve):
+    """The limits stand on these two."""
+    where = f"uvicorn {uvicorn.__version__}, see partbox/http/connections.py:"
+    assert issubclass(connections.H11Protocol, asyncio.Protocol), f"{where} its protocol is no asyncio.Protocol"
+    with dialled(serve()) as connection:
+        connection.sendall(b"GET /client HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        *_, named = b"".join(iter(lambda: connection.recv(4_096), b"")).decode().partition("\r\n\r\n")
+        assert named == str(connection.getsockname()), f"{where} an application does not hear who asks"
 
 
 def test_a_stream_outlives_the_patience_with_those_who_send_nothing(serve, monkeypatch):
