@@ -171,7 +171,10 @@ def test_every_kind_of_publisher_takes_part(place):
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("faults", "seed"), [(ATTACKS, "17364"), (BELLS, "7")], ids=["attacks", "the bell"])
+@pytest.mark.parametrize(
+    ("faults", "seed"),
+    [pytest.param(ATTACKS, "17364", id="attacks"), pytest.param(BELLS, "7", id="the bell", marks=pytest.mark.soak)],
+)
 def test_a_short_run_of_these_attacks_alone_keeps_every_promise(chaos, faults, seed):
     run = chaos(
         "--embedded",

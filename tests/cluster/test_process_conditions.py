@@ -207,14 +207,24 @@ def test_a_worker_inside_an_application_delivers_whatever_that_changes(
     assert sorted(ledger.read_text().splitlines()) == published
 
 
-@pytest.mark.parametrize("how", ["with closed streams", "in a folder that is gone", "in a locale without letters"])
-@pytest.mark.parametrize("code", [EMBEDDED, RUN], ids=["embedded", "run"])
+PROGRAMS = {"embedded": EMBEDDED, "run": RUN}
+APPLICATIONS = [
+    ("embedded", "in a folder that is gone"),
+    ("embedded", "in a locale without letters"),
+    ("run", "with closed streams"),
+    pytest.param("embedded", "with closed streams", marks=pytest.mark.soak),
+    pytest.param("run", "in a folder that is gone", marks=pytest.mark.soak),
+    pytest.param("run", "in a locale without letters", marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.parametrize(("program", "how"), APPLICATIONS)
 def test_an_application_that_runs_workers_delivers_however_it_is_started(
-    start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, how: str, code: str
+    start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, how: str, program: str
 ) -> None:
-    program = ledger.with_name("program.py")
-    program.write_text(code)
-    run_started(how, (sys.executable, str(program)), start())
+    file = ledger.with_name("program.py")
+    file.write_text(PROGRAMS[program])
+    run_started(how, (sys.executable, str(file)), start())
     assert sorted(ledger.read_text().splitlines()) == published
 
 
