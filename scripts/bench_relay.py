@@ -34,7 +34,7 @@ Taken = tuple[float, float]
 """Seconds, and those of CPU time of the processes that send: where others use the machine they vary less."""
 EVENTS = {
     "kafka": 600_000,
-    "apache-kafka": 300_000,
+    "apache-kafka": 200_000,
     "rabbitmq": 20_000,
     "nats": 60_000,
     "redis": 60_000,
