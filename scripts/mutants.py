@@ -79,7 +79,7 @@ def _copy(target: Path) -> None:
 
 def _tests(mutation: Mutation, copy: Path) -> subprocess.CompletedProcess[str]:
     """The copy goes before what is installed, in the processes that tests start too."""
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'lab'}", "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         [*PYTEST, ALL_EXAMPLES, *mutation.tests],
         cwd=copy,

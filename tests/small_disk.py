@@ -6,9 +6,9 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from servers import new_folder
 
-from partbox.chaos.disk import SmallDisk, mounted
 from partbox.embedded import server_user
 from partbox.errors import PartboxError
+from partbox_lab.chaos.disk import SmallDisk, mounted
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from waiting import eventually
 from partbox.embedded.server import Server
 from partbox.testing.databases import Shelf
 
+TESTS = Path(__file__).parent
 LEAKY = """
 import subprocess, sys, threading, time
 import conftest, pace
@@ -273,7 +274,7 @@ def test_a_test_that_leaves_a_process_or_a_thread_behind_fails_and_a_slow_one_is
             tmp_path,
             leaky,
         ],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        env=os.environ | {"PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"},
         cwd=tmp_path,
         capture_output=True,
         text=True,

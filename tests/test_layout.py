@@ -14,13 +14,14 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+LAB = "lab/partbox_lab"
 MOST_LINES = 400  # of a file
 MOST_BODY = 40  # lines of a function
 MOST_PARAMETERS = 7  # besides self
 MOST_ATTRIBUTES = 20  # of a class
 CONVENTIONAL = {"Meta", "Command", "Migration"}  # Django finds them by these names
 ROWS = {"row", "_row", "record", "_record", "fetchone", "fetchall"}
-ROWS_ARE_READ = ("partbox/events/record.py", "partbox/db/")
+ROWS_ARE_READ = ("partbox/events/record.py", "partbox/db/", "partbox/testing/statements.py", f"{LAB}/peers/")
 QUESTIONS = ("What", "Whether", "How", "Who", "Whose", "Where", "When", "Which")
 MAY_BE_OF_A_UUID = re.compile(r"""assert b?["'](?=[a-f]*\d)[0-9a-f]{3,11}["'] not in""")
 NOT_A_REASON = ("# type:", "# noqa", "# fmt:", "# pragma:")
@@ -53,8 +54,8 @@ def files(*folders: str) -> Iterator[tuple[str, Path]]:
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """The code of partbox, by path."""
-    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in files("partbox")}
+    """The code of partbox and of its lab, by path."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in files("partbox", LAB)}
 
 
 @cache
@@ -120,7 +121,8 @@ def is_exactly(found: Iterable[object], listed: Iterable[object], remedy: str) -
 
 def test_no_file_is_longer_than_400_lines() -> None:
     lengths = {
-        name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in files("partbox", "tests", "scripts")
+        name: len(path.read_text(encoding="utf-8").splitlines())
+        for name, path in files("partbox", "lab", "tests", "scripts")
     }
     is_exactly({name for name, length in lengths.items() if length > MOST_LINES}, LONG_FILES, "split these files")
 
@@ -220,7 +222,7 @@ def test_docstrings_say_what_they_are_about_and_do_not_ask() -> None:
 
 
 def test_every_test_file_has_a_name_of_its_own() -> None:
-    found = [path for _, path in files("tests") if not (path.parent / "__init__.py").exists()]
+    found = [path for _, path in files("tests", "lab/tests") if not (path.parent / "__init__.py").exists()]
     names = [path.name for path in found if path.name != "conftest.py"]
     twice = {name for name in names if names.count(name) > 1}
     assert not twice, f"pytest imports test files by their base names: {sorted(twice)}"
@@ -229,7 +231,7 @@ def test_every_test_file_has_a_name_of_its_own() -> None:
 def test_no_test_looks_for_a_text_that_a_random_uuid_may_hold() -> None:
     found = [
         f"{name}:{number}"
-        for name, path in files("tests")
+        for name, path in files("tests", "lab/tests")
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if MAY_BE_OF_A_UUID.search(line)
     ]
@@ -243,7 +245,7 @@ def imports() -> Graph:
 
 
 def _module(name: str) -> str:
-    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return name.removeprefix("lab/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _imported(tree: ast.Module, modules: set[str]) -> set[str]:

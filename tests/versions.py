@@ -15,8 +15,7 @@ SERVERS = {"server", "own_server", "crowded_server"}
 """The fixtures that start the server of PARTBOX_TEST_BINARIES: every test that uses it has one of them."""
 
 ONE = {
-    "bench": "how values are measured and told; the statements are those of every other test",
-    "chaos": "the faults are those of processes and networks; what survives them is the SQL of db/",
+    "../lab/tests": "how values are measured, how faults are made; what survives them is the SQL of db/",
     "cli": "what commands print and how they end; what they ask the server is in db/",
     "cluster": "processes that die, freeze and move; their statements are those of db/; a few are marked",
     "dashboard": "pages and HTTP; what they show is read by the queries of db/",
@@ -71,4 +70,4 @@ def none_in(path: Path) -> bool:
 @cache
 def _of_one(path: Path) -> bool:
     here = Path(__file__).parent
-    return any(path == here / name or here / name in path.parents for name in ONE)
+    return any(path.is_relative_to((here / name).resolve()) for name in ONE)

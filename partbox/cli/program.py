@@ -1,7 +1,7 @@
 """The commands by name, and the run of one: only the command that was typed is imported."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module
 from inspect import cleandoc
@@ -20,21 +20,37 @@ START, RUN, LOOK, MEND, OPERATE, DEVELOP = "Start here", "Run", "Look", "Mend", 
 
 SETTINGS = "Every setting is an option too, such as --lease 10s or --pooler: partbox config lists them."
 
+ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
+
 
 class CommandEntry(NamedTuple):
-    """A command, or a group of some, in a file of its name; `settings`: each is an option of it."""
+    """A command, or a group of some, in a file of its name; `settings`: each is an option of it.
+
+    `extra` brings a command that is in another distribution, which names it in the entry points `partbox.commands`.
+    """
 
     panel: str
     name: str
     line: str
     settings: bool = True
     group: bool = False
+    extra: str | None = None
 
     @property
     def room(self) -> Any:
         """The file, imported."""
         name = f"{self.name}_" if self.name == "import" else self.name
         return import_module(f"partbox.cli.commands.{name}")
+
+    @property
+    def run(self) -> Any:
+        """The function of a command that is no group, imported; None without the extra that brings it."""
+        if self.extra is None:
+            return getattr(self.room, self.room.__name__.rpartition(".")[2])
+        from importlib.metadata import entry_points  # reads a file of each distribution: not for other commands
+
+        found = entry_points(group="partbox.commands", name=self.name)
+        return found[self.name].load() if found else None
 
 
 ENTRIES = (
@@ -54,8 +70,8 @@ ENTRIES = (
     CommandEntry(OPERATE, "rebase", "Let a schema that came from a dump go on here."),
     CommandEntry(DEVELOP, "handlers", "The routing table of the handlers; needs no database.", settings=False),
     CommandEntry(DEVELOP, "metrics", "The metrics that a worker shows to Prometheus."),
-    CommandEntry(DEVELOP, "bench", "Measure the budgets on your database, beside raw PostgreSQL.", settings=False),
-    CommandEntry(DEVELOP, "chaos", "Break a cluster on purpose, and check what it lost.", settings=False),
+    CommandEntry(DEVELOP, "bench", "Measure the budgets on your database, beside raw PostgreSQL.", False, extra="lab"),
+    CommandEntry(DEVELOP, "chaos", "Break a cluster on purpose, and check what it lost.", False, extra="lab"),
     CommandEntry(MEND, "dead", "Events that were given up: list, replay or discard them.", group=True),
     CommandEntry(MEND, "blocked", "Aggregates that wait for a failed event: retry or skip it.", group=True),
     CommandEntry(RUN, "cdc", "Let Debezium send every event instead, from the WAL.", group=True),
@@ -113,14 +129,22 @@ def _add(app: typer.Typer, entry: CommandEntry) -> None:
                 each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
         app.add_typer(group, name=entry.name, rich_help_panel=entry.panel, short_help=entry.line)
         return
-    run = getattr(entry.room, entry.room.__name__.rpartition(".")[2])
-    made = app.command(
-        entry.name,
-        rich_help_panel=entry.panel,
-        short_help=entry.line,
-        epilog=SETTINGS if entry.settings else None,
-    )
-    made(spelled(with_settings(run)) if entry.settings else run)
+    made = partial(app.command, entry.name, rich_help_panel=entry.panel, short_help=entry.line)
+    if (run := entry.run) is None:
+        made(context_settings=ANYTHING, add_help_option=False)(_absent(entry))
+    elif entry.settings:
+        made(epilog=SETTINGS)(spelled(with_settings(run)))
+    else:
+        made()(run)
+
+
+def _absent(entry: CommandEntry) -> Callable[[], NoReturn]:
+    def refuse() -> NoReturn:
+        raise typer.BadParameter(
+            f"{entry.name} comes with the extra {entry.extra}: `pip install 'partbox[{entry.extra}]'` brings it"
+        )
+
+    return refuse
 
 
 def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:

@@ -1,5 +1,7 @@
 """Loads the SQL of `sql/`: files of named queries, numbered migrations, one function a file.
 
+Another distribution has a folder of named queries of its own, and passes it as `queries`.
+
 Statements are composed, never formatted: `{schema}` becomes an identifier, `{sequence}` and `{bell}` literals naming
 sequences, `{channel}` a literal naming the channel of rings, all through `psycopg.sql`, and the name of another query
 that query, without its comment; everything else travels as a bound value. Only an import reads a table whose names it
@@ -28,13 +30,13 @@ def folder() -> Path:
 
 
 @cache
-def _texts() -> dict[str, str]:
+def _texts(queries: Path | None = None) -> dict[str, str]:
     texts: dict[str, str] = {}
-    for path in sorted((folder() / "queries").glob("*.sql")):
+    for path in sorted((queries or folder() / "queries").glob("*.sql")):
         _, *parts = _NAME.split(path.read_text(encoding="utf-8"))
         for name, text in zip(parts[::2], parts[1::2], strict=True):
             if name in texts:
-                raise ValueError(f"query {name!r} stands twice in sql/queries")
+                raise ValueError(f"query {name!r} stands twice in {path.parent}")
             texts[name] = text.strip()
     return texts
 
@@ -80,9 +82,9 @@ def bare(name: str, schema: str) -> bytes:
 
 
 @cache
-def query(name: str, schema: str) -> bytes:
+def query(name: str, schema: str, queries: Path | None = None) -> bytes:
     """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
-    return _composed(_texts()[name], _named(schema, "%%")).as_bytes(DEFAULTS)
+    return _composed(_texts(queries)[name], _named(schema, "%%")).as_bytes(DEFAULTS)
 
 
 def template(name: str) -> compose.SQL:

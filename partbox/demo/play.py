@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TextIO
+from pathlib import Path
+from typing import Final, TextIO
 
-from partbox.db.connect import connect
-from partbox.db.harness.workspace import Workspace
+from partbox.db.connect import connect, resolve
 from partbox.db.inspect import stats
 from partbox.db.inspect.stats import Cluster
 from partbox.demo.audit import DeliveryAudit
@@ -17,9 +17,9 @@ from partbox.demo.meter import DeliveryMeter
 from partbox.demo.recorder import STEPS, DemoRecorder
 from partbox.demo.screen import Screen
 from partbox.demo.shop import Shop
-from partbox.demo.stage import SCHEMA, last_words, stage
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame
+from partbox.demo.workspace import Workspace, workspace
 from partbox.errors import PartboxError
 from partbox.http.address import LOOPBACK, Address
 from partbox.http.server import check_installed
@@ -29,7 +29,11 @@ from partbox.rules.wording import counted
 from partbox.supervisor.uninterrupted import uninterrupted
 from partbox.terminal.interrupts import Interrupts
 from partbox.terminal.roster import Roster
+from partbox.terminal.streams import stderr_to
 
+SCHEMA: Final = "partbox_demo"
+LOG: Final = "log"  # of the worker processes and their supervisor
+THROWN_AWAY: Final = {"fsync": "off"}
 LOOK = 0.25  # seconds between two frames, and two queries
 TO_START = 60.0
 TO_DRAIN = 20.0
@@ -55,10 +59,11 @@ def perform(play: Play, out: TextIO) -> Summary:
     shown = Screen(out)
     with Interrupts() as interrupts:
         shown.say("setting up the database ...")
-        with stage(play.dsn) as place:
+        dsn = None if play.dsn is None else resolve(play.dsn)
+        with workspace(dsn, SCHEMA, program="demo", options=THROWN_AWAY) as place, stderr_to(place.folder / LOG):
             summary = _Performance(play, place, interrupts, shown).run()
             if not summary.ok:
-                shown.say(last_words(place))
+                shown.say(_last_words(place.folder / LOG))
         return summary
 
 
@@ -190,7 +195,7 @@ class _Performance:
             raise PartboxError(f"the worker processes ended: {self._complaint()}")
 
     def _complaint(self) -> str:
-        return last_words(self._place, 1) or "they gave no reason"
+        return _last_words(self._place.folder / LOG, 1) or "they gave no reason"
 
     def _stop(self) -> None:
         """End the clerks, the page and the worker processes, whatever happened."""
@@ -227,3 +232,8 @@ class _Performance:
             lag_p99_ms=most,
             cut_short=self._interrupts.at_once.is_set(),
         )
+
+
+def _last_words(log: Path, lines: int = 15) -> str:
+    """The end of the log."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

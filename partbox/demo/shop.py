@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from partbox.db.harness import demo as statements
+from partbox.db.sql import query
 from partbox.demo.recorder import STEPS
 from partbox.outbox import Outbox
 
@@ -38,7 +38,7 @@ class Shop:
     def open(self) -> None:
         """Make the shop's table, and begin to sell."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
-            statements.make_shop(conn, self._schema)
+            conn.execute(query("demo_shop", self._schema), {})
         for clerk in self._clerks:
             clerk.start()
 
@@ -52,7 +52,7 @@ class Shop:
     def orders(self) -> list[tuple[int, int]]:
         """The last step of each order, by the shop's own table: `(order, step)`."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
-            return statements.orders(conn, self._schema)
+            return conn.execute(query("demo_orders", self._schema), {}).fetchall()
 
     def _work(self) -> None:
         try:
@@ -72,9 +72,9 @@ class Shop:
         declined = picked is not None and random.random() < DECLINED
         with conn.transaction():
             if picked is None:
-                moved = statements.place(conn, self._schema, random.randrange(5, 500))
+                moved = _place(conn, self._schema, random.randrange(5, 500))
             else:
-                moved = statements.advance(conn, self._schema, picked)
+                moved = _advance(conn, self._schema, picked)
             if moved is None:  # another clerk had shipped it before
                 return
             order, step = moved
@@ -89,3 +89,13 @@ class Shop:
                 self._open.append(order)
             elif step == len(STEPS) and not declined:
                 self._open.remove(order)
+
+
+def _place(conn: Connection[Any], schema: str, total: int) -> tuple[int, int] | None:
+    """Insert an order; `(order, step)`."""
+    return conn.execute(query("demo_place", schema), {"total": total}).fetchone()
+
+
+def _advance(conn: Connection[Any], schema: str, order: int) -> tuple[int, int] | None:
+    """Move an order to its next step; `(order, step)`, None if it had taken the last."""
+    return conn.execute(query("demo_advance", schema), {"id": order}).fetchone()

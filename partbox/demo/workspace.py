@@ -62,21 +62,32 @@ def workspace(
     dsn: str | None,
     schema: str,
     *,
-    prefix: str,
+    program: str,
     options: Mapping[str, str],
-    clear: Callable[[Connection[Any]], None],
+    clear: Callable[[Connection[Any]], None] | None = None,
     under: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
 ) -> Iterator[Workspace]:
-    """Set up a folder whose name has this prefix and a migrated schema; remove both at the end.
+    """Set up a folder that is named for the program and a migrated schema; remove both at the end.
 
     Without `dsn` the database is a server of its own in the folder, with these `options`, where `under(folder)` has
-    prepared its own. In a user's database `clear(conn)` first makes room for the schema, or raises.
+    prepared its own. In a user's database `clear(conn)` first makes room for the schema, or raises; without it a schema
+    that exists is a SettingsError.
     """
+
+    def refuse(conn: Connection[Any]) -> None:
+        if is_there(conn, schema):
+            raise SettingsError(
+                f"schema {schema!r} exists already in this database: wait for the {program} that runs there, or remove "
+                f"what one has left with `drop schema {schema} cascade`"
+            )
+
     with ExitStack() as stack:
-        folder = stack.enter_context(_temporary_folder(prefix))
+        folder = stack.enter_context(_temporary_folder(f"partbox-{program}-"))
         if dsn is None:
             stack.enter_context(under(folder / DATA))
-        database = _embedded(schema, folder, options) if dsn is None else _borrowed(dsn, schema, folder, clear)
+        database = (
+            _embedded(schema, folder, options) if dsn is None else _borrowed(dsn, schema, folder, clear or refuse)
+        )
         made = stack.enter_context(database)
         try:
             yield made

@@ -15,12 +15,12 @@ from partbox.codecs import Codecs
 from partbox.db import session
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import instances
-from partbox.db.harness import testing
 from partbox.errors import PartboxError
 from partbox.events import Claim, DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.settings import Settings
+from partbox.testing import statements
 from partbox.testing.noting import Noting
 from partbox.testing.settled import Drained, Settled
 from partbox.testing.stepping import Await, Stepped
@@ -136,7 +136,7 @@ class Drain:
         self._poller.begin(self._session, checked=self._checked)
 
     def _assign(self) -> bool:
-        return testing.assign(self._conn, self._schema, self._subscription, self._me)
+        return statements.assign(self._conn, self._schema, self._subscription, self._me)
 
     def _round(self) -> bool:
         """Claim, read, deliver, save; False if there was nothing to do."""
@@ -189,13 +189,13 @@ class Drain:
 
     def _leave(self, settled: list[Settled]) -> Drained:
         held = self._held({each.event.id for each in settled}) if _has_parked(settled) else []
-        testing.leave(self._conn, self._schema, self._subscription, self._me)
+        statements.leave(self._conn, self._schema, self._subscription, self._me)
         if self._noting.fatal is not None:
             raise self._noting.fatal
         return Drained([*settled, *held])
 
     def _held(self, known: set[int]) -> list[Settled]:
-        found = testing.held(self._conn, self._schema, self._subscription, self._me)
+        found = statements.held(self._conn, self._schema, self._subscription, self._me)
         claims = {each.epoch: Claim(each.epoch, self._subscription, self._codecs) for each in found}
         events = [(DeliveredEvent(each.row, claims[each.epoch], each.attempts + 1), each) for each in found]
         return [Settled(event, None, "held", each.attempts) for event, each in events if event.id not in known]
@@ -206,7 +206,7 @@ class Drain:
             conn = self._connect(False).membership
             instances.leave(conn, self._schema, self._me)
             instances.bury(conn, self._schema, [self._me], known_dead=True)
-            testing.leave(conn, self._schema, self._subscription, self._me)
+            statements.leave(conn, self._schema, self._subscription, self._me)
         except Exception:  # the error that brought us here is told
             return
 

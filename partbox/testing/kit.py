@@ -10,14 +10,13 @@ from uuid import UUID
 from psycopg import AsyncConnection, Connection
 
 from partbox.db.connect import DsnSource
-from partbox.db.harness import testing
 from partbox.duration import seconds as seconds_of
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.events.fields import EventFields
 from partbox.outbox import Outbox
 from partbox.publish.given import NOT_GIVEN
-from partbox.testing import pointing
+from partbox.testing import pointing, statements
 from partbox.testing.connections import psycopg_of
 from partbox.testing.drainer import Drainer
 from partbox.testing.faults import Error, Faults
@@ -90,7 +89,7 @@ class Kit:
         chosen = self._connection() if conn is None else psycopg_of(conn)
         if not isinstance(chosen, Connection):
             raise PartboxError("this connection is asynchronous: use `await kit.published_async(…)`")
-        rows = testing.published(chosen, self._schema)
+        rows = statements.published(chosen, self._schema)
         wanted = Wanted(event_type, aggregate_type, aggregate_id, tenant_id)
         return Published(wanted, events_of(rows, self.outbox.codecs))
 
@@ -107,7 +106,7 @@ class Kit:
         chosen = psycopg_of(conn)
         if not isinstance(chosen, AsyncConnection):
             raise PartboxError("this connection is synchronous: use `kit.published(…)`")
-        rows = await testing.published_async(chosen, self._schema)
+        rows = await statements.published_async(chosen, self._schema)
         wanted = Wanted(event_type, aggregate_type, aggregate_id, tenant_id)
         return Published(wanted, events_of(rows, self.outbox.codecs))
 
@@ -135,7 +134,7 @@ class Kit:
 
     def advance(self, seconds: float | timedelta | str) -> None:
         """Let so much time pass for retries, deferred and delayed events: their due times move, no clock does."""
-        testing.advance(self._connection(), self._schema, seconds_of(seconds))
+        statements.advance(self._connection(), self._schema, seconds_of(seconds))
 
     def fail_next(self, event_type: Type | None, error: Error, times: int = 1) -> None:
         """The next `times` deliveries of this type (None: of any) fail with this error, before the handler runs."""
@@ -153,7 +152,7 @@ class Kit:
 
     def forget(self) -> None:
         """Empty the outbox: nothing was ever published. For a database that several tests share."""
-        testing.forget(self._connection(), self._schema)
+        statements.forget(self._connection(), self._schema)
 
     def close(self) -> None:
         """Restore the outbox. Idempotent."""

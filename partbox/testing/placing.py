@@ -6,11 +6,11 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from partbox.db.harness import testing
 from partbox.duration import from_now
 from partbox.errors import PartboxError
 from partbox.events import Event
 from partbox.outbox import Outbox
+from partbox.testing import statements
 
 State = Literal["pending", "done", "retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded"]
 
@@ -58,7 +58,7 @@ def place(
 ) -> int:
     """Put the published event into the state, for the subscription; its record's id."""
     schema = outbox.settings.schema_name
-    found = testing.record(conn, schema, subscription, event_id)
+    found = statements.record(conn, schema, subscription, event_id)
     if found is None:
         raise PartboxError(f"there is no subscription {subscription!r}: create it first")
     record_id, is_free = found
@@ -66,5 +66,5 @@ def place(
         if not is_free:
             raise PartboxError("a worker delivers from this database: stop it before a record is put into a state")
         values = None if placing.state == "done" else placing.values(outbox, event, subscription)
-        testing.place(conn, schema, subscription, record_id, values)
+        statements.place(conn, schema, subscription, record_id, values)
     return record_id

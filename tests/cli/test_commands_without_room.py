@@ -13,8 +13,8 @@ from servers import OwnServer, execute
 from small_disk import small_disk
 
 from partbox import Outbox
-from partbox.chaos.disk import SmallDisk
 from partbox.db.schema import migrate as migrations
+from partbox_lab.chaos.disk import SmallDisk
 
 pytestmark = pytest.mark.every_version("errors of the server")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from partbox import Dead, Outbox
-from partbox.chaos.journal import JournalWriter
+from partbox_lab.chaos.journal import JournalWriter
 
 outbox = Outbox()
 writer = JournalWriter(Path(os.environ["CLUSTER_JOURNAL"]))

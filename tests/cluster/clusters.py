@@ -12,9 +12,9 @@ from node import PATIENCE, Node
 from owners import Owners
 from waiting import eventually
 
-from partbox.chaos.journal import HandlerCall, Journal
-from partbox.chaos.oracle import HistoryVerdict, judge
 from partbox.platform import boottime as now
+from partbox_lab.chaos.journal import HandlerCall, Journal
+from partbox_lab.chaos.oracle import HistoryVerdict, judge
 
 FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
 

@@ -14,8 +14,8 @@ from node import Node
 from servers import binaries
 
 from partbox import Outbox
-from partbox.chaos.journal import Journal
-from partbox.chaos.oracle import HistoryVerdict, LoggedEvent, judge
+from partbox_lab.chaos.journal import Journal
+from partbox_lab.chaos.oracle import HistoryVerdict, LoggedEvent, judge
 
 FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
 

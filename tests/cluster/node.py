@@ -13,7 +13,7 @@ from forked import Command, Forks, shared
 from spares import SPARE
 from waiting import eventually
 
-from partbox.chaos import node
+from partbox_lab.chaos import node
 
 PATIENCE = 40.0
 """Seconds that a loaded machine may take for what takes one or two."""

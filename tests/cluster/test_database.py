@@ -7,7 +7,7 @@ import pytest
 from ledger import publishing
 from waiting import eventually
 
-from partbox.chaos.oracle import judge
+from partbox_lab.chaos.oracle import judge
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(3_000, marks=pytest.mark.soak)])

@@ -22,12 +22,12 @@ from servers import OwnServer, migrated, new_standby, promote
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.chaos.network import HANG, HOST, Network, Wire
-from partbox.chaos.oracle import judge
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import limits_of
 from partbox.embedded.server import Server
 from partbox.settings import load
+from partbox_lab.chaos.network import HANG, HOST, Network, Wire
+from partbox_lab.chaos.oracle import judge
 
 pytestmark = pytest.mark.every_version("a standby is promoted")
 

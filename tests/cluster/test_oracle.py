@@ -2,8 +2,8 @@
 
 import pytest
 
-from partbox.chaos.journal import HandlerCall
-from partbox.chaos.oracle import LoggedEvent, judge
+from partbox_lab.chaos.journal import HandlerCall
+from partbox_lab.chaos.oracle import LoggedEvent, judge
 
 LOG = [LoggedEvent(f"{aggregate}{seq}", aggregate, seq) for aggregate in "ab" for seq in (1, 2, 3)]
 

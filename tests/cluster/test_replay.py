@@ -19,9 +19,9 @@ from ledger import publishing
 from node import PATIENCE
 from waiting import eventually
 
-from partbox.chaos.journal import HandlerCall, now
-from partbox.chaos.oracle import LoggedEvent, judge
 from partbox.rules.hashing import partition_of
+from partbox_lab.chaos.journal import HandlerCall, now
+from partbox_lab.chaos.oracle import LoggedEvent, judge
 
 AGGREGATES = 100
 ROUNDS = 5

@@ -7,7 +7,7 @@ from ledger import publishing
 from waiting import eventually
 
 from partbox import Event
-from partbox.chaos import clock
+from partbox_lab.chaos import clock
 
 DAY = 86_400.0
 

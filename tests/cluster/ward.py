@@ -7,8 +7,8 @@ from node import Node
 from waiting import eventually
 
 from partbox import Event
-from partbox.chaos.journal import HandlerCall
-from partbox.chaos.oracle import judge
+from partbox_lab.chaos.journal import HandlerCall
+from partbox_lab.chaos.oracle import judge
 
 SPARE = 12
 """Its processes die often."""

@@ -15,15 +15,15 @@ from partbox.testing.place import TestServer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PRODUCT = ROOT / "partbox"
+CODE = (ROOT / "partbox", ROOT / "lab" / "partbox_lab" / "bench", ROOT / "lab" / "partbox_lab" / "chaos")
 PARTBOX = Path(sys.executable).parent / "partbox"
 TWINS = {
     "partbox/platform.py": "the monotonic clock",
     "partbox/cgroup.py": "os.cpu_count, where there are no cgroups",
     "partbox/cli/shell/arguments.py": "a command line that keeps its passwords",
-    "partbox/chaos/clock.py": "no calendar that jumps, where there is no libfaketime",
-    "partbox/bench/cpu.py": "the times that psutil knows",
-    "partbox/bench/machine.py": "the processor's name that Python knows",
+    "lab/partbox_lab/chaos/clock.py": "no calendar that jumps, where there is no libfaketime",
+    "lab/partbox_lab/bench/cpu.py": "the times that psutil knows",
+    "lab/partbox_lab/bench/machine.py": "the processor's name that Python knows",
 }
 """The files that name what Linux alone has, and what is done without it."""
 
@@ -101,7 +101,7 @@ def names(file: Path) -> Iterator[str]:
 
 def test_what_linux_alone_has_is_named_only_where_there_is_a_twin() -> None:
     wanted = linux_alone() | {"/proc"}
-    found = {str(file.relative_to(ROOT)) for file in PRODUCT.rglob("*.py") if wanted & set(names(file))}
+    found = {str(file.relative_to(ROOT)) for each in CODE for file in each.rglob("*.py") if wanted & set(names(file))}
     assert found == set(TWINS)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from brokers import HOST, Broker, Received, received
 
-from partbox.chaos.network import CUT, HALF, PASS, Network
+from partbox_lab.chaos.network import CUT, HALF, PASS, Network
 
 
 def _one_at_a_time(application: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 from waiting import eventually
 
-from partbox.chaos.network import HOST
+from partbox_lab.chaos.network import HOST
 
 BOOT = 100.0
 RUNNING: set[int] = set()

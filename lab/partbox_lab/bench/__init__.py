@@ -1,12 +1,12 @@
 """The budgets of partbox, measured on a user's database beside raw PostgreSQL."""
 
-from partbox.bench.choice import chosen_lines
-from partbox.bench.family import LineSet
-from partbox.bench.growth import GROWTH
-from partbox.bench.lines import LINES
-from partbox.bench.report import BenchReport
-from partbox.bench.run import BenchPlan, perform
-from partbox.bench.sizes import FULL, QUICK, Sizes
+from partbox_lab.bench.choice import chosen_lines
+from partbox_lab.bench.family import LineSet
+from partbox_lab.bench.growth import GROWTH
+from partbox_lab.bench.lines import LINES
+from partbox_lab.bench.report import BenchReport
+from partbox_lab.bench.run import BenchPlan, perform
+from partbox_lab.bench.sizes import FULL, QUICK, Sizes
 
 __all__ = [
     "FULL",

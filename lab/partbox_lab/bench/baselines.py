@@ -7,9 +7,9 @@ from uuid import UUID
 
 import psycopg
 
-from partbox.bench.ground import Ground
-from partbox.db.harness import bench as statements
 from partbox.errors import PartboxError
+from partbox_lab.bench import statements
+from partbox_lab.bench.ground import Ground
 
 Row = tuple[Any, ...]
 

@@ -16,12 +16,12 @@ from typing import Final
 
 import psycopg
 
-from partbox.bench.leash import Leash, LeashedProcess
-from partbox.bench.pauses import Span
-from partbox.bench.sender import KIND
-from partbox.db.harness import bench as statements
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
+from partbox_lab.bench import statements
+from partbox_lab.bench.leash import Leash, LeashedProcess
+from partbox_lab.bench.pauses import Span
+from partbox_lab.bench.sender import KIND
 
 PUBLISHERS: Final = 4
 NOTE: Final = struct.Struct("<qqq")

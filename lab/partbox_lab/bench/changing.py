@@ -12,12 +12,12 @@ from typing import Any, Final
 from psycopg import Connection
 
 from partbox import settings
-from partbox.db.harness import bench as statements
 from partbox.db.operator import segments as steps
 from partbox.rules import segments as rules
 from partbox.rules.segments import Range
 from partbox.segments import passed
 from partbox.segments.patience import tried
+from partbox_lab.bench import statements
 
 MILLION: Final = 1_000_000
 

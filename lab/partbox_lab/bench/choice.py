@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from partbox.bench.family import LineSet
 from partbox.errors import SettingsError
+from partbox_lab.bench.family import LineSet
 
 
 def chosen_lines(lines: LineSet, names: Sequence[str]) -> frozenset[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from partbox.db.harness.bench import Backend
+from partbox_lab.bench.statements import Backend
 
 ELSEWHERE = "the server runs on another machine, where the CPU of its processes cannot be read"
 NEAR = 2.0  # seconds between two opinions on when a process began

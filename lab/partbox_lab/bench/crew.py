@@ -14,14 +14,14 @@ from typing import Final
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from partbox.bench.cpu import total
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import ignore
-from partbox.bench.leash import Leash, LeashedProcess
-from partbox.db.harness import bench as statements
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
 from partbox.outbox import Outbox
+from partbox_lab.bench import statements
+from partbox_lab.bench.cpu import total
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import ignore
+from partbox_lab.bench.leash import Leash, LeashedProcess
 
 Handler = Callable[[DeliveredEvent], None]
 

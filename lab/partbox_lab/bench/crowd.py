@@ -18,13 +18,13 @@ from uuid import uuid4
 import orjson
 import psycopg
 
-from partbox.bench.ground import Ground
-from partbox.bench.leash import Leash, LeashedProcess
-from partbox.bench.rounds import in_turn
-from partbox.db.harness import bench as statements
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.rules.hashing import partition_of
+from partbox_lab.bench import statements
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.leash import Leash, LeashedProcess
+from partbox_lab.bench.rounds import in_turn
 
 CLIENTS: Final = 16
 LEAD: Final = 0.2  # seconds

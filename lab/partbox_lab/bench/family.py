@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
-from partbox.bench.budget import Budget, Measured, Unmeasured
-from partbox.bench.ground import Ground
+from partbox_lab.bench.budget import Budget, Measured, Unmeasured
+from partbox_lab.bench.ground import Ground
 
 Results = Iterator[Measured | Unmeasured]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from psycopg.conninfo import make_conninfo
 
-from partbox.bench.sizes import Sizes
-from partbox.db.harness import bench as statements
-from partbox.db.harness.bench import LogPosition
-from partbox.db.harness.workspace import Workspace, drop
 from partbox.db.schema.migrate import migrate
+from partbox.demo.workspace import Workspace, drop
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.terminal.interrupts import Interrupts
+from partbox_lab.bench import statements
+from partbox_lab.bench.sizes import Sizes
+from partbox_lab.bench.statements import LogPosition
 
 PATIENCE = 600.0
 CHUNK = 100_000

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from partbox.bench.handlers import Noted
-from partbox.bench.rounds import quantile
+from partbox_lab.bench.handlers import Noted
+from partbox_lab.bench.rounds import quantile
 
 PARTITIONS: Final = 256
 SHARES: Final = (0.5, 0.95, 0.99, 1.0)

@@ -11,10 +11,10 @@ from typing import Any
 
 import psutil
 
-from partbox.bench.cpu import is_here
-from partbox.bench.ground import Ground
 from partbox.cgroup import usable_processors
-from partbox.db.harness import bench as statements
+from partbox_lab.bench import statements
+from partbox_lab.bench.cpu import is_here
+from partbox_lab.bench.ground import Ground
 
 GIB = 1 << 30
 

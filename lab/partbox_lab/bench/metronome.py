@@ -8,11 +8,11 @@ from typing import Final
 
 import psycopg
 
-from partbox.bench.leash import Leash, LeashedProcess
-from partbox.bench.node import ALL
 from partbox.events import Event
 from partbox.outbox import Outbox
 from partbox.rules.hashing import partition_of
+from partbox_lab.bench.leash import Leash, LeashedProcess
+from partbox_lab.bench.node import ALL
 
 SENT: Final = struct.Struct("<q")
 

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from partbox.bench.cpu import total
-from partbox.bench.ground import BEGINNING, Ground
-from partbox.db.harness import bench as statements
-from partbox.db.harness.bench import LogPosition
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.supervisor.uninterrupted import uninterrupted
+from partbox_lab.bench import statements
+from partbox_lab.bench.cpu import total
+from partbox_lab.bench.ground import BEGINNING, Ground
+from partbox_lab.bench.statements import LogPosition
 
 ALL = 256
 TO_START = 120.0

@@ -9,11 +9,10 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from partbox.bench.ground import Ground
-from partbox.bench.leash import Leash, LeashedProcess
-from partbox.db.harness import bench as statements
-from partbox.db.harness import bench_pgq
 from partbox.errors import PartboxError
+from partbox_lab.bench import pgq_statements, statements
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.leash import Leash, LeashedProcess
 
 QUEUES: Final = ("partbox_bench_1", "partbox_bench_2")
 BATCH: Final = 10_000
@@ -38,7 +37,7 @@ class ConsumerTime(NamedTuple):
 
 def lacking(ground: Ground) -> str | None:
     """The reason why PgQ cannot be measured; None if it can."""
-    found = bench_pgq.found(ground.conn, ground.schema)
+    found = pgq_statements.found(ground.conn, ground.schema)
     if not found.installed:
         return NOT_MADE if found.available else ABSENT
     return None if found.usable else FORBIDDEN
@@ -49,12 +48,12 @@ def queues(ground: Ground) -> Iterator[None]:
     """The bench's own queues, dropped at the end."""
     try:
         for queue in QUEUES:
-            bench_pgq.create(ground.conn, ground.schema, queue)
+            pgq_statements.create(ground.conn, ground.schema, queue)
         yield
     finally:
         with psycopg.connect(ground.dsn, autocommit=True) as conn:
             for queue in QUEUES:
-                bench_pgq.drop(conn, ground.schema, queue)
+                pgq_statements.drop(conn, ground.schema, queue)
 
 
 def draining(ground: Ground, events: int, names: Sequence[str]) -> float:
@@ -62,7 +61,7 @@ def draining(ground: Ground, events: int, names: Sequence[str]) -> float:
     for queue in names:
         for first in range(1, events + 1, BATCH):
             ground.check()
-            bench_pgq.fill(ground.conn, ground.schema, queue, first, min(first + BATCH - 1, events))
+            pgq_statements.fill(ground.conn, ground.schema, queue, first, min(first + BATCH - 1, events))
     go = ground.folder / "pgq-go"
     results = [ground.folder / queue for queue in names]
     with ExitStack() as stack:
@@ -89,6 +88,6 @@ def _consume(dsn: str, schema: str, queue: str, path: Path, go: Path, leash: Lea
             if leash.poll(LOOK):
                 return
         count, began = 0, time.monotonic_ns()
-        while (taken := bench_pgq.batch(conn, schema, queue)) is not None and not leash.poll(0):
+        while (taken := pgq_statements.batch(conn, schema, queue)) is not None and not leash.poll(0):
             count += taken
         path.write_bytes(RESULT.pack(*ConsumerTime(began, time.monotonic_ns(), count)))

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection, Cursor
 
-from partbox.db.sql import query
+from partbox_lab.sql import query
 
 Conn = Connection[Any]
 

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import psutil
-from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
 from partbox.db.connect import resolve
-from partbox.db.harness.workspace import Workspace, is_there, workspace
-from partbox.errors import SettingsError
+from partbox.demo.workspace import Workspace, workspace
 from partbox.rules.dsn import parts
 
 SCHEMA: Final = "partbox_bench"
@@ -24,16 +22,8 @@ def bench_place(dsn: str | None, connections: int) -> Iterator[Workspace]:
     found = (
         None if dsn is None else make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(resolve(dsn))})
     )
-    with workspace(found, SCHEMA, prefix="partbox-bench-", options=_options(connections), clear=_refuse) as place:
+    with workspace(found, SCHEMA, program="bench", options=_options(connections)) as place:
         yield place
-
-
-def _refuse(conn: Connection[Any]) -> None:
-    if is_there(conn, SCHEMA):
-        raise SettingsError(
-            f"schema {SCHEMA!r} exists already in this database: wait for the bench that runs there, or remove what "
-            f"one has left with `drop schema {SCHEMA} cascade`"
-        )
 
 
 def _options(connections: int) -> dict[str, str]:

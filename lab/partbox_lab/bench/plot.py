@@ -4,9 +4,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from partbox.bench.budget import Direction, LineResult, Standing
-from partbox.bench.report import BenchReport, shown
 from partbox.errors import PartboxError, SettingsError
+from partbox_lab.bench.budget import Direction, LineResult, Standing
+from partbox_lab.bench.report import BenchReport, shown
 
 COLOURS: Final = {Standing.MET: "#2e7d32", Standing.MISSED: "#c62828"}
 LEAST: Final = 0.01  # a logarithmic axis has no zero

@@ -7,8 +7,8 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from partbox.bench.budget import LineResult
-from partbox.bench.report import STYLES, shown
+from partbox_lab.bench.budget import LineResult
+from partbox_lab.bench.report import STYLES, shown
 
 FOR_PIPES = 300  # columns
 

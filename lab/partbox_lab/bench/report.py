@@ -7,8 +7,8 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from partbox.bench.budget import LineResult, Standing
-from partbox.bench.machine import BenchMachine
+from partbox_lab.bench.budget import LineResult, Standing
+from partbox_lab.bench.machine import BenchMachine
 
 INTERRUPTED: Final = 130  # as shells say of Ctrl-C
 STOLEN: Final = 0.02  # the share from which on values are not to be trusted

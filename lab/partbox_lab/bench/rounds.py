@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import median, quantiles
 from typing import TypeVar
 
-from partbox.bench.budget import Measured
+from partbox_lab.bench.budget import Measured
 
 Rates = Sequence[float]
 T = TypeVar("T")

@@ -8,20 +8,20 @@ from typing import TextIO
 
 import psycopg
 
-from partbox.bench.budget import LineResult, Measured, Unmeasured, judged
-from partbox.bench.cpu import StolenTime
-from partbox.bench.family import Family, LineSet
-from partbox.bench.ground import Ground
-from partbox.bench.lines import LINES
-from partbox.bench.machine import BenchMachine, machine
-from partbox.bench.place import bench_place
-from partbox.bench.progress import BenchProgress
-from partbox.bench.report import BenchReport
-from partbox.bench.sizes import FULL, Sizes
 from partbox.errors import PartboxError
 from partbox.rules.wording import in_short
 from partbox.terminal.interrupts import Interrupts
 from partbox.terminal.streams import stderr_to
+from partbox_lab.bench.budget import LineResult, Measured, Unmeasured, judged
+from partbox_lab.bench.cpu import StolenTime
+from partbox_lab.bench.family import Family, LineSet
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.lines import LINES
+from partbox_lab.bench.machine import BenchMachine, machine
+from partbox_lab.bench.place import bench_place
+from partbox_lab.bench.progress import BenchProgress
+from partbox_lab.bench.report import BenchReport
+from partbox_lab.bench.sizes import FULL, Sizes
 
 INTERRUPTED = "interrupted"
 LONGEST = 300  # characters of a reason

@@ -16,9 +16,9 @@ from typing import Final
 
 import psycopg
 
-from partbox.bench.leash import Leash, LeashedProcess
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
+from partbox_lab.bench.leash import Leash, LeashedProcess
 
 SENT: Final = struct.Struct("<qq")
 EACH: Final = 250.0  # events per second and connection

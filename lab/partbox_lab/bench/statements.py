@@ -8,7 +8,7 @@ from psycopg import AsyncConnection, Connection, Cursor, ServerCursor
 
 from partbox.db import statements
 from partbox.db.blocking import lean
-from partbox.db.sql import query
+from partbox_lab.sql import query
 
 Conn = Connection[Any]
 Row = tuple[Any, ...]

@@ -1,7 +1,7 @@
 """Fault injection with a judge: publishers of every kind, a maltreated cluster, and a verdict on the history."""
 
-from partbox.chaos.faults import FAULTS, chosen
-from partbox.chaos.report import ChaosReport
-from partbox.chaos.run import ChaosPlan, perform
+from partbox_lab.chaos.faults import FAULTS, chosen
+from partbox_lab.chaos.report import ChaosReport
+from partbox_lab.chaos.run import ChaosPlan, perform
 
 __all__ = ["FAULTS", "ChaosPlan", "ChaosReport", "chosen", "perform"]

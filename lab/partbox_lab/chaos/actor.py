@@ -8,30 +8,29 @@ from itertools import count
 
 import psycopg
 
-from partbox.chaos import network
-from partbox.chaos.agenda import Agenda
-from partbox.chaos.backends import Backends
-from partbox.chaos.clock import FARTHEST
-from partbox.chaos.excuses import CRASH, Disturbance
-from partbox.chaos.failover import Failover
-from partbox.chaos.faults import DRAIN, LEASE
-from partbox.chaos.fleet import ROLE, Fleet, Host
-from partbox.chaos.full_disk import FullDisk
-from partbox.chaos.mason import KILLS, Mason
-from partbox.chaos.mood import Mood, MoodFile
-from partbox.chaos.node import Node
-from partbox.chaos.publishers import ROLE as PUBLISHER
-from partbox.chaos.publishers import ChaosPublisher, Large, Leaping
-from partbox.chaos.rights import FAULTS as RIGHTS
-from partbox.chaos.rights import Rights
-from partbox.chaos.schedule import ScheduledFault
-from partbox.chaos.tamperer import Tamperer
-from partbox.chaos.watcher import Watcher
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import Workspace
+from partbox.demo.workspace import Workspace
 from partbox.embedded import processes
 from partbox.embedded.server import Server
 from partbox.platform import boottime as now
+from partbox_lab.chaos import network, statements
+from partbox_lab.chaos.agenda import Agenda
+from partbox_lab.chaos.backends import Backends
+from partbox_lab.chaos.clock import FARTHEST
+from partbox_lab.chaos.excuses import CRASH, Disturbance
+from partbox_lab.chaos.failover import Failover
+from partbox_lab.chaos.faults import DRAIN, LEASE
+from partbox_lab.chaos.fleet import ROLE, Fleet, Host
+from partbox_lab.chaos.full_disk import FullDisk
+from partbox_lab.chaos.mason import KILLS, Mason
+from partbox_lab.chaos.mood import Mood, MoodFile
+from partbox_lab.chaos.node import Node
+from partbox_lab.chaos.publishers import ROLE as PUBLISHER
+from partbox_lab.chaos.publishers import ChaosPublisher, Large, Leaping
+from partbox_lab.chaos.rights import FAULTS as RIGHTS
+from partbox_lab.chaos.rights import Rights
+from partbox_lab.chaos.schedule import ScheduledFault
+from partbox_lab.chaos.tamperer import Tamperer
+from partbox_lab.chaos.watcher import Watcher
 
 LOOK = 0.1
 BLINK = 0.5  # seconds that a signal, or a cut, may take to arrive

@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from partbox.chaos.faults import HANDLER_TIMEOUT, LEASE
-from partbox.chaos.journal import JournalWriter
-from partbox.chaos.mood import MoodFile
 from partbox.errors import RecoverableError
 from partbox.events import DeliveredEvent
 from partbox.outbox import Outbox
+from partbox_lab.chaos.faults import HANDLER_TIMEOUT, LEASE
+from partbox_lab.chaos.journal import JournalWriter
+from partbox_lab.chaos.mood import MoodFile
 
 FOLDER: Final = "CHAOS_FOLDER"
-TARGET: Final = "partbox.chaos.application:outbox"
+TARGET: Final = "partbox_lab.chaos.application:outbox"
 SYNC, ASYNC = "ChaosStep", "ChaosAsyncStep"
 WORK = 0.002  # seconds at most that a handler takes
 LABOUR = 0.1  # the same of some, so that events wait in the process, which it must not start after losing its lease

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from partbox.chaos.journal import HandlerCall
-from partbox.chaos.oracle import HistoryVerdict, LoggedEvent, judge, repeats
+from partbox_lab.chaos.journal import HandlerCall
+from partbox_lab.chaos.oracle import HistoryVerdict, LoggedEvent, judge, repeats
 
 UNEXPLAINED: Final = "unexplained"
 CRASH: Final = "database crash"

@@ -13,10 +13,10 @@ from typing import Final
 import psycopg
 
 from partbox.db.delivery import life
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import DATA, Workspace
+from partbox.demo.workspace import DATA, Workspace
 from partbox.embedded.server import Server
 from partbox.platform import boottime as now
+from partbox_lab.chaos import statements
 
 PATIENCE: Final = 30.0
 LOOK: Final = 0.05

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 
-from partbox.chaos.application import FOLDER, TARGET
-from partbox.chaos.clock import Clock
-from partbox.chaos.faults import DRAIN, HEARTBEAT, LEASE
-from partbox.chaos.network import HOST, Network, Wire
-from partbox.chaos.node import Node
-from partbox.db.harness.workspace import Workspace
+from partbox.demo.workspace import Workspace
+from partbox_lab.chaos.application import FOLDER, TARGET
+from partbox_lab.chaos.clock import Clock
+from partbox_lab.chaos.faults import DRAIN, HEARTBEAT, LEASE
+from partbox_lab.chaos.network import HOST, Network, Wire
+from partbox_lab.chaos.node import Node
 
 ROLE = "node"
 RESTART = 1.0  # seconds

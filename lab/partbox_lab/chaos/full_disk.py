@@ -9,11 +9,11 @@ from typing import Final
 import psycopg
 from psycopg import Connection
 
-from partbox.chaos.disk import SmallDisk, mounted
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import Workspace
+from partbox.demo.workspace import Workspace
 from partbox.errors import PartboxError
 from partbox.platform import boottime as now
+from partbox_lab.chaos import statements
+from partbox_lab.chaos.disk import SmallDisk, mounted
 
 SIZE: Final = 1_024  # megabytes
 NOT_OURS: Final = "the server is not ours to fill its disk: use --embedded"

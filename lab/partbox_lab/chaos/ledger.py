@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from psycopg import Connection
 
-from partbox.chaos.application import ASYNC, SYNC
-from partbox.chaos.oracle import LoggedEvent
-from partbox.db.harness import chaos as statements
 from partbox.events import Event
 from partbox.outbox import Outbox
+from partbox_lab.chaos import statements
+from partbox_lab.chaos.application import ASYNC, SYNC
+from partbox_lab.chaos.oracle import LoggedEvent
 
 KIND: Final = "Chaos"
 

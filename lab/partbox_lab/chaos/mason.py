@@ -13,13 +13,13 @@ import psycopg
 from psycopg import Connection
 
 from partbox import settings
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import Workspace
 from partbox.db.operator import segments as steps
+from partbox.demo.workspace import Workspace
 from partbox.purge import purge
 from partbox.rules import segments as rules
 from partbox.rules.segments import Range, Segment
 from partbox.segments.patience import tried
+from partbox_lab.chaos import statements
 
 ROLE: Final = "mason"
 KILLS: Final = {"kill-attach": "attach", "kill-truncate": "truncate", "kill-drop": "drop"}

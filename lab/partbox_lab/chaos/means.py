@@ -6,13 +6,12 @@ from typing import Final
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from partbox.chaos import clock
-from partbox.chaos.faults import FAULTS, possible
-from partbox.chaos.fleet import DatabaseRoute
-from partbox.chaos.full_disk import OwnDisk
-from partbox.chaos.network import HOST, Network
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import Workspace
+from partbox.demo.workspace import Workspace
+from partbox_lab.chaos import clock, statements
+from partbox_lab.chaos.faults import FAULTS, possible
+from partbox_lab.chaos.fleet import DatabaseRoute
+from partbox_lab.chaos.full_disk import OwnDisk
+from partbox_lab.chaos.network import HOST, Network
 
 TWO_PHASE: Final = "two-phase"
 

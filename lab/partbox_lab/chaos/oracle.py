@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from partbox.chaos.journal import HandlerCall
+from partbox_lab.chaos.journal import HandlerCall
 
 
 @dataclass(frozen=True, slots=True)

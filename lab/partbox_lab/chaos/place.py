@@ -7,13 +7,13 @@ from typing import Any, Final
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
-from partbox.chaos.faults import LEASE
-from partbox.chaos.full_disk import OwnDisk
 from partbox.db.connect import resolve
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import Workspace, drop, workspace
+from partbox.demo.workspace import Workspace, drop, workspace
 from partbox.errors import SettingsError
 from partbox.rules.dsn import parts
+from partbox_lab.chaos import statements
+from partbox_lab.chaos.faults import LEASE
+from partbox_lab.chaos.full_disk import OwnDisk
 
 OPTIONS: Final = {
     "fsync": "off",
@@ -37,7 +37,7 @@ def place(dsn: str | None, schema: str, keep: bool, disk: OwnDisk) -> Iterator[W
     with workspace(
         found,
         schema,
-        prefix="partbox-chaos-",
+        program="chaos",
         options=OPTIONS,
         clear=lambda conn: _clear(conn, schema),
         under=disk.under,

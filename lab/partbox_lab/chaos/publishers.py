@@ -10,10 +10,10 @@ import psycopg
 from psycopg import Connection
 from psycopg.errors import DiskFull
 
-from partbox.chaos.ledger import Ledger
-from partbox.chaos.oracle import LoggedEvent
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import Workspace
+from partbox.demo.workspace import Workspace
+from partbox_lab.chaos import statements
+from partbox_lab.chaos.ledger import Ledger
+from partbox_lab.chaos.oracle import LoggedEvent
 
 ROLE: Final = "publisher"
 DOOMED = 0.1  # of all transactions; they are rolled back after they have published

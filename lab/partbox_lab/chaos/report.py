@@ -7,12 +7,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from partbox.chaos.excuses import Judgement
-from partbox.chaos.journal import HandlerCall
-from partbox.chaos.mason import Leftover
-from partbox.chaos.oracle import LoggedEvent
-from partbox.chaos.watcher import Regress
 from partbox.terminal.figures import figures
+from partbox_lab.chaos.excuses import Judgement
+from partbox_lab.chaos.journal import HandlerCall
+from partbox_lab.chaos.mason import Leftover
+from partbox_lab.chaos.oracle import LoggedEvent
+from partbox_lab.chaos.watcher import Regress
 
 EXAMPLES = 5
 

@@ -10,13 +10,13 @@ from typing import Final
 
 import psycopg
 
-from partbox.chaos.agenda import Agenda
-from partbox.chaos.excuses import Disturbance
-from partbox.chaos.fleet import ROLE
-from partbox.chaos.schedule import ScheduledFault
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import Workspace
+from partbox.demo.workspace import Workspace
 from partbox.platform import boottime as now
+from partbox_lab.chaos import statements
+from partbox_lab.chaos.agenda import Agenda
+from partbox_lab.chaos.excuses import Disturbance
+from partbox_lab.chaos.fleet import ROLE
+from partbox_lab.chaos.schedule import ScheduledFault
 
 PRIVILEGES: Final = (
     ("record", "select"),

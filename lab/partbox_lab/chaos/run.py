@@ -6,27 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
-from partbox.chaos.actor import Actor
-from partbox.chaos.excuses import UNEXPLAINED, excuse
-from partbox.chaos.faults import FAULTS
-from partbox.chaos.fleet import Fleet
-from partbox.chaos.full_disk import FullDisk, OwnDisk
-from partbox.chaos.journal import Journal
-from partbox.chaos.ledger import Ledger
-from partbox.chaos.mason import KILLS, Mason
-from partbox.chaos.means import Means
-from partbox.chaos.place import place
-from partbox.chaos.publishers import ROLE as PUBLISHER
-from partbox.chaos.publishers import Leaping, publishers, resolve, stop
-from partbox.chaos.report import ChaosReport, examples, violations
-from partbox.chaos.schedule import schedule
-from partbox.chaos.watcher import Watcher, forgotten, read, regresses
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import Workspace
+from partbox.demo.workspace import Workspace
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import FULL_DISK
 from partbox.outbox import Outbox
 from partbox.terminal.interrupts import Interrupts
+from partbox_lab.chaos import statements
+from partbox_lab.chaos.actor import Actor
+from partbox_lab.chaos.excuses import UNEXPLAINED, excuse
+from partbox_lab.chaos.faults import FAULTS
+from partbox_lab.chaos.fleet import Fleet
+from partbox_lab.chaos.full_disk import FullDisk, OwnDisk
+from partbox_lab.chaos.journal import Journal
+from partbox_lab.chaos.ledger import Ledger
+from partbox_lab.chaos.mason import KILLS, Mason
+from partbox_lab.chaos.means import Means
+from partbox_lab.chaos.place import place
+from partbox_lab.chaos.publishers import ROLE as PUBLISHER
+from partbox_lab.chaos.publishers import Leaping, publishers, resolve, stop
+from partbox_lab.chaos.report import ChaosReport, examples, violations
+from partbox_lab.chaos.schedule import schedule
+from partbox_lab.chaos.watcher import Watcher, forgotten, read, regresses
 
 LOOK = 0.05
 CONCURRENCY: Final = 4

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from partbox.chaos.faults import FAULTS
+from partbox_lab.chaos.faults import FAULTS
 
 FIRST = 1.0  # seconds until the first fault
 PAUSE = (1.0, 4.0)  # seconds from one fault to the next: nodes need some to start, and to have something to lose

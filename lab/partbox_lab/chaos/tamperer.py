@@ -5,8 +5,8 @@ from typing import Final
 
 import psycopg
 
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import Workspace
+from partbox.demo.workspace import Workspace
+from partbox_lab.chaos import statements
 
 BEAT: Final = 0.005  # seconds
 

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import psycopg
 
-from partbox.chaos.excuses import Disturbance
-from partbox.chaos.journal import HandlerCall
-from partbox.db.harness import chaos as statements
-from partbox.db.harness.workspace import Workspace
+from partbox.demo.workspace import Workspace
 from partbox.platform import boottime as now
+from partbox_lab.chaos import statements
+from partbox_lab.chaos.excuses import Disturbance
+from partbox_lab.chaos.journal import HandlerCall
 
 ROLE: Final = "watcher"
 LOOK = 0.2

@@ -15,7 +15,7 @@ from partbox.cli.shell.output import console, print_json, table
 from partbox.errors import SettingsError
 
 if TYPE_CHECKING:
-    from partbox.bench import BenchReport, LineSet
+    from partbox_lab.bench import BenchReport, LineSet
 
 Dsn = Annotated[
     str | None,
@@ -58,8 +58,8 @@ def bench(
 
     Example: partbox bench --quick
     """
-    from partbox.bench import FULL, GROWTH, LINES, QUICK, BenchPlan, perform  # loads what no other command does
-    from partbox.bench.plot import draw, drawable
+    from partbox_lab.bench import FULL, GROWTH, LINES, QUICK, BenchPlan, perform  # loads what no other command does
+    from partbox_lab.bench.plot import draw, drawable
 
     lines = GROWTH if growth else LINES
     wanted = _wanted(lines, only or [])
@@ -79,7 +79,7 @@ def bench(
 
 def _wanted(lines: "LineSet", only: list[str]) -> frozenset[str]:
     """The lines of these names; an unknown one is wrong usage."""
-    from partbox.bench import chosen_lines
+    from partbox_lab.bench import chosen_lines
 
     try:
         return chosen_lines(lines, only)

@@ -54,7 +54,7 @@ def chaos(  # its parameters are its options
 
     Example: partbox chaos --embedded --seconds 60
     """
-    from partbox.chaos import ChaosPlan, chosen, perform  # a seventh of what every other command would load
+    from partbox_lab.chaos import ChaosPlan, chosen, perform  # a seventh of what every other command would load
 
     if (dsn is None) != embedded:
         raise typer.BadParameter("give either --dsn DSN or --embedded: the run publishes and breaks things")

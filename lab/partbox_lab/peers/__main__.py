@@ -19,13 +19,13 @@ from typing import Any
 
 import psutil
 
-from peers.figures import stolen
-from peers.install import Folder
-from peers.outboxes import PEERS
-from peers.peer import KEYS, SIZE
-from peers.place import Place, installed_binaries, started
-from peers.report import NOTE, Result, as_json, header_lines, table
-from peers.rounds import QUICK_SECONDS, SECONDS, Effort, measure
+from partbox_lab.peers.figures import stolen
+from partbox_lab.peers.install import Folder
+from partbox_lab.peers.outboxes import PEERS
+from partbox_lab.peers.peer import KEYS, SIZE
+from partbox_lab.peers.report import NOTE, Result, as_json, header_lines, table
+from partbox_lab.peers.rounds import QUICK_SECONDS, SECONDS, Effort, measure
+from partbox_lab.peers.server import PeerServer, installed_binaries, started
 
 MAJOR = 15  # of PostgreSQL: the one of Debian 12, which PgQ is packaged for
 QUICK_EVENTS = 2_000
@@ -75,8 +75,8 @@ def _options(names: list[str]) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _place(dsn: str | None, folder: Path) -> AbstractContextManager[Place]:
-    return nullcontext(Place(dsn, None)) if dsn else started(folder, installed_binaries(MAJOR))
+def _place(dsn: str | None, folder: Path) -> AbstractContextManager[PeerServer]:
+    return nullcontext(PeerServer(dsn, None)) if dsn else started(folder, installed_binaries(MAJOR))
 
 
 def _machine(before: Any, load: float) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _machine(before: Any, load: float) -> dict[str, Any]:
     }
 
 
-def _header(place: Place, effort: Effort, results: list[Result]) -> dict[str, Any]:
+def _header(place: PeerServer, effort: Effort, results: list[Result]) -> dict[str, Any]:
     return {
         "server": f"PostgreSQL {place.version}",
         "server settings": ", ".join(f"{name} {value}" for name, value in place.settings.items()),

@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 
-from peers.crew import Crew, CrewError, working
-from peers.figures import disorder, drain_rate, latencies
-from peers.peer import KEYS, Database, Order, Peer, Run, Sample
-from peers.place import Place, dead, wal
+from partbox_lab.peers.figures import disorder, drain_rate, latencies
+from partbox_lab.peers.peer import KEYS, Database, Order, Peer, PeerRun, Sample
+from partbox_lab.peers.processes import PeerError, PeerProcesses, working
+from partbox_lab.peers.server import PeerServer, dead, wal
 
 BULK = 1_000  # events of a transaction
 PUBLISHERS = 4  # connections that publish at a rate; KEYS is a multiple, so that each key is one's
@@ -24,7 +24,7 @@ GRACE = 5.0  # seconds for the last events of a run at a rate
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishResult:
     """Events a second by one connection, and bytes of WAL of each."""
 
     single: float
@@ -34,7 +34,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class DrainResult:
     """A backlog drained; what is not a rate is of one event."""
 
     processes: int
@@ -63,9 +63,9 @@ class Latency:
         return self.reached < 0.9 * self.rate
 
 
-def published(place: Place, peer: Peer, order: Order, events: int) -> Published:
+def published(place: PeerServer, peer: Peer, order: Order, events: int) -> PublishResult:
     """Publish a tenth one by one, each in a transaction of its own, and all by 1,000."""
-    run = Run(order, 1)
+    run = PeerRun(order, 1)
     place.checkpoint()
     with place.database() as database, psycopg.connect(database.dsn) as conn:
         peer.prepare(database, run)
@@ -75,10 +75,10 @@ def published(place: Place, peer: Peer, order: Order, events: int) -> Published:
         between = wal(database.conn)
         bulk = _publish(conn, peer, run, events, BULK)
         ended = wal(database.conn)
-    return Published(single, bulk, (between - start) / max(events // 10, 10), (ended - between) / events)
+    return PublishResult(single, bulk, (between - start) / max(events // 10, 10), (ended - between) / events)
 
 
-def drained(place: Place, peer: Peer, run: Run, events: int) -> Drained:
+def drained(place: PeerServer, peer: Peer, run: PeerRun, events: int) -> DrainResult:
     """Drain a backlog by so many processes; it ends when the database says so, too."""
     place.checkpoint()
     with place.database() as database:
@@ -99,10 +99,10 @@ def drained(place: Place, peer: Peer, run: Run, events: int) -> Drained:
         rows = dead(database.conn) - rows  # backends tell when they end
         used = _more(crew_before, crew_after) / events * 1e6
         used_server = _more(server_before, server_after) / events * 1e6 if place.knows_backends else None
-        return Drained(run.processes, rate, log / events, rows / events, used, used_server)
+        return DrainResult(run.processes, rate, log / events, rows / events, used, used_server)
 
 
-def latency(place: Place, peer: Peer, run: Run, rate: int, seconds: float) -> Latency:
+def latency(place: PeerServer, peer: Peer, run: PeerRun, rate: int, seconds: float) -> Latency:
     """Publish at a rate, one event a transaction, and note when handlers are called."""
     with place.database() as database:
         peer.prepare(database, run)
@@ -116,13 +116,13 @@ def latency(place: Place, peer: Peer, run: Run, rate: int, seconds: float) -> La
             _wait(lambda: all(number in crew.seen for number in numbers), crew, GRACE)
         values = latencies(sent, crew.seen)
     if not values:
-        raise CrewError("no event was handled")
+        raise PeerError("no event was handled")
     return Latency(rate, len(numbers) / max(taken, 1e-9), values, len(numbers) - len(values))
 
 
-def disordered(place: Place, peer: Peer, order: Order) -> float:
+def disordered(place: PeerServer, peer: Peer, order: Order) -> float:
     """Per cent of some events of a few keys that two processes handle after a later one of their key."""
-    run = Run(order, 2, watched=True)
+    run = PeerRun(order, 2, watched=True)
     turns = OF_A_KEY if peer.orders[order] > SLOW else OF_A_KEY // 10
     samples = [Sample(key + KEYS * turn) for turn in range(turns) for key in range(FEW_KEYS)]
     with place.database() as database:
@@ -138,7 +138,7 @@ def disordered(place: Place, peer: Peer, order: Order) -> float:
     return disorder({each.number: each.key for each in samples}, crew.seen)
 
 
-def _publish(conn: psycopg.Connection[Any], peer: Peer, run: Run, events: int, at_once: int) -> float:
+def _publish(conn: psycopg.Connection[Any], peer: Peer, run: PeerRun, events: int, at_once: int) -> float:
     """Events a second."""
     pages = [
         [Sample(number) for number in range(first, min(first + at_once, events))] for first in range(0, events, at_once)
@@ -150,7 +150,7 @@ def _publish(conn: psycopg.Connection[Any], peer: Peer, run: Run, events: int, a
     return events / (time.perf_counter() - began)
 
 
-def _wait_done(crew: Crew, peer: Peer, run: Run, database: Database, events: int) -> int:
+def _wait_done(crew: PeerProcesses, peer: Peer, run: PeerRun, database: Database, events: int) -> int:
     """The time, in ns, when everything was handled and the database said so."""
     handled, since = 0, time.monotonic()
     while True:
@@ -160,7 +160,7 @@ def _wait_done(crew: Crew, peer: Peer, run: Run, database: Database, events: int
         if now > handled:
             handled, since = now, time.monotonic()
         if time.monotonic() - since > STALLED:
-            raise CrewError(f"no progress for {STALLED:g} s after {handled:,} of {events:,} events")
+            raise PeerError(f"no progress for {STALLED:g} s after {handled:,} of {events:,} events")
         time.sleep(0.01)
 
 
@@ -172,18 +172,18 @@ def _wait_alone(database: Database) -> None:
         time.sleep(0.05)
 
 
-def _warm(crew: Crew, peer: Peer, run: Run, database: Database) -> None:
+def _warm(crew: PeerProcesses, peer: Peer, run: PeerRun, database: Database) -> None:
     """Some events in a row, until they are handled, and a moment of rest."""
     with psycopg.connect(database.dsn) as conn:
         for number in range(WARM):
             peer.publish(conn, [Sample(number)], run)
             conn.commit()
     if not _wait(lambda: all(number in crew.seen for number in range(WARM)), crew, STALLED):
-        raise CrewError(f"the first {WARM} events were not handled within {STALLED:g} s")
+        raise PeerError(f"the first {WARM} events were not handled within {STALLED:g} s")
     time.sleep(1)
 
 
-def _wait(check: Callable[[], bool], crew: Crew, timeout: float) -> bool:
+def _wait(check: Callable[[], bool], crew: PeerProcesses, timeout: float) -> bool:
     end = time.monotonic() + timeout
     while not check():
         crew.check()
@@ -193,8 +193,8 @@ def _wait(check: Callable[[], bool], crew: Crew, timeout: float) -> bool:
     return True
 
 
-def _at_rate(peer: Peer, run: Run, database: Database, numbers: range, rate: int) -> dict[int, int]:
-    """When the commit of each event was sent, in ns. Events have random times, so that no poller falls into step."""
+def _at_rate(peer: Peer, run: PeerRun, database: Database, numbers: range, rate: int) -> dict[int, int]:
+    """The send time of the commit of each event, in ns. Events have random times, so that no poller falls into step."""
     chance = random.Random(rate)
     began = time.monotonic() + 0.1
     due = {number: began + (place + chance.random()) / rate for place, number in enumerate(numbers)}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import psycopg
 
-from peers.install import Folder
+from partbox_lab.peers.install import Folder
 
 Order = Literal["none", "key", "queue"]
 """The order that is kept: none, that of the events of a key, or that of all events of a queue."""
@@ -39,7 +39,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PeerRun:
     """One run of one peer in a database of its own."""
 
     order: Order
@@ -62,19 +62,19 @@ class Peer(ABC):
         """Install what it needs; the versions that came."""
 
     @abstractmethod
-    def prepare(self, database: "Database", run: Run) -> None:
+    def prepare(self, database: "Database", run: PeerRun) -> None:
         """Make its schema in an empty database."""
 
     @abstractmethod
-    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         """Publish in the transaction of `conn`."""
 
     @abstractmethod
-    def commands(self, run: Run) -> list[list[str]]:
+    def commands(self, run: PeerRun) -> list[list[str]]:
         """The command of each process to start; a peer with a supervisor has one for all processes."""
 
     @abstractmethod
-    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+    def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
         """True if the database says that everything published is consumed; `conn` is in autocommit."""
 
     def environment(self) -> dict[str, str]:

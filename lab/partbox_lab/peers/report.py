@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from peers.figures import middle, percentile
-from peers.measure import Drained, Latency, Published
-from peers.peer import Order
+from partbox_lab.peers.figures import middle, percentile
+from partbox_lab.peers.measure import DrainResult, Latency, PublishResult
+from partbox_lab.peers.peer import Order
 
 RATES = (1, 100, 1_000)
 HEAD = (
@@ -33,8 +33,8 @@ class Result:
     settings: str
     versions: str = ""
     """Empty if it could not be installed."""
-    published: list[Published] = field(default_factory=list)
-    drained: list[Drained] = field(default_factory=list)
+    published: list[PublishResult] = field(default_factory=list)
+    drained: list[DrainResult] = field(default_factory=list)
     latencies: list[Latency] = field(default_factory=list)
     disorder: list[float] = field(default_factory=list)
     """Per cent of the events of a key that two processes handled after a later one."""

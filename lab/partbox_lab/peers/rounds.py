@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from peers.crew import CrewError
-from peers.install import Folder, InstallError
-from peers.measure import disordered, drained, latency, published
-from peers.peer import Peer, Run
-from peers.place import Place
-from peers.report import Result
+from partbox_lab.peers.install import Folder, InstallError
+from partbox_lab.peers.measure import disordered, drained, latency, published
+from partbox_lab.peers.peer import Peer, PeerRun
+from partbox_lab.peers.processes import PeerError
+from partbox_lab.peers.report import Result
+from partbox_lab.peers.server import PeerServer
 
 SECONDS = {1: 30.0, 100: 20.0, 1_000: 10.0}
 """By rate how long latency is measured."""
@@ -28,7 +28,7 @@ class Effort:
     seconds: dict[int, float]
 
 
-def measure(place: Place, folder: Folder, peers: Sequence[Peer], effort: Effort, results: list[Result]) -> None:
+def measure(place: PeerServer, folder: Folder, peers: Sequence[Peer], effort: Effort, results: list[Result]) -> None:
     """Fill `results`, which has everything that was measured so far when this is interrupted; peers that fail, too."""
     cases = []
     for peer in peers:
@@ -60,21 +60,21 @@ def _install(peer: Peer, folder: Folder, result: Result) -> None:
     result.versions = peer.install(folder)
 
 
-def _turn(place: Place, peer: Peer, result: Result, effort: Effort) -> Iterator[Callable[[], None]]:
+def _turn(place: PeerServer, peer: Peer, result: Result, effort: Effort) -> Iterator[Callable[[], None]]:
     """The measurements of a round, one after the other: each may fail for itself."""
     order = result.order
     events = max(LEAST, int(effort.events * peer.orders[order]))
     yield lambda: result.published.append(published(place, peer, order, events))
-    yield lambda: result.drained.append(drained(place, peer, Run(order, 1), events))
-    yield lambda: result.drained.append(drained(place, peer, Run(order, 2), events))
+    yield lambda: result.drained.append(drained(place, peer, PeerRun(order, 1), events))
+    yield lambda: result.drained.append(drained(place, peer, PeerRun(order, 2), events))
     for rate, seconds in effort.seconds.items():
         yield partial(_latency, place, peer, result, rate, seconds)
     if not result.disorder:
         yield lambda: result.disorder.append(disordered(place, peer, order))
 
 
-def _latency(place: Place, peer: Peer, result: Result, rate: int, seconds: float) -> None:
-    result.latencies.append(latency(place, peer, Run(result.order, 1, watched=True), rate, seconds))
+def _latency(place: PeerServer, peer: Peer, result: Result, rate: int, seconds: float) -> None:
+    result.latencies.append(latency(place, peer, PeerRun(result.order, 1, watched=True), rate, seconds))
 
 
 def _attempt(result: Result, work: Callable[[], None]) -> None:
@@ -83,6 +83,6 @@ def _attempt(result: Result, work: Callable[[], None]) -> None:
         work()
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        said = reason if isinstance(error, CrewError | InstallError) else f"{type(error).__name__}: {reason}"
+        said = reason if isinstance(error, PeerError | InstallError) else f"{type(error).__name__}: {reason}"
         result.error = result.error or said
         say(f"  {result.peer}: {said}")

@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from forked import Command
 
-from partbox.bench import LINES, QUICK, BenchPlan, LineSet, perform
-from partbox.bench.budget import Budget, Direction, Measured
-from partbox.bench.family import Family
-from partbox.bench.lines import drain, latency
 from partbox.cli import main
 from partbox.errors import PartboxError
+from partbox_lab.bench import LINES, QUICK, BenchPlan, LineSet, perform
+from partbox_lab.bench.budget import Budget, Direction, Measured
+from partbox_lab.bench.family import Family
+from partbox_lab.bench.lines import drain, latency
 
 FIRST = Budget("first", "the first", Direction.AT_LEAST, 1)
 SECOND = Budget("second", "the second", Direction.AT_LEAST, 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from partbox.bench import GROWTH, LINES, QUICK, BenchPlan, perform
+from partbox_lab.bench import GROWTH, LINES, QUICK, BenchPlan, perform
 
 TINY = str(Path(__file__).with_name("tiny.py"))
 PGQ = Path(__file__).with_name("pgq.sql").read_text(encoding="utf-8")

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.bench.choice import chosen_lines
-from partbox.bench.growth import GROWTH
-from partbox.bench.handlers import NOTE, Notebook, Noted
-from partbox.bench.lines import LINES
-from partbox.bench.lines.cluster import judge, moved
-from partbox.bench.lines.latency import figures, latencies
-from partbox.bench.metronome import one_for_each_partition
-from partbox.bench.node import halves
-from partbox.bench.rounds import compared, in_turn, quantile, ratio
-from partbox.bench.sender import aggregate, schedule
-from partbox.db.harness.bench import OwnedPartition
 from partbox.errors import SettingsError
 from partbox.rules.hashing import partition_of
+from partbox_lab.bench.choice import chosen_lines
+from partbox_lab.bench.growth import GROWTH
+from partbox_lab.bench.handlers import NOTE, Notebook, Noted
+from partbox_lab.bench.lines import LINES
+from partbox_lab.bench.lines.cluster import judge, moved
+from partbox_lab.bench.lines.latency import figures, latencies
+from partbox_lab.bench.metronome import one_for_each_partition
+from partbox_lab.bench.node import halves
+from partbox_lab.bench.rounds import compared, in_turn, quantile, ratio
+from partbox_lab.bench.sender import aggregate, schedule
+from partbox_lab.bench.statements import OwnedPartition
 
 RATES = st.lists(st.floats(min_value=1, max_value=1e6), min_size=1, max_size=9)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.bench.pauses import MILLION, Span, beyond, distribution, gaps
+from partbox_lab.bench.pauses import MILLION, Span, beyond, distribution, gaps
 
 
 def span(began: float, ended: float) -> Span:

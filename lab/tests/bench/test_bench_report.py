@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from partbox.bench.budget import Budget, Direction, LineResult, Measured, Standing, Unmeasured, judged
-from partbox.bench.machine import BenchMachine
-from partbox.bench.plot import LEAST, MOST, draw, drawable, headroom
-from partbox.bench.progress import BenchProgress
-from partbox.bench.report import BenchReport, shown
 from partbox.errors import SettingsError
+from partbox_lab.bench.budget import Budget, Direction, LineResult, Measured, Standing, Unmeasured, judged
+from partbox_lab.bench.machine import BenchMachine
+from partbox_lab.bench.plot import LEAST, MOST, draw, drawable, headroom
+from partbox_lab.bench.progress import BenchProgress
+from partbox_lab.bench.report import BenchReport, shown
 
 LATENCY = Budget("latency", "latency, median", Direction.AT_MOST, 1.5, "ms")
 RATIO = Budget("ratio", "drain vs something", Direction.AT_LEAST, 3)

@@ -2,7 +2,7 @@
 
 import psycopg
 
-from partbox.bench.changing import ChangingSegments
+from partbox_lab.bench.changing import ChangingSegments
 
 MILLION = 1_000_000
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from partbox.bench.handlers import Noted
-from partbox.bench.handover import PARTITIONS, Change, distribution, judge, told
+from partbox_lab.bench.handlers import Noted
+from partbox_lab.bench.handover import PARTITIONS, Change, distribution, judge, told
 
 SECOND = 1_000_000_000
 

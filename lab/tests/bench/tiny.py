@@ -5,8 +5,8 @@ import os
 import sys
 from types import MappingProxyType
 
-from partbox.bench import GROWTH, LINES, BenchPlan, Sizes, perform
-from partbox.bench.sizes import GrowthSizes
+from partbox_lab.bench import GROWTH, LINES, BenchPlan, Sizes, perform
+from partbox_lab.bench.sizes import GrowthSizes
 
 TINY = Sizes(
     events=2_000,

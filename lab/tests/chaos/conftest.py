@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from partbox.chaos.network import Network
+from partbox_lab.chaos.network import Network
 
 
 @pytest.fixture

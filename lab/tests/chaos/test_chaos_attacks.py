@@ -13,16 +13,16 @@ from psycopg.conninfo import make_conninfo
 from test_chaos_command import chaos, ended, open_folder
 from waiting import eventually
 
-from partbox.chaos import actor as actors
-from partbox.chaos.actor import Actor
-from partbox.chaos.faults import FAULTS, LEASE, chosen, possible
-from partbox.chaos.ledger import Ledger
-from partbox.chaos.network import HOST
-from partbox.chaos.publishers import HUGE, LARGE, LEAP, Large, Leaping, publishers
-from partbox.chaos.schedule import ScheduledFault, schedule
-from partbox.db.harness import chaos as statements
 from partbox.outbox import Outbox
 from partbox.rules.bell import channel
+from partbox_lab.chaos import actor as actors
+from partbox_lab.chaos import statements
+from partbox_lab.chaos.actor import Actor
+from partbox_lab.chaos.faults import FAULTS, LEASE, chosen, possible
+from partbox_lab.chaos.ledger import Ledger
+from partbox_lab.chaos.network import HOST
+from partbox_lab.chaos.publishers import HUGE, LARGE, LEAP, Large, Leaping, publishers
+from partbox_lab.chaos.schedule import ScheduledFault, schedule
 
 __all__ = ["chaos", "forks", "open_folder"]
 
@@ -136,7 +136,7 @@ def test_a_backend_of_a_node_is_stopped_and_goes_on_by_itself_or_at_the_end(plac
 
 
 def test_large_payloads_are_published_when_asked_for_and_some_of_them_by_sql(publisher, act, conn, monkeypatch):
-    monkeypatch.setattr("partbox.chaos.publishers.HUGE", (0.3, HUGE[1]))
+    monkeypatch.setattr("partbox_lab.chaos.publishers.HUGE", (0.3, HUGE[1]))
     large = publisher(Large)
     sizes = "select count(*), max(length(payload::text)), min(length(payload::text)) from partbox.record"
     assert conn.execute(sizes).fetchone() == (0, None, None)
@@ -150,7 +150,7 @@ def test_large_payloads_are_published_when_asked_for_and_some_of_them_by_sql(pub
 
 
 def test_the_ids_run_a_million_ahead_of_a_transaction_that_stays_open(publisher, act, conn, monkeypatch):
-    monkeypatch.setattr("partbox.chaos.publishers.DOOMED", 0.0)
+    monkeypatch.setattr("partbox_lab.chaos.publishers.DOOMED", 0.0)
     leaping = publisher(Leaping)
     actor = act(publishers=[leaping])
     value = "select coalesce(pg_sequence_last_value('partbox.record_id_seq'), 0)"

@@ -14,9 +14,9 @@ import pytest
 from forked import Command, forks
 from waiting import eventually
 
-from partbox.chaos import clock
-from partbox.chaos.faults import FAULTS
 from partbox.cli import main
+from partbox_lab.chaos import clock
+from partbox_lab.chaos.faults import FAULTS
 
 __all__ = ["forks"]
 

@@ -7,9 +7,9 @@ from forked import forks
 from small_disk import small_disk
 from test_chaos_command import chaos, ended, open_folder
 
-from partbox.chaos.disk import mounted
-from partbox.chaos.full_disk import NOT_OURS, OwnDisk
 from partbox.errors import PartboxError
+from partbox_lab.chaos.disk import mounted
+from partbox_lab.chaos.full_disk import NOT_OURS, OwnDisk
 
 __all__ = ["chaos", "forks", "open_folder"]
 
@@ -48,7 +48,7 @@ def test_a_disk_is_mounted_only_if_a_fault_wants_one(tmp_path: Path):
 
 
 def test_where_none_can_be_mounted_the_reason_is_said_and_the_run_goes_on(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("partbox.chaos.disk.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("partbox_lab.chaos.disk.os.geteuid", lambda: 1000)
     disk = OwnDisk(wanted=True)
     with disk.under(tmp_path / "db"):
         assert disk.disk is None
@@ -56,6 +56,6 @@ def test_where_none_can_be_mounted_the_reason_is_said_and_the_run_goes_on(tmp_pa
 
 
 def test_what_mount_says_is_the_reason(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("partbox.chaos.disk.os.geteuid", lambda: 0)
+    monkeypatch.setattr("partbox_lab.chaos.disk.os.geteuid", lambda: 0)
     with pytest.raises(PartboxError, match="no tmpfs can be mounted here"), mounted(tmp_path / "is not there", 1):
         raise AssertionError("it was mounted")

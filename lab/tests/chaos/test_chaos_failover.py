@@ -5,9 +5,9 @@ import pytest
 from forked import forks
 from test_chaos_command import chaos, ended, open_folder
 
-from partbox.chaos.failover import Failover
-from partbox.chaos.place import OPTIONS
-from partbox.db.harness.workspace import workspace
+from partbox.demo.workspace import workspace
+from partbox_lab.chaos.failover import Failover
+from partbox_lab.chaos.place import OPTIONS
 
 __all__ = ["chaos", "forks", "open_folder"]
 
@@ -39,8 +39,8 @@ def test_a_standby_is_promoted_at_the_same_address_before_its_first_restartpoint
 
 
 def test_a_standby_that_does_not_follow_changes_nothing(place, monkeypatch):
-    monkeypatch.setattr("partbox.chaos.failover.PATIENCE", 0.0)
-    monkeypatch.setattr("partbox.db.harness.chaos.replayed", lambda *_: False)
+    monkeypatch.setattr("partbox_lab.chaos.failover.PATIENCE", 0.0)
+    monkeypatch.setattr("partbox_lab.chaos.statements.replayed", lambda *_: False)
     server = place.server
     assert Failover(place).happen(server) is None
     assert place.server is server

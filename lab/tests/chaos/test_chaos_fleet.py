@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from waiting import eventually
 
-from partbox.chaos import fleet as fleets
-from partbox.chaos.fleet import DatabaseRoute, Fleet
-from partbox.chaos.publishers import ChaosPublisher
+from partbox_lab.chaos import fleet as fleets
+from partbox_lab.chaos.fleet import DatabaseRoute, Fleet
+from partbox_lab.chaos.publishers import ChaosPublisher
 
 
 class Host:

@@ -7,7 +7,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from waiting import eventually
 
-from partbox.chaos.network import CUT, HALF, HANG, HOST, PASS
+from partbox_lab.chaos.network import CUT, HALF, HANG, HOST, PASS
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from partbox.chaos.excuses import CRASH, LATE, MEMORY, Disturbance, excuse
-from partbox.chaos.journal import HandlerCall
-from partbox.chaos.oracle import LoggedEvent
-from partbox.chaos.watcher import Regress, StoredCursor, forgotten, regresses
+from partbox_lab.chaos.excuses import CRASH, LATE, MEMORY, Disturbance, excuse
+from partbox_lab.chaos.journal import HandlerCall
+from partbox_lab.chaos.oracle import LoggedEvent
+from partbox_lab.chaos.watcher import Regress, StoredCursor, forgotten, regresses
 
 LOG = [LoggedEvent(f"{aggregate}{seq}", aggregate, seq) for aggregate in "ab" for seq in (1, 2, 3)]
 FREE = LoggedEvent("free", "c", None)

@@ -8,11 +8,11 @@ from forked import forks
 from psycopg.conninfo import make_conninfo
 from test_chaos_command import chaos, ended, open_folder
 
-from partbox.chaos.agenda import Agenda
-from partbox.chaos.means import Means
-from partbox.chaos.rights import FAULTS, PRIVILEGES, TABLES, Rights
-from partbox.chaos.schedule import ScheduledFault
-from partbox.db.harness import chaos as statements
+from partbox_lab.chaos import statements
+from partbox_lab.chaos.agenda import Agenda
+from partbox_lab.chaos.means import Means
+from partbox_lab.chaos.rights import FAULTS, PRIVILEGES, TABLES, Rights
+from partbox_lab.chaos.schedule import ScheduledFault
 
 __all__ = ["chaos", "forks", "open_folder"]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.chaos.faults import FAULTS, chosen, possible
-from partbox.chaos.schedule import FIRST, LAST, PAUSE, schedule
 from partbox.errors import SettingsError
+from partbox_lab.chaos.faults import FAULTS, chosen, possible
+from partbox_lab.chaos.schedule import FIRST, LAST, PAUSE, schedule
 
 seeds = st.integers(0, 2**32)
 lengths = st.floats(1, 300)

@@ -9,10 +9,10 @@ from psycopg.conninfo import make_conninfo
 from test_chaos_command import chaos, ended, open_folder
 from waiting import eventually
 
-from partbox.chaos.mason import AHEAD, KILLS, SIZE, Mason, following
-from partbox.db.harness import chaos as statements
 from partbox.db.operator import segments as steps
 from partbox.rules.segments import Range, Segment
+from partbox_lab.chaos import statements
+from partbox_lab.chaos.mason import AHEAD, KILLS, SIZE, Mason, following
 
 __all__ = ["chaos", "forks", "open_folder"]
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-sys.path.insert(0, str(SCRIPTS))
-
-from peers.crew import Crew, CrewError  # noqa: E402 (the scripts are no package)
-from peers.figures import disorder, drain_rate, latencies, middle, percentile, stolen  # noqa: E402
-from peers.measure import Drained, Latency, Published  # noqa: E402
-from peers.outboxes import PEERS  # noqa: E402
-from peers.peer import KEYS, SIZE, Sample  # noqa: E402
-from peers.report import Result, as_json, header_lines, table  # noqa: E402
+from partbox_lab import peers
+from partbox_lab.peers.figures import disorder, drain_rate, latencies, middle, percentile, stolen
+from partbox_lab.peers.measure import DrainResult, Latency, PublishResult
+from partbox_lab.peers.outboxes import PEERS
+from partbox_lab.peers.peer import KEYS, SIZE, Sample
+from partbox_lab.peers.processes import PeerError, PeerProcesses
+from partbox_lab.peers.report import Result, as_json, header_lines, table
 
 SECOND = 10**9
+WORKERS = Path(peers.__file__).parent / "workers"
+PEERS_COMMAND = (sys.executable, "-m", "partbox_lab.peers")
 
 
 @pytest.mark.parametrize("number", [0, 7, 1_234, 1_000_999])
@@ -74,8 +74,8 @@ def result(**fields: object) -> Result:
 
 def test_the_table_shows_medians_and_what_failed():
     whole = result(
-        published=[Published(1_000, 50_000, 500, 440), Published(3_000, 70_000, 500, 440)],
-        drained=[Drained(1, 100_000, 4.26, 0.012, 8, 2), Drained(2, 180_000, 5, 0.01, 8, None)],
+        published=[PublishResult(1_000, 50_000, 500, 440), PublishResult(3_000, 70_000, 500, 440)],
+        drained=[DrainResult(1, 100_000, 4.26, 0.012, 8, 2), DrainResult(2, 180_000, 5, 0.01, 8, None)],
         latencies=[Latency(100, 100, [0.5, 1.5], 0), Latency(1_000, 700, [2.0], 0), Latency(1, 1, [200.0], 1)],
         disorder=[0.0],
     )
@@ -101,7 +101,7 @@ def test_the_header_is_one_line_for_each_peer():
 
 
 def test_what_workers_report_is_read_by_process():
-    crew = Crew([], sys.stderr)
+    crew = PeerProcesses([], sys.stderr)
     for line in ("count 7 1000 5", "count 7 2000 9", "count 8 1500 1", "seen 7 900 42", "seen 8 999 42", "nonsense"):
         crew._take(line.split())
     assert (crew.handled, crew.counts[7], crew.seen) == (10, [(1000, 5), (2000, 9)], {42: 900})
@@ -112,8 +112,8 @@ def test_a_worker_that_ends_is_an_error_with_what_it_said(tmp_path):
     with (tmp_path / "errors").open("w+") as errors:
         command = [sys.executable, "-c", "raise SystemExit('RuntimeError: no queue of that name')"]
         worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
-        crew = Crew([worker], errors)
-        with pytest.raises(CrewError, match=r"^RuntimeError: no queue of that name$"):
+        crew = PeerProcesses([worker], errors)
+        with pytest.raises(PeerError, match=r"^RuntimeError: no queue of that name$"):
             crew.wait_ready()
         crew.stop()
     assert worker.returncode == 1
@@ -125,7 +125,7 @@ def test_a_worker_waits_for_the_start_reports_and_ends_with_its_input(watched, s
         "import os; from reporting import handler, wait_for_go\n"
         "handle = handler(lambda event: event)\nwait_for_go()\nhandle(41)\nimport time; time.sleep(60)"
     )
-    environment = {"PEER_RUN": json.dumps({"watched": watched}), "PYTHONPATH": str(SCRIPTS / "peers" / "workers")}
+    environment = {"PEER_RUN": json.dumps({"watched": watched}), "PYTHONPATH": str(WORKERS)}
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", program], env=environment, stdin=pipe, stdout=pipe, text=True) as run:
         assert run.stdin is not None
@@ -145,7 +145,7 @@ def test_each_peer_says_which_order_it_keeps_and_has_a_worker():
         assert each.orders
         assert all(0 < share <= 1 for share in each.orders.values())
         name = each.__module__.rpartition(".")[2]
-        assert [*(SCRIPTS / "peers" / "workers").glob(f"work_{name}.*")], name
+        assert [*WORKERS.glob(f"work_{name}.*")], name
 
 
 @pytest.mark.soak
@@ -153,7 +153,7 @@ def test_each_peer_says_which_order_it_keeps_and_has_a_worker():
 def test_peers_that_need_nothing_installed_are_measured_and_leave_nothing(dsn, conn, tmp_path):
     written = tmp_path / "peers.json"
     options = ["--quick", "--events", "300", "--peers", "partbox", "textbook", "--dsn", dsn, "--json", str(written)]
-    ran = subprocess.run([sys.executable, "-m", "peers", *options], cwd=SCRIPTS, capture_output=True, text=True)
+    ran = subprocess.run([*PEERS_COMMAND, *options], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     results = json.loads(written.read_text())["results"]
     assert [(each["peer"], each["order"], each["error"]) for each in results] == [
@@ -170,7 +170,7 @@ def test_peers_that_need_nothing_installed_are_measured_and_leave_nothing(dsn, c
 
 
 def test_a_peer_of_no_such_name_is_an_error_that_names_those_that_there_are():
-    command = [sys.executable, "-m", "peers", "--peers", "kafka"]
-    ran = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True)
+    command = [*PEERS_COMMAND, "--peers", "kafka"]
+    ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 2
     assert all(each.__module__.rpartition(".")[2] in ran.stderr for each in PEERS)

@@ -9,7 +9,7 @@ from node import Node
 from owners import Owners
 from waiting import eventually
 
-from partbox.chaos.journal import Journal
+from partbox_lab.chaos.journal import Journal
 
 pytestmark = pytest.mark.soak
 

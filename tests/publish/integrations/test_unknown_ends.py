@@ -18,8 +18,8 @@ from reading import count
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.chaos.network import CUT, HALF, PASS, Network, Wire
 from partbox.publish.writing import COPY_FROM
+from partbox_lab.chaos.network import CUT, HALF, PASS, Network, Wire
 
 GATE = 7
 PENDING = f"""

@@ -1,7 +1,7 @@
 """The lines of growth: what the years bring, compared with the plain case in the same run."""
 
-from partbox.bench.family import LineSet
-from partbox.bench.growth import backlogs, instances, pauses, publishers, rebalance, records, subscriptions
+from partbox_lab.bench.family import LineSet
+from partbox_lab.bench.growth import backlogs, instances, pauses, publishers, rebalance, records, subscriptions
 
 GROWTH = LineSet(
     (

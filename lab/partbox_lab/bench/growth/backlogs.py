@@ -5,15 +5,14 @@ from collections.abc import Callable, Set
 from statistics import median
 from typing import Final
 
-from partbox.bench import baselines
-from partbox.bench.budget import Budget, Direction, Measured
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import ignore
-from partbox.bench.node import BenchNode
-from partbox.bench.rounds import compared
-from partbox.bench.sender import sending
-from partbox.db.harness import bench as statements
+from partbox_lab.bench import baselines, statements
+from partbox_lab.bench.budget import Budget, Direction, Measured
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import ignore
+from partbox_lab.bench.node import BenchNode
+from partbox_lab.bench.rounds import compared
+from partbox_lab.bench.sender import sending
 
 HOT: Final = Budget(
     "aggregate-hot",

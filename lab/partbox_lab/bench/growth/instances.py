@@ -4,14 +4,14 @@ import time
 from collections.abc import Iterator, Set
 from typing import Final, NamedTuple
 
-from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
-from partbox.bench.cpu import ELSEWHERE, is_here
-from partbox.bench.crew import Crew, crew, most
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.db.harness import bench as statements
 from partbox.errors import PartboxError
 from partbox.supervisor.watching import longest_turn
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
+from partbox_lab.bench.cpu import ELSEWHERE, is_here
+from partbox_lab.bench.crew import Crew, crew, most
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
 
 IDLE: Final = Budget(
     "instances-idle",

@@ -13,22 +13,22 @@ from typing import Any, Final
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
-from partbox.bench.cpu import cpu_seconds
-from partbox.bench.ground import CHUNK, Ground
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, instances, life, looks, records
 from partbox.db.delivery.cursors import Saving
-from partbox.db.harness import bench as statements
-from partbox.db.harness.workspace import drop
 from partbox.db.operator import segments
 from partbox.db.schema.migrate import migrate
+from partbox.demo.workspace import drop
 from partbox.events.record import ID, PARTITION
 from partbox.rules.cursor import Cursor
 from partbox.rules.horizon import Horizon, Snapshot
 from partbox.rules.page import Page
 from partbox.rules.segments import AHEAD, Range
 from partbox.rules.sweep import brief
+from partbox_lab.bench import statements
+from partbox_lab.bench.cpu import cpu_seconds
+from partbox_lab.bench.ground import CHUNK, Ground
 
 KINDS: Final = ("publish", "quick", "poll", "save")
 LEASE: Final = 600.0

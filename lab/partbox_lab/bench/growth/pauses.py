@@ -15,18 +15,18 @@ from typing import Any, Final
 import psycopg
 from psycopg import Connection
 
-from partbox.bench.budget import Budget, Direction, Measured
-from partbox.bench.bystanders import BystanderNotes, Bystanders, BystanderTask
-from partbox.bench.changing import ChangingSegments
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import Notebook, Noted, NoteTaker
-from partbox.bench.metronome import one_for_each_partition
-from partbox.bench.node import ALL, BenchNode
-from partbox.bench.pauses import LIMIT, Distribution, Span, beyond, distribution, gaps
-from partbox.bench.sender import KIND
-from partbox.db.harness import bench as statements
 from partbox.errors import PartboxError
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction, Measured
+from partbox_lab.bench.bystanders import BystanderNotes, Bystanders, BystanderTask
+from partbox_lab.bench.changing import ChangingSegments
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import Notebook, Noted, NoteTaker
+from partbox_lab.bench.metronome import one_for_each_partition
+from partbox_lab.bench.node import ALL, BenchNode
+from partbox_lab.bench.pauses import LIMIT, Distribution, Span, beyond, distribution, gaps
+from partbox_lab.bench.sender import KIND
 
 CHANGED: Final = "while segments are made, emptied and dropped"
 OPEN: Final = f"{CHANGED}, beside open transactions"

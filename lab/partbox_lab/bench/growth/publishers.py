@@ -3,15 +3,15 @@
 from collections.abc import Set
 from typing import Final
 
-from partbox.bench.budget import Budget, Direction
-from partbox.bench.crew import SPARE
-from partbox.bench.crowd import crowding
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import ignore
-from partbox.bench.node import BenchNode
-from partbox.bench.rounds import compared
-from partbox.db.harness import bench as statements
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction
+from partbox_lab.bench.crew import SPARE
+from partbox_lab.bench.crowd import crowding
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import ignore
+from partbox_lab.bench.node import BenchNode
+from partbox_lab.bench.rounds import compared
 
 MANY: Final = Budget(
     "publishers", "publishing by 500 clients at full speed vs the bare INSERT by as many", Direction.AT_LEAST, 0.65

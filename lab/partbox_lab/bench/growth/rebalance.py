@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Final
 
-from partbox.bench.budget import Budget, Direction, Measured
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import Notebook, Noted, NoteTaker
-from partbox.bench.handover import Change, Pauses, distribution, judge, told
-from partbox.bench.metronome import Metronome
-from partbox.bench.node import ALL, BenchNode
-from partbox.db.harness import bench as statements
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction, Measured
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import Notebook, Noted, NoteTaker
+from partbox_lab.bench.handover import Change, Pauses, distribution, judge, told
+from partbox_lab.bench.metronome import Metronome
+from partbox_lab.bench.node import ALL, BenchNode
 
 JOIN: Final = Budget("rebalance-join", "processes join: until all partitions run, p99", Direction.AT_MOST, 1, "s")
 LEAVE: Final = Budget("rebalance-leave", "a process leaves: until all partitions run, p99", Direction.AT_MOST, 1, "s")

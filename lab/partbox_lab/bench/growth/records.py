@@ -6,14 +6,14 @@ from functools import partial
 from statistics import median
 from typing import Final
 
-from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
-from partbox.bench.cpu import ELSEWHERE, is_here
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.growth.log import KINDS, OwnedLog, grown
-from partbox.bench.rounds import in_rounds, in_turn, ratio
-from partbox.db.harness import bench as statements
 from partbox.db.operator import segments
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
+from partbox_lab.bench.cpu import ELSEWHERE, is_here
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.growth.log import KINDS, OwnedLog, grown
+from partbox_lab.bench.rounds import in_rounds, in_turn, ratio
 
 SAID: Final = {"publish": "publish", "quick": "quick poll", "poll": "full poll", "save": "save"}
 BUDGETS: Final = {

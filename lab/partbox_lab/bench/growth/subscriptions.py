@@ -5,17 +5,17 @@ from collections.abc import Set
 from statistics import mean
 from typing import Final
 
-from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
-from partbox.bench.cpu import ELSEWHERE, is_here
-from partbox.bench.crew import Crew, crew, most
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import Notebook, NoteTaker, dawdle
-from partbox.bench.lines.latency import latencies
-from partbox.bench.node import BenchNode
-from partbox.bench.rounds import quantile
-from partbox.bench.sender import sending
-from partbox.db.harness import bench as statements
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
+from partbox_lab.bench.cpu import ELSEWHERE, is_here
+from partbox_lab.bench.crew import Crew, crew, most
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import Notebook, NoteTaker, dawdle
+from partbox_lab.bench.lines.latency import latencies
+from partbox_lab.bench.node import BenchNode
+from partbox_lab.bench.rounds import quantile
+from partbox_lab.bench.sender import sending
 
 MANY: Final = Budget(
     "subscriptions-cpu",

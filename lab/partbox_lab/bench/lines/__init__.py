@@ -1,7 +1,7 @@
 """The lines of the bench, by family: what is measured in one go."""
 
-from partbox.bench.family import LineSet
-from partbox.bench.lines import bell, cluster, done, drain, idle, kill, latency, memory, publish, transaction
+from partbox_lab.bench.family import LineSet
+from partbox_lab.bench.lines import bell, cluster, done, drain, idle, kill, latency, memory, publish, transaction
 
 LINES = LineSet(
     (

@@ -3,14 +3,14 @@
 from collections.abc import Set
 from typing import Final
 
-from partbox.bench.budget import Budget, Direction, Unmeasured
-from partbox.bench.crowd import CLIENTS, crowding
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import ignore
-from partbox.bench.node import BenchNode
-from partbox.bench.rounds import compared
 from partbox.db.delivery import bell
+from partbox_lab.bench.budget import Budget, Direction, Unmeasured
+from partbox_lab.bench.crowd import CLIENTS, crowding
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import ignore
+from partbox_lab.bench.node import BenchNode
+from partbox_lab.bench.rounds import compared
 
 WHAT: Final = f"of {CLIENTS} clients, publishers' bell on vs off, beside a worker"
 TRANSACTION: Final = Budget("bell-transaction", f"an update and a publish {WHAT}", Direction.AT_LEAST, 0.95)

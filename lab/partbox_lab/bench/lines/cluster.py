@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence, Set
 from typing import Final, NamedTuple
 
-from partbox.bench.budget import Budget, Direction, Measured
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import Notebook, Noted, NoteTaker
-from partbox.bench.node import ALL, BenchNode
-from partbox.bench.sender import Sender, SendingTask, aggregate, sending
-from partbox.db.harness import bench as statements
-from partbox.db.harness.bench import OwnedPartition
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction, Measured
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import Notebook, Noted, NoteTaker
+from partbox_lab.bench.node import ALL, BenchNode
+from partbox_lab.bench.sender import Sender, SendingTask, aggregate, sending
+from partbox_lab.bench.statements import OwnedPartition
 
 MOVES: Final = Budget("rebalance-moves", "partitions moved on join and leave beyond the minimum", Direction.AT_MOST, 0)
 DUPLICATES: Final = Budget(

@@ -3,13 +3,13 @@
 from collections.abc import Set
 from typing import Final
 
-from partbox.bench.budget import Budget, Direction
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import ignore
-from partbox.bench.node import BenchNode
-from partbox.bench.rounds import compared
-from partbox.db.harness import bench as statements
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import ignore
+from partbox_lab.bench.node import BenchNode
+from partbox_lab.bench.rounds import compared
 
 DONE: Final = Budget("done-records", "drain with 10 M done records in the log vs an empty one", Direction.AT_LEAST, 0.9)
 

@@ -4,15 +4,14 @@ from collections.abc import Set
 from contextlib import ExitStack
 from statistics import median
 
-from partbox.bench import baselines, pgq
-from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import ignore
-from partbox.bench.node import BenchNode
-from partbox.bench.rounds import compared, in_rounds
 from partbox.cgroup import usable_processors
-from partbox.db.harness import bench as statements
+from partbox_lab.bench import baselines, pgq, statements
+from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import ignore
+from partbox_lab.bench.node import BenchNode
+from partbox_lab.bench.rounds import compared, in_rounds
 
 CURSOR = Budget(
     "drain-cursor", "drain, 1 process, vs iterating the same columns by a server-side cursor", Direction.AT_LEAST, 0.5

@@ -4,13 +4,13 @@ import time
 from collections.abc import Set
 from typing import Final
 
-from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
-from partbox.bench.cpu import total
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import ignore
-from partbox.bench.node import BenchNode
-from partbox.db.harness import bench as statements
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
+from partbox_lab.bench.cpu import total
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import ignore
+from partbox_lab.bench.node import BenchNode
 
 CPU: Final = Budget("idle-cpu", "CPU of an idle process, of a core", Direction.AT_MOST, 0.5, "%")
 STATEMENTS: Final = Budget("idle-statements", "statements that an idle process sends", Direction.AT_MOST, 6, "/s")

@@ -10,14 +10,14 @@ from typing import Final
 
 import psutil
 
-from partbox.bench.budget import Budget, Direction, Measured
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import Notebook, NoteTaker
-from partbox.bench.leash import Leash, LeashedProcess
-from partbox.bench.metronome import one_for_each_partition
-from partbox.bench.node import ALL, BenchNode
 from partbox.outbox import Outbox
+from partbox_lab.bench.budget import Budget, Direction, Measured
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import Notebook, NoteTaker
+from partbox_lab.bench.leash import Leash, LeashedProcess
+from partbox_lab.bench.metronome import one_for_each_partition
+from partbox_lab.bench.node import ALL, BenchNode
 
 PROCESS: Final = Budget(
     "kill-process", "process killed: until all its partitions deliver elsewhere", Direction.AT_MOST, 1, "s"

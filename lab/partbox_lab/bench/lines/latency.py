@@ -4,16 +4,16 @@ import time
 from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
-from partbox.bench.budget import Budget, Direction, Measured, Unmeasured
-from partbox.bench.cpu import ELSEWHERE, is_here
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import Notebook, NoteTaker
-from partbox.bench.node import BenchNode
-from partbox.bench.rounds import quantile
-from partbox.bench.sender import KIND, sending
-from partbox.db.harness import bench as statements
 from partbox.rules.wording import counted
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
+from partbox_lab.bench.cpu import ELSEWHERE, is_here
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import Notebook, NoteTaker
+from partbox_lab.bench.node import BenchNode
+from partbox_lab.bench.rounds import quantile
+from partbox_lab.bench.sender import KIND, sending
 
 MEDIANS: Final = {1: 1.0, 100: 1.0, 1_000: 1.5}  # milliseconds by rate
 SLOW: Final = 3.0  # milliseconds

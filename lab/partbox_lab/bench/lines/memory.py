@@ -3,11 +3,11 @@
 from collections.abc import Set
 from typing import Final
 
-from partbox.bench.budget import Budget, Direction, Measured
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import ignore
-from partbox.bench.node import BenchNode
+from partbox_lab.bench.budget import Budget, Direction, Measured
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import ignore
+from partbox_lab.bench.node import BenchNode
 
 MEMORY: Final = Budget("memory", "memory (RSS) of a process over a backlog of 1 M", Direction.AT_MOST, 150, "MB")
 FLAT: Final = Budget(

@@ -8,13 +8,13 @@ from uuid import uuid4
 import orjson
 import psycopg
 
-from partbox.bench import baselines
-from partbox.bench.budget import Budget, Direction
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.rounds import compared, in_turn
 from partbox.events import Event
 from partbox.rules.hashing import partition_of
+from partbox_lab.bench import baselines
+from partbox_lab.bench.budget import Budget, Direction
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.rounds import compared, in_turn
 
 MANY = Budget("publish-many", "publish_many(10,000) vs raw COPY of the same rows", Direction.AT_LEAST, 0.6)
 ONE = Budget("publish-one", "publish in its own transaction vs the bare INSERT", Direction.AT_LEAST, 0.8)

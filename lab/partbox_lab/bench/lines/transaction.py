@@ -11,16 +11,16 @@ from typing import Final
 
 import psycopg
 
-from partbox.bench.budget import Budget, Direction, Measured
-from partbox.bench.family import Family, Results
-from partbox.bench.ground import Ground
-from partbox.bench.handlers import ignore
-from partbox.bench.node import BenchNode
-from partbox.bench.rounds import compared
-from partbox.bench.sender import sending
-from partbox.db.harness import bench as statements
 from partbox.errors import PartboxError
 from partbox.observe import Observer
+from partbox_lab.bench import statements
+from partbox_lab.bench.budget import Budget, Direction, Measured
+from partbox_lab.bench.family import Family, Results
+from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.handlers import ignore
+from partbox_lab.bench.node import BenchNode
+from partbox_lab.bench.rounds import compared
+from partbox_lab.bench.sender import sending
 
 DRAIN: Final = Budget(
     "open-transaction-drain", "drain beside an open write transaction vs without", Direction.AT_LEAST, 0.9

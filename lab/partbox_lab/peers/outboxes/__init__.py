@@ -1,12 +1,12 @@
 """One file a peer."""
 
-from peers.outboxes.graphile import Graphile
-from peers.outboxes.partbox import Partbox
-from peers.outboxes.pgboss import PgBoss
-from peers.outboxes.pgq import PgQ
-from peers.outboxes.pgqueuer import PgQueuer
-from peers.outboxes.procrastinate import Procrastinate
-from peers.outboxes.textbook import Textbook
-from peers.peer import Peer
+from partbox_lab.peers.outboxes.graphile import Graphile
+from partbox_lab.peers.outboxes.partbox import Partbox
+from partbox_lab.peers.outboxes.pgboss import PgBoss
+from partbox_lab.peers.outboxes.pgq import PgQ
+from partbox_lab.peers.outboxes.pgqueuer import PgQueuer
+from partbox_lab.peers.outboxes.procrastinate import Procrastinate
+from partbox_lab.peers.outboxes.textbook import Textbook
+from partbox_lab.peers.peer import Peer
 
 PEERS: tuple[type[Peer], ...] = (Partbox, Textbook, PgQ, Procrastinate, PgQueuer, Graphile, PgBoss)

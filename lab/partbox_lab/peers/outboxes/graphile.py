@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import psycopg
 
-from peers.crew import prepare
-from peers.install import Folder, node_versions
-from peers.outboxes.programs import program
-from peers.peer import Database, Order, Peer, Run, Sample
+from partbox_lab.peers.install import Folder, node_versions
+from partbox_lab.peers.outboxes.programs import program
+from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
+from partbox_lab.peers.processes import prepare
 
 PINS = {"graphile-worker": "0.17.3", "pg": "8.23.1"}
 ADD_ONE = "select graphile_worker.add_job('handle', %s::json, queue_name => %s)"
@@ -30,20 +30,20 @@ class Graphile(Peer):
     def environment(self) -> dict[str, str]:
         return {"PEER_MODULES": str(self._home)}
 
-    def prepare(self, database: Database, run: Run) -> None:
+    def prepare(self, database: Database, run: PeerRun) -> None:
         prepare(self._command, database, self, run)
 
-    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         queues = [each.key if run.order == "key" else None for each in samples]
         if len(samples) == 1:
             conn.execute(ADD_ONE, (samples[0].text, queues[0]))
         else:
             conn.execute(ADD_MANY, ([each.text for each in samples], queues))
 
-    def commands(self, run: Run) -> list[list[str]]:
+    def commands(self, run: PeerRun) -> list[list[str]]:
         return [self._command for _ in range(run.processes)]
 
-    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+    def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
         return conn.execute("select from graphile_worker._private_jobs limit 1").fetchone() is None
 
     @property

@@ -10,9 +10,9 @@ import psycopg
 from partbox import Event, Outbox
 from partbox.db.delivery.instances import empty
 from partbox.db.schema.migrate import migrate
-from peers.install import Folder
-from peers.outboxes.programs import program
-from peers.peer import Database, Order, Peer, Run, Sample
+from partbox_lab.peers.install import Folder
+from partbox_lab.peers.outboxes.programs import program
+from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
 
 
 class Partbox(Peer):
@@ -23,24 +23,24 @@ class Partbox(Peer):
     def install(self, folder: Folder) -> str:
         return f"partbox {version('partbox')}, psycopg {version('psycopg')}"
 
-    def prepare(self, database: Database, run: Run) -> None:
+    def prepare(self, database: Database, run: PeerRun) -> None:
         migrate(database.dsn)
         self._outbox = Outbox(database.dsn)
 
-    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         events = [_event(each, keyed=run.order == "key") for each in samples]
         if len(events) == 1:
             self._outbox.publish(conn, events[0])
         else:
             self._outbox.publish_many(conn, events)
 
-    def commands(self, run: Run) -> list[list[str]]:
+    def commands(self, run: PeerRun) -> list[list[str]]:
         return [[sys.executable, program("work_partbox.py")]]
 
-    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+    def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
         return empty(conn, "partbox", "default")
 
 
 def _event(sample: Sample, *, keyed: bool) -> Event:
-    aggregate = {"aggregate_type": "Order", "aggregate_id": sample.key} if keyed else {}
+    aggregate: dict[str, Any] = {"aggregate_type": "Order", "aggregate_id": sample.key} if keyed else {}
     return Event("OrderPlaced", sample.payload, **aggregate)

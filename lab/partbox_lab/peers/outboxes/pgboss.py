@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import psycopg
 
-from peers.crew import prepare
-from peers.install import Folder, node_versions
-from peers.outboxes.programs import program
-from peers.peer import Database, Order, Peer, Run, Sample
+from partbox_lab.peers.install import Folder, node_versions
+from partbox_lab.peers.outboxes.programs import program
+from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
+from partbox_lab.peers.processes import prepare
 
 PINS = {"pg-boss": "10.4.2", "pg": "8.23.1"}
 INSERT = """insert into pgboss.job (name, data, singleton_key, policy)
@@ -35,18 +35,18 @@ class PgBoss(Peer):
     def environment(self) -> dict[str, str]:
         return {"PEER_MODULES": str(self._home)}
 
-    def prepare(self, database: Database, run: Run) -> None:
+    def prepare(self, database: Database, run: PeerRun) -> None:
         prepare(self._command, database, self, run)
 
-    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         keyed = run.order == "key"
         keys = [each.key if keyed else None for each in samples]
         conn.execute(INSERT, ("singleton" if keyed else "standard", [each.text for each in samples], keys))
 
-    def commands(self, run: Run) -> list[list[str]]:
+    def commands(self, run: PeerRun) -> list[list[str]]:
         return [self._command for _ in range(run.processes)]
 
-    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+    def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
         waiting = "select from pgboss.job where name = 'events' and state < 'completed' limit 1"
         return conn.execute(waiting).fetchone() is None
 

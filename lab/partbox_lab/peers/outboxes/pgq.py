@@ -13,9 +13,9 @@ from zlib import crc32
 
 import psycopg
 
-from peers.install import Folder
-from peers.outboxes.programs import program
-from peers.peer import Database, Order, Peer, Run, Sample
+from partbox_lab.peers.install import Folder
+from partbox_lab.peers.outboxes.programs import program
+from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
 
 INSERT = """select count(pgq.insert_event(queue, 'OrderPlaced', data, key, null, null, null))
               from unnest(%s::text[], %s::text[], %s::text[]) as new (queue, data, key)"""
@@ -46,7 +46,7 @@ class PgQ(Peer):
         self._script = _located(script, libraries)
         return f"PgQ 3.5, psycopg {version('psycopg')}"
 
-    def prepare(self, database: Database, run: Run) -> None:
+    def prepare(self, database: Database, run: PeerRun) -> None:
         database.conn.execute(self._script)
         for queue in _queues(run):
             database.conn.execute("select pgq.create_queue(%s)", (queue,))
@@ -54,7 +54,7 @@ class PgQ(Peer):
                 database.conn.execute("select pgq.set_queue_config(%s, %s, %s)", (queue, setting, value))
             database.conn.execute("select pgq.register_consumer(%s, 'bench')", (queue,))
 
-    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         queues = _queues(run)
         to = [queues[crc32(each.key.encode()) % len(queues)] for each in samples]
         conn.execute(INSERT, (to, [each.text for each in samples], [each.key for each in samples]))
@@ -63,14 +63,14 @@ class PgQ(Peer):
             conn.execute("select pgq.ticker()")
             self._untold = 0
 
-    def commands(self, run: Run) -> list[list[str]]:
+    def commands(self, run: PeerRun) -> list[list[str]]:
         return [[sys.executable, program("work_pgq.py")] for _ in range(run.processes)]
 
-    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+    def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
         return conn.execute(BEHIND).fetchone() == (0,)
 
 
-def _queues(run: Run) -> list[str]:
+def _queues(run: PeerRun) -> list[str]:
     return [f"events{number}" for number in range(run.processes)]
 
 

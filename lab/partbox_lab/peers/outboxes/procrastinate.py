@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import psycopg
 
-from peers.crew import prepare
-from peers.install import Folder, versions
-from peers.outboxes.programs import program
-from peers.peer import Database, Order, Peer, Run, Sample
+from partbox_lab.peers.install import Folder, versions
+from partbox_lab.peers.outboxes.programs import program
+from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
+from partbox_lab.peers.processes import prepare
 
 PINS = ["procrastinate==3.10.0", "psycopg[binary,pool]==3.3.9"]
 DEFER = """select procrastinate_defer_jobs_v1(array(
@@ -26,17 +26,17 @@ class Procrastinate(Peer):
         self._python: Path = folder.python("procrastinate", PINS)
         return versions(self._python, "procrastinate", "psycopg")
 
-    def prepare(self, database: Database, run: Run) -> None:
+    def prepare(self, database: Database, run: PeerRun) -> None:
         prepare(self._command, database, self, run)
 
-    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         locks = [each.key if run.order == "key" else None for each in samples]
         conn.execute(DEFER, (locks, [each.text for each in samples]))
 
-    def commands(self, run: Run) -> list[list[str]]:
+    def commands(self, run: PeerRun) -> list[list[str]]:
         return [self._command for _ in range(run.processes)]
 
-    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+    def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
         return conn.execute("select from procrastinate_jobs limit 1").fetchone() is None
 
     @property

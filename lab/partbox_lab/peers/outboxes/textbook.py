@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import psycopg
 
-from peers.install import Folder
-from peers.outboxes.programs import program
-from peers.peer import Database, Order, Peer, Run, Sample
+from partbox_lab.peers.install import Folder
+from partbox_lab.peers.outboxes.programs import program
+from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
 
 SCHEMA = """
 create table outbox (id bigint generated always as identity primary key, type text not null, key text not null,
@@ -29,14 +29,14 @@ class Textbook(Peer):
     def install(self, folder: Folder) -> str:
         return f"psycopg {version('psycopg')}"
 
-    def prepare(self, database: Database, run: Run) -> None:
+    def prepare(self, database: Database, run: PeerRun) -> None:
         database.conn.execute(SCHEMA)
 
-    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: Run) -> None:
+    def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         conn.execute(INSERT, ([each.key for each in samples], [each.text for each in samples]))
 
-    def commands(self, run: Run) -> list[list[str]]:
+    def commands(self, run: PeerRun) -> list[list[str]]:
         return [[sys.executable, program("work_textbook.py")] for _ in range(run.processes)]
 
-    def is_done(self, conn: psycopg.Connection[Any], run: Run) -> bool:
+    def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
         return conn.execute("select from outbox limit 1").fetchone() is None

@@ -21,15 +21,15 @@ from typing import IO, Any
 
 import psutil
 
-from peers.peer import Database, Peer, Run
-from peers.place import spent
+from partbox_lab.peers.peer import Database, Peer, PeerRun
+from partbox_lab.peers.server import spent
 
 
-class CrewError(Exception):
+class PeerError(Exception):
     """Why workers did not work, in one line."""
 
 
-class Crew:
+class PeerProcesses:
     """Processes, and what they have reported."""
 
     def __init__(self, processes: Sequence[subprocess.Popen[str]], errors: IO[str]) -> None:
@@ -53,7 +53,7 @@ class Crew:
         while self._ready < len(self._processes):
             self.check()
             if time.monotonic() > end:
-                raise CrewError(f"the workers were not ready within {timeout:g} s")
+                raise PeerError(f"the workers were not ready within {timeout:g} s")
             time.sleep(0.02)
 
     def go(self) -> None:
@@ -63,10 +63,10 @@ class Crew:
             each.stdin.flush()
 
     def check(self) -> None:
-        """Raise CrewError if a worker has ended."""
+        """Raise PeerError if a worker has ended."""
         for each in self._processes:
             if (code := each.poll()) is not None:
-                raise CrewError(self._reason() or f"a worker ended with exit code {code}")
+                raise PeerError(self._reason() or f"a worker ended with exit code {code}")
 
     def cpu(self) -> dict[int, float]:
         """Seconds of CPU time by process, children included."""
@@ -116,7 +116,7 @@ class Crew:
 
 
 @contextmanager
-def working(peer: Peer, database: Database, run: Run) -> Iterator[Crew]:
+def working(peer: Peer, database: Database, run: PeerRun) -> Iterator[PeerProcesses]:
     """The workers of a run, ready to go; ended afterwards."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         processes: list[subprocess.Popen[str]] = []
@@ -125,23 +125,23 @@ def working(peer: Peer, database: Database, run: Run) -> Iterator[Crew]:
             for number, command in enumerate(peer.commands(run)):
                 environment = _environment(peer, database, run, number)
                 processes.append(_start(command, environment, errors))
-            crew = Crew(processes, errors)
+            crew = PeerProcesses(processes, errors)
             crew.wait_ready()
             yield crew
         finally:
-            (crew or Crew(processes, errors)).stop()
+            (crew or PeerProcesses(processes, errors)).stop()
 
 
-def prepare(command: list[str], database: Database, peer: Peer, run: Run) -> None:
+def prepare(command: list[str], database: Database, peer: Peer, run: PeerRun) -> None:
     """Run a program of the peer's that makes its schema."""
     environment = _environment(peer, database, run, 0)
     ran = subprocess.run([*command, "install"], env=environment, capture_output=True, text=True, timeout=120)
     if ran.returncode:
         lines = (ran.stderr.strip() or "no reason given").splitlines()
-        raise CrewError(next((line for line in lines if "rror" in line), lines[-1]).strip()[:200])
+        raise PeerError(next((line for line in lines if "rror" in line), lines[-1]).strip()[:200])
 
 
-def _environment(peer: Peer, database: Database, run: Run, number: int) -> dict[str, str]:
+def _environment(peer: Peer, database: Database, run: PeerRun, number: int) -> dict[str, str]:
     described = {
         "dsn": database.dsn,
         "order": run.order,

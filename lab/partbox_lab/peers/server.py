@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from partbox.embedded.server import Server
-from peers.peer import Database
+from partbox_lab.peers.peer import Database
 
 OPTIONS = {"shared_buffers": "1GB", "max_wal_size": "16GB", "checkpoint_timeout": "1h", "max_connections": "200"}
 """No checkpoint falls into a run: page images after one would be a matter of luck."""
@@ -24,7 +24,7 @@ SHOWN = ("shared_buffers", "max_wal_size", "checkpoint_timeout", "fsync", "synch
 DEAD = """select coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint from pg_stat_user_tables"""
 
 
-class Place:
+class PeerServer:
     """A server that takes a database for each run."""
 
     def __init__(self, dsn: str, postmaster: int | None) -> None:
@@ -69,13 +69,13 @@ class Place:
 
 
 @contextmanager
-def started(folder: Path, binaries: Path | None) -> Iterator[Place]:
+def started(folder: Path, binaries: Path | None) -> Iterator[PeerServer]:
     """A server of our own on a unix socket, which nothing outside of this machine reaches."""
     server = Server(folder / "server", binaries=binaries, options=OPTIONS)
     try:
         dsn = server.start()
         pid = int((folder / "server" / "pgdata" / "postmaster.pid").read_text().split("\n", 1)[0])
-        yield Place(dsn, pid)
+        yield PeerServer(dsn, pid)
     finally:
         server.stop()
 

@@ -1,0 +1,1 @@
+"""The laboratory of partbox: its budgets measured, a cluster broken on purpose, its peers beside it."""

@@ -1,0 +1,1 @@
+"""Its commands, which `partbox` finds by their entry points."""
