@@ -151,8 +151,6 @@ except SystemExit:
 LIBRARIES = ("multiprocess", "dill", "psutil", "prometheus_client", "psycopg_pool", "starlette", "uvicorn", "asyncpg")
 ROOMS = (
     "worker",
-    "bench",
-    "chaos",
     "demo",
     "dashboard",
     "testing",
@@ -185,4 +183,5 @@ def test_a_command_imports_no_other_command_and_nothing_that_delivers(dsn: str) 
     if int(version("rich").partition(".")[0]) >= 15:  # older ones load it themselves
         heavy.add("rich._emoji_codes")
     assert found & heavy == set()
+    assert not [name for name in found if name.startswith("partbox_lab")]
     assert [name for name in found if name.startswith("partbox.cli.commands.")] == ["partbox.cli.commands.status"]

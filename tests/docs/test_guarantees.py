@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+TEST = re.compile(r"`((?:lab/)?tests/[\w/]+\.py)::(test_\w+)`")
 PROMISE = re.compile(r"^- (.*?)(?=^- |^## |\Z)", re.MULTILINE | re.DOTALL)
 
 

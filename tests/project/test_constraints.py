@@ -13,11 +13,11 @@ AGAIN = "run scripts/lock"
 
 
 def asked() -> list[Requirement]:
-    """What pyproject.toml asks for, its own extras apart."""
+    """What pyproject.toml asks for, its own extras and its lab apart."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"].values()
     every = [Requirement(each) for group in [project["dependencies"], *extras] for each in group]
-    return [each for each in every if each.name != "partbox"]
+    return [each for each in every if each.name not in ("partbox", "partbox-lab")]
 
 
 def test_everything_that_is_asked_for_has_a_version_that_is_allowed():

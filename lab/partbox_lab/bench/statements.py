@@ -195,26 +195,6 @@ async def change_account(conn: AsyncConnection[Any], schema: str, account: int) 
     await conn.execute(query("bench_account_change", schema), {"account": account})
 
 
-def open_elsewhere(conn: Conn, schema: str) -> None:
-    """Have a table that has nothing to do with the log."""
-    conn.execute(query("bench_elsewhere", schema), {})
-
-
-def write_elsewhere(conn: Conn, schema: str) -> None:
-    """Write a row into that table."""
-    conn.execute(query("bench_elsewhere_write", schema), {})
-
-
-def skip_ids(conn: Conn, schema: str, last: int) -> None:
-    """Leave out the ids up to this one, unless publishing has passed it."""
-    conn.execute(query("bench_skip", schema), {"last": last})
-
-
-def read_log(conn: Conn, schema: str) -> None:
-    """Read something of the log, all of which the open transaction then has locked as a reader."""
-    conn.execute(query("bench_read", schema), {})
-
-
 def decode_little(conn: Conn) -> None:
     """Have the connection decode what it reads as little as a worker's does."""
     lean(conn)

@@ -146,22 +146,6 @@ select id, 0 from generate_series(0, %(accounts)s::integer - 1) as id on conflic
 -- A change of one.
 update {schema}.account as a set changes = a.changes + 1 where a.id = %(account)s
 
--- name: bench_elsewhere
--- A table that has nothing to do with the log.
-create table if not exists {schema}.elsewhere (id bigint generated always as identity primary key, note text not null)
-
--- name: bench_elsewhere_write
--- A row of it, and a ring as publishers have it.
-insert into {schema}.elsewhere (note) values (repeat('x', 200)) returning {schema}.ring()
-
--- name: bench_skip
--- Leave out the ids up to this one, all of which lie ahead.
-select setval({sequence}, %(last)s) where coalesce(pg_sequence_last_value({sequence}), 0) < %(last)s
-
--- name: bench_read
--- Read something of the log.
-select id from {schema}.record order by id desc limit 1
-
 -- name: bench_textbook
 -- The textbook outbox: one table, the oldest rows locked, those of others skipped, handled ones deleted.
 create table if not exists {schema}.textbook (

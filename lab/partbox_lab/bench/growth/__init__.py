@@ -1,7 +1,7 @@
 """The lines of growth: what the years bring, compared with the plain case in the same run."""
 
 from partbox_lab.bench.family import LineSet
-from partbox_lab.bench.growth import backlogs, instances, pauses, publishers, rebalance, records, subscriptions
+from partbox_lab.bench.growth import backlogs, instances, publishers, rebalance, records, subscriptions
 
 GROWTH = LineSet(
     (
@@ -11,7 +11,6 @@ GROWTH = LineSet(
         publishers.FAMILY,
         subscriptions.FAMILY,
         rebalance.FAMILY,
-        pauses.FAMILY,
     ),
     connections=1_200,
 )

@@ -1,10 +1,10 @@
 """The kit's own benchmark prints what a test costs."""
 
-from partbox.testing import bench
+from partbox_lab.bench import kit
 
 
 def test_it_prints_the_cost_of_each_step_and_of_the_whole(server, capsys):
-    bench.main(["3", server.dsn])
+    kit.main(["3", server.dsn])
     *lines, verdict = capsys.readouterr().out.splitlines()
     steps = [line[:32].rstrip() for line in lines]
     assert steps == [

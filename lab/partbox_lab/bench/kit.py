@@ -1,4 +1,4 @@
-"""Measures what a test of a handler costs beside its handler: `python -m partbox.testing.bench [TESTS] [DSN]`.
+"""Measures what a test of a handler costs beside its handler: `python -m partbox_lab.bench.kit [TESTS] [DSN]`.
 
 Each of the tests gets a fresh database and a kit, publishes an event, drains, and gives the database back, as a pytest
 test with `partbox_kit` does; the time that the handler takes is subtracted. The bound is for a machine with nothing
@@ -27,7 +27,7 @@ BOUND = 20.0  # milliseconds: what a test may cost
 T = TypeVar("T")
 
 
-class Bench:
+class KitBench:
     """Runs tests, and keeps how long each of their steps took."""
 
     def __init__(self, shelf: Shelf, sessions: Sessions) -> None:
@@ -73,13 +73,13 @@ class Bench:
         self.steps.setdefault(step, []).append(seconds)
 
 
-def run(tests: int = TESTS, dsn: str | None = None) -> Bench:
+def run(tests: int = TESTS, dsn: str | None = None) -> KitBench:
     """Run so many tests on the server of `dsn`, or on an embedded one."""
     with ExitStack() as stack:
         sessions = Sessions()
         stack.callback(sessions.close)
         server = stack.enter_context(server_of(dsn, "partbox"))
-        bench = Bench(stack.enter_context(shelf_of(server, sessions)), sessions)
+        bench = KitBench(stack.enter_context(shelf_of(server, sessions)), sessions)
         for _ in range(WARM):
             bench.test()
         bench.steps.clear()
