@@ -10,9 +10,9 @@ import psycopg
 from psycopg import Connection, Rollback
 
 from partbox import Event, Outbox
-from partbox.db.sql import query
 from partbox_lab.chaos.ledger import Accounts
 from partbox_lab.chaos.oracle import LoggedEvent
+from partbox_lab.sql import query
 
 REST = 0.05
 """Seconds between the transactions of who publishes for as long as a test lasts: a backlog is not the point."""

@@ -95,7 +95,7 @@ def test_they_belong_to_what_is_done_unless_told_otherwise():
 
 
 def test_every_fault_and_nothing_else_is_in_the_manual():
-    manual = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text()
+    manual = (Path(__file__).parents[3] / "docs" / "chaos.md").read_text()
     assert [name for name in FAULTS if f"`{name}`" not in manual] == []
 
 

@@ -16,7 +16,7 @@ __all__ = ["chaos", "forks", "open_folder"]
 def place(open_folder, monkeypatch):
     """With a server of its own, as a run has it; nothing of it is left."""
     monkeypatch.setattr("tempfile.tempdir", str(open_folder))
-    with workspace(None, "partbox", prefix="chaos-", options=OPTIONS, clear=lambda conn: None) as made:
+    with workspace(None, "partbox", program="chaos", options=OPTIONS) as made:
         yield made
     assert list(open_folder.iterdir()) == []
 
